@@ -15,8 +15,8 @@ namespace {
 // hide the memory, and a quarter of a small first-level cache.
 inline constexpr std::size_t kPrefetchBytes = 8192;
 
-// Rows whose dots are interleaved.
-inline constexpr int kTurns = 4;
+// Rows whose dots are interleaved: of fewer the last ones would wait for one another.
+inline constexpr int kTurns = 8;
 
 template <std::size_t Bytes>
 inline void prefetch_ahead(const std::uint8_t* p) {

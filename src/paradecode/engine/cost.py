@@ -18,7 +18,7 @@ import numpy as np
 from paradecode.backends.interface import PAGE, Backend, Span
 from paradecode.core.sequence import TARGET
 
-QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 8, 16, 32), (256,), 5
+QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 5, 8, 16, 32), (256,), 5
 FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 FULL_CONTEXTS, FULL_REPEATS = (64, 300, 1500), 25
 ENOUGH_REPEATS, LONG = 12, 10.0

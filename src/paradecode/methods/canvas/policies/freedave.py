@@ -5,7 +5,7 @@ Longer than other policies: the paper is about the loop, which drafts canvases a
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Generator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -29,16 +29,19 @@ MOST_DRAFTED = 4
 """Canvases of a forward, unless the request says how many."""
 LEARNING = 0.1
 """Weight of the last draft in the share of those that come true."""
-PATIENCE = 32
-"""After so many forwards without a draft one is tried."""
+PATIENCE, MOST_PATIENCE = 32, 1024
+"""After so many forwards without a draft one is tried, and after twice as many each time."""
 
 
 @dataclass
 class DraftOdds:
-    """What a tenant's requests have learned: how often drafts come true, and how long none was."""
+    """What a tenant's requests have learned: how often drafts come true, what making one takes in
+    seconds, for how many forwards none was made, and for how many none will be."""
 
     right: float = 0.9
+    seconds: float = 0.0
     single: int = 0
+    patience: int = PATIENCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +74,7 @@ class DraftAndVerify(Unmask):
     policy: FreeDave
     _odds: DraftOdds = field(init=False, repr=False)
     _rows: int = field(default=0, init=False)
+    _best: dict[int, int] = field(default_factory=dict, init=False, repr=False)
 
     def decode(self, seq: Sequence) -> Steps:
         canvas = self.begin(seq)
@@ -82,27 +86,28 @@ class DraftAndVerify(Unmask):
             seen = next((draft for draft in drafts if draft.answers(canvas, window)), None)
             if len(drafts) > 1:
                 self._odds.right += LEARNING * ((seen is not None) - self._odds.right)
-            if seen is None:
-                drafts = yield from self._compute(window, view)
+            if seen is None and (count := self._paying(window)) > 1:
+                drafts = yield from self._compute(window, view, count)
                 seen = drafts[0]
-            view = self.narrow(self.read(window, seen.refresh, seen.positions, seen.logits))
+            if seen is not None:
+                view = self.read(window, seen.refresh, seen.positions, seen.logits)
+            else:
+                drafts, plan = [], self.cache.plan(canvas, window)
+                self._rows = int(plan.rows.sum())
+                view = yield from self.look(window, plan)
+            view = self.narrow(view)
             decision = yield from decided(self.policy, view)
             self.commit(view, shortened(view, decision, drafts))
 
-    def _compute(self, window: Window, last: View | None) -> Any:
-        """Run the forward of the canvas, and of those that are expected to follow it."""
-        canvas, steps = self.canvas, self.policy.draft_steps or MOST_DRAFTED
-        ahead = 0
-        if self.policy.drafts_ahead(canvas):
-            ahead = -(-steps // self.blocks.block_length) * self.blocks.block_length
-        count = self._paying(self._rows or window.end - window.start, ahead, steps)
-        if count == 1 and not self.policy.draft_steps:
-            ahead = 0
-        window = replace(window, end=min(window.end + ahead, canvas.end))
+    def _compute(self, window: Window, last: View | None, count: int) -> Any:
+        """Run the forward of the canvas, and of up to ``count - 1`` that may follow it."""
+        canvas = self.canvas
+        window = replace(window, end=min(window.end + self._ahead, canvas.end))
         plan = self.cache.plan(canvas, window)
         planned = int(plan.rows.sum())
-        self._rows = max(1, planned - ahead)
+        self._rows = max(1, planned - self._ahead)
         count = max(1, min(count, MOST_ROWS // planned))
+        started = time.perf_counter()
         guesses = (yield from self._guesses(last, count - 1)) if last and count > 1 else []
         forward, positions = self.ask(window, plan)
         canvases, asked, forwards = [canvas.copy()], [positions], [forward]
@@ -112,23 +117,53 @@ class DraftAndVerify(Unmask):
                 canvases.append(guess)
                 asked.append(positions[rows])
                 forwards.append(instead(forward, guess, rows))
+        self._odds.single = 0
+        self._best.clear()
+        if guesses:
+            own = (time.perf_counter() - started) / len(guesses)
+            weight = LEARNING if self._odds.seconds else 1.0
+            self._odds.seconds += weight * (own - self._odds.seconds)
         logits = yield from run_branches(forwards, self.policy.mode == "tree")
         self.store(plan)
         return [Foreseen(*each, plan.refresh) for each in zip(canvases, asked, logits, strict=True)]
 
-    def _paying(self, rows: int, ahead: int, most: int) -> int:
+    @property
+    def _most(self) -> int:
+        return self.policy.draft_steps or MOST_DRAFTED
+
+    @property
+    def _ahead(self) -> int:
+        """Positions behind the window that are computed where canvases are drafted."""
+        if not self.policy.drafts_ahead(self.canvas):
+            return 0
+        return -(-self._most // self.blocks.block_length) * self.blocks.block_length
+
+    def _paying(self, window: Window) -> int:
         """How many canvases to compute, with the next one: those that make steps the fastest."""
-        if self.policy.draft_steps or self.seq.step_seconds(rows) is None:
-            return most
+        if self.policy.draft_steps:
+            return self.policy.draft_steps
+        rows = self._rows or window.end - window.start
+        self._odds.single += 1
+        if rows not in self._best:  # Nothing changes it but a draft.
+            self._best[rows] = self._fastest(rows)
+        if self._best[rows] > 1:
+            self._odds.patience = PATIENCE
+        elif self._odds.single >= self._odds.patience:
+            self._odds.patience = min(2 * self._odds.patience, MOST_PATIENCE)
+            return 2
+        return self._best[rows]
+
+    def _fastest(self, rows: int) -> int:
         expected, best, rate = 0.0, 1, 0.0
-        for count in range(1, most + 1):
+        for count in range(1, MOST_DRAFTED + 1):
             expected += self._odds.right ** (count - 1)
-            whole = rows if count == 1 else count * (rows + ahead)
-            seconds = self.seq.step_seconds(whole) or math.inf
+            forward = self.seq.step_seconds(rows if count == 1 else count * (rows + self._ahead))
+            if forward is None:
+                return MOST_DRAFTED
+            seconds = forward + (count - 1) * self._odds.seconds
             if expected / seconds > rate:
                 best, rate = count, expected / seconds
-        self._odds.single = 0 if best > 1 else self._odds.single + 1
-        return 2 if self._odds.single % PATIENCE == PATIENCE - 1 else best
+        return best
 
     def _guesses(self, last: View, count: int) -> Generator[Apply, Any, list[Canvas]]:
         """The next canvases, if the predictions of the last view still held."""
