@@ -24,6 +24,7 @@ def tune(
     max_tokens: int = option(192, "Most tokens of an answer.", min=1),
     seed: int = option(0, "Which prompts are held out."),
     table: list[Path] | None = option(None, "An n-gram table to try: `train ngram-table`."),
+    head: list[Path] | None = option(None, "A draft head to try: `train head`, or published."),
     costs: Path | None = option(None, "A profile whose search is to be repeated exactly."),
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
@@ -47,7 +48,8 @@ def tune(
 
         items = first_turns(prompts, llm.chat_tokens, max_tokens)
         tables = [str(path.absolute()) for path in table or ()]
-        profile = tuned(llm, items, seed=seed, costs=known, tables=tables, stage=stage)
+        heads = [str(path.absolute()) for path in head or ()]
+        profile = tuned(llm, items, seed=seed, costs=known, tables=tables, heads=heads, stage=stage)
     output.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
     out.print(_measured(profile))
     out.print(_why(profile))

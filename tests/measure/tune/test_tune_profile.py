@@ -12,9 +12,14 @@ from paradecode import LLM
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.replay import Recording, player, replayable, timing
+from paradecode.measure.statistics import Interval
 from paradecode.measure.tune import candidate, search, tuning
-from paradecode.measure.tune.search import Costs
+from paradecode.measure.tune.candidate import CandidateMethod, with_head
+from paradecode.measure.tune.search import Costs, Scores
+from paradecode.measure.tune.tuning import Confirmed
 from paradecode.methods.choice import SCHEMA, Profile
+from paradecode.models.catalogue import open_model
+from paradecode.testing.draft_heads import Sizes, random_head
 from program import in_process, quick_costs
 
 GOOD = {"schema": SCHEMA, "decoder": "suffix+prompt-lookup(max_ngram=4)", "model": "m"}
@@ -47,7 +52,12 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(search, "FIRST", 2)
         patch.setattr(search, "SECOND", 1)
         patch.setattr(search, "STRIDES", 1)
-        run = CliRunner().invoke(app, ["tune", str(profile), "--workload", str(workload)])
+        config = open_model().config
+        head = random_head(
+            "eagle3", config, folder / "head", sizes=Sizes(2, 1, 64, 64, (1, 2, 3), 64)
+        )
+        asked = ["tune", str(profile), "--workload", str(workload), "--head", str(head)]
+        run = CliRunner().invoke(app, asked)
     assert run.exit_code == 0, run.output
     return profile
 
@@ -62,6 +72,14 @@ def test_a_profile_says_what_was_measured_and_why(tuned):
     # What users have without a profile is always measured beside the rest.
     default = "prompt-lookup(table='smollm2-135m-instruct')"
     assert default in {row["decoder"] for row in record["measured"]}
+    # A head is tried alone and behind what copies; this one knows nothing.
+    heads = [row["decoder"] for row in record["measured"] if "eagle(" in row["decoder"]]
+    assert [text.startswith("eagle(") for text in sorted(heads)] == [
+        True,
+        *[False] * (len(heads) - 1),
+    ]
+    assert len(heads) >= 2
+    assert "eagle(" not in record["decoder"]
     for row in record["measured"]:
         assert row["equal_to_plain"] == row["prompts"] == 2
         assert row["speed_up"]["low"] <= row["speed_up"]["value"] <= row["speed_up"]["high"]
@@ -95,6 +113,39 @@ def test_a_profile_is_loaded_and_stays_exact(tuned):
     run = CliRunner().invoke(app, asked)
     assert run.exit_code == 0, run.stderr
     assert json.loads(run.stdout)["decoder"] == Profile.load(tuned).decoder
+
+
+def test_a_head_that_pays_is_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what was measured, also where replay does not know it; and so is what it is worth."""
+    copying = CandidateMethod.of("suffix")
+    head = CandidateMethod((("eagle", (("head", "h"),)),))
+    rows = [
+        Confirmed(one, Interval(value, value, value), {}, {}, 2, 2)
+        for one, value in ((copying.fused(head), 1.5), (copying, 1.2), (head, 1.25))
+    ]
+    scores = Scores(None, {})  # type: ignore[arg-type]
+    monkeypatch.setattr(Scores, "speed", lambda self, one, many: 0.0 if one != copying else 9.0)
+    why = tuning._why(rows[0], rows, scores, ["p"])
+    assert [(row["part"], row["speed_up_without"]) for row in why] == [
+        ("suffix", 1.25),
+        ("eagle", 1.2),
+    ]
+    assert [row["factor"] for row in why] == [1.5 / 1.25, 1.5 / 1.2]
+
+
+def test_a_group_decides_where_it_has_prompts_enough() -> None:
+    def measured(slow: float, prompts: int) -> Confirmed:
+        groups = {"a": Interval(1.5, 1.4, 1.6), "b": Interval(slow, slow, slow)}
+        sizes = {"a": 5, "b": prompts}
+        return Confirmed(CandidateMethod.of("suffix"), groups["a"], groups, sizes, 7, 7)
+
+    assert [measured(0.9, n).slows for n in (1, 2, 3, 4)] == [False, False, True, True]
+    assert not measured(0.98, 4).slows
+
+
+def test_a_head_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"head|config"):
+        with_head(str(tmp_path))
 
 
 def test_another_model_is_warned_of(tmp_path):

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.head_drafter import HeadDrafter
+from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.method import DraftSettings
 from paradecode.methods.parts import Parameter, parameters_of, written
-from paradecode.methods.registry import find, parse
+from paradecode.methods.registry import find, methods, parse
+from paradecode.models.heads import read_head
 
 Settings = tuple[tuple[str, Any], ...]
 """(name, value) where it differs from the default, in the order of the names."""
@@ -94,6 +97,32 @@ class CandidateMethod:
         except InvalidInput:
             return False
         return True
+
+
+def with_head(head: str, **settings: Any) -> list[CandidateMethod]:
+    """The methods that draft with a head, by its kind.
+
+    Args:
+        head: its folder, or a GGUF draft.
+        settings: of the drafter, where it has them.
+
+    Raises:
+        InvalidModel: if it cannot be read.
+        InvalidInput: if its rows go through the target's own layers: such a method is no drafter.
+    """
+    kind, found = read_head(head).kind, []
+    for name, method in methods().items():
+        known = {entry.name for entry in method.parameters}
+        if "head" not in known or "budget" not in known:
+            continue
+        own = {"head": head, **{key: value for key, value in settings.items() if key in known}}
+        decoder = parse(written(name, own))()
+        drafter = decoder.drafter if isinstance(decoder, DraftVerify) else None
+        if isinstance(drafter, HeadDrafter) and kind in drafter.kinds:
+            found.append(CandidateMethod(((name, tuple(sorted(own.items()))),)))
+    if not found:
+        raise InvalidInput("head", kind, "give one that drafts beside the model's own layers")
+    return found
 
 
 def _changed(settings: Settings, entry: Parameter, values: tuple[Any, ...]) -> Iterator[Settings]:

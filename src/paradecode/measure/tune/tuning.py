@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -16,7 +17,7 @@ from paradecode.measure.paired import decode_by_turns, equal, speed_up
 from paradecode.measure.prompts import Item
 from paradecode.measure.replay import record, replayable
 from paradecode.measure.statistics import Interval
-from paradecode.measure.tune.candidate import CandidateMethod
+from paradecode.measure.tune.candidate import CandidateMethod, with_head
 from paradecode.measure.tune.search import PLAIN, Costs, Scores, search
 from paradecode.methods.choice import SCHEMA
 from paradecode.methods.draft.ngram_table import packaged
@@ -28,8 +29,9 @@ HELD_OUT, FEW = 1 / 3, 24
 """Share of the prompts that only confirm, and prompts on which settings are tried."""
 FEWEST = 6
 """Prompts."""
-LEAST = 0.97
-"""A method that makes a group of prompts slower than this is passed over, if another does not."""
+LEAST, ENOUGH = 0.97, 3
+"""A method that makes a group of so many prompts and more slower than this is passed over, if
+another does not; of fewer prompts the clock says little."""
 
 
 def tune(
@@ -39,6 +41,7 @@ def tune(
     seed: int = 0,
     costs: Costs | None = None,
     tables: Sequence[str] = (),
+    heads: Sequence[str] = (),
     stage: Callable[[str, int | None], Callable[[], None]] = lambda title, total: lambda: None,
 ) -> dict[str, Any]:
     """The profile, as JSON holds it; see :class:`paradecode.methods.choice.Profile`.
@@ -48,6 +51,8 @@ def tune(
         seed: which prompts are held out.
         costs: those of an earlier profile: the search then decides as it did there.
         tables: n-gram tables to try with lookup, beside the one that the package has of this model.
+        heads: draft heads to try, alone and behind the best that copies; replay does not rank them,
+            for it would read all recorded texts with the model each time.
         stage: announces a stage and its number of steps; what it returns is called at each step.
 
     Raises:
@@ -68,7 +73,11 @@ def tune(
     files = {"prompt-lookup.table": ((own,) if own else ()) + tuple(tables)}
     ranked = search(scores, replayable(recording), few, many, files)
     default = CandidateMethod(((DEFAULT, (("table", own),) if own else ()),))
-    finalists = list(dict.fromkeys([*ranked[:FINALISTS], default]))
+    finalists = [*ranked[:FINALISTS], default]
+    trained = [one for head in heads for one in with_head(head, dtype="q4")]
+    for one in trained:
+        finalists += [one, finalists[0].fused(one), default.fused(one)]
+    finalists = list(dict.fromkeys(finalists))
     step = stage("confirming", len(held_out) * (len(finalists) + 1))
     confirmed = confirm(llm, held_out, finalists, step)
     if not confirmed:
@@ -83,15 +92,7 @@ def tune(
         "date": date.today().isoformat(),
         "seed": seed,
         "prompts": {"tuning": many, "held_out": [item.id for item in held_out]},
-        "why": [
-            {
-                "part": part,
-                "speed_up_without": scores.speed_up(rest, many),
-                "factor": scores.speed(best.candidate, many) / (scores.speed(rest, many) or 1.0),
-            }
-            for part, rest in best.candidate.without()
-            if rest.valid
-        ],
+        "why": _why(best, confirmed, scores, many),
         "candidates": [
             {"decoder": str(one), "predicted_speed_up": scores.speed_up(one, many)}
             for one in ranked
@@ -99,6 +100,24 @@ def tune(
         "measured": [_measured(one, scores.speed_up(one.candidate, many)) for one in confirmed],
         "costs": costs.record(),
     }
+
+
+def _why(
+    best: Confirmed, confirmed: Sequence[Confirmed], scores: Scores, many: Sequence[str]
+) -> list[dict[str, Any]]:
+    """What the winner is without each of its parts: by replay, or as it was measured, where a head
+    drafts."""
+    played, found = scores.speed(best.candidate, many), []
+    measured = {one.candidate: one.speed_up.value for one in confirmed}
+    for part, rest in best.candidate.without():
+        if played and rest.valid:
+            without, factor = scores.speed_up(rest, many), played / (scores.speed(rest, many) or 1)
+        elif rest in measured:
+            without, factor = measured[rest], best.speed_up.value / measured[rest]
+        else:
+            continue
+        found.append({"part": part, "speed_up_without": without, "factor": factor})
+    return found
 
 
 def split(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
@@ -121,12 +140,17 @@ class Confirmed:
     candidate: CandidateMethod
     speed_up: Interval
     groups: dict[str, Interval]
+    sizes: dict[str, int]
     equal: int
     prompts: int
 
     @property
-    def worst(self) -> float:
-        return min(found.value for found in self.groups.values())
+    def slows(self) -> bool:
+        """Whether it makes a group of prompts slower."""
+        return any(
+            found.value < LEAST and self.sizes[group] >= ENOUGH
+            for group, found in self.groups.items()
+        )
 
 
 def confirm(
@@ -140,8 +164,10 @@ def confirm(
     Those that slow no group down come first, then the fastest overall.
     """
     specs = [str(candidate) for candidate in candidates]
+    for spec in specs:  # The first request reads and packs a head.
+        llm.generate([list(items[0].token_ids)], decoder=spec, max_tokens=2, salt="before")
     runs = decode_by_turns(llm, items, [PLAIN, *specs], salt="tune", progress=progress)
-    groups = list(dict.fromkeys(item.group for item in items))
+    groups = Counter(item.group for item in items)
     found = []
     for candidate, spec in zip(candidates, specs, strict=True):
         overall = speed_up(runs, spec, PLAIN)
@@ -150,8 +176,8 @@ def confirm(
             continue  # Every answer is one token long: there is nothing to speed up.
         measured = {group: value for group, value in by_group.items() if value is not None}
         same = equal(runs, spec, PLAIN)
-        found.append(Confirmed(candidate, overall, measured, same, len(items)))
-    return sorted(found, key=lambda one: (one.worst < LEAST, -one.speed_up.value))
+        found.append(Confirmed(candidate, overall, measured, groups, same, len(items)))
+    return sorted(found, key=lambda one: (one.slows, -one.speed_up.value))
 
 
 def _measured(one: Confirmed, predicted: float) -> dict[str, Any]:
