@@ -164,8 +164,8 @@ def confirm(
     Those that slow no group down come first, then the fastest overall.
     """
     specs = [str(candidate) for candidate in candidates]
-    for spec in specs:  # The first request reads and packs a head.
-        llm.generate([list(items[0].token_ids)], decoder=spec, max_tokens=2, salt="before")
+    for spec in specs:  # The first drafts read and pack a head.
+        llm.generate([list(items[0].token_ids)], decoder=spec, max_tokens=16, salt="before")
     runs = decode_by_turns(llm, items, [PLAIN, *specs], salt="tune", progress=progress)
     groups = Counter(item.group for item in items)
     found = []
