@@ -9,6 +9,8 @@ import pytest
 from native_models import BASE, make
 from native_models import span as native_span
 
+from paradecode.backends.native import backend as native_backend
+from paradecode.core.errors import InvalidInput
 from paradecode.serve.worker.memory import resident
 
 
@@ -23,3 +25,13 @@ def test_idle_memory_does_not_follow_the_largest_forwards():
     assert resident() > before + 8 * 12e6
     several.clear()
     assert resident() < before + 16e6
+
+
+@pytest.mark.parametrize("dtype", ["auto", "q4"])
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_read(monkeypatch, dtype):
+    monkeypatch.setattr(native_backend, "physical_memory", lambda: 20_000)
+    with pytest.raises(InvalidInput, match=r"dtype: .*GB, and this machine has 2e-05 GB: use q4"):
+        make(BASE, dtype=dtype)
+    for known in (None, 1 << 30):
+        monkeypatch.setattr(native_backend, "physical_memory", lambda known=known: known)
+        make(BASE, dtype=dtype).close()

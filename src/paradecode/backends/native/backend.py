@@ -21,7 +21,7 @@ from paradecode.backends.interface import (
 )
 from paradecode.backends.native._core import LogitRows, Model, in_own_state, logits_from
 from paradecode.backends.native.heads import NativeHeads
-from paradecode.backends.native.machine import default_threads
+from paradecode.backends.native.machine import default_threads, physical_memory
 from paradecode.backends.native.networks import run_networks
 from paradecode.backends.native.steps import NativeStepper, run_steps
 from paradecode.core.checks import one_of
@@ -74,7 +74,8 @@ class NativeBackend:
         progress: told, while the weights are packed, how many bytes of how many are.
 
     Raises:
-        InvalidInput: if an argument is not one of the above or PARADECODE_ISA cannot be met.
+        InvalidInput: if an argument is not one of the above, PARADECODE_ISA cannot be met, or the
+            weights would not fit into this machine's memory.
         InvalidModel: if a tensor is missing or has another shape than the configuration implies.
     """
 
@@ -132,6 +133,14 @@ class NativeBackend:
             core.set_format(name, FORMATS["f32"] if name.endswith(".router") else wanted)
         for name in shapes.keys() - set(matrices):
             core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
+        # Nothing was written yet: memory is taken as it is filled.
+        packed, memory = sum(core.work_of(name)[0] for name in matrices), physical_memory()
+        if memory is not None and packed > memory:
+            fix = (
+                f"its weights would take {packed / 1e9:.3g} GB, and this machine has"
+                f" {memory / 1e9:.3g} GB: use q4, or a smaller model"
+            )
+            raise InvalidInput("dtype", dtype, fix)
         # The core packs without the interpreter's lock: a matrix a thread.
         total = sum(weights[name].data.nbytes for name in matrices)
         with ThreadPoolExecutor(core.threads) as pool:

@@ -1,4 +1,4 @@
-"""How many threads this process may use."""
+"""How many threads this process may use, and what memory there is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ def default_threads() -> int:
         cores = os.cpu_count() or 1
     quota = _quota(Path("/sys/fs/cgroup"))
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
+
+
+def physical_memory() -> int | None:
+    """Bytes of this machine's memory, or None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def _quota(root: Path) -> float | None:
