@@ -107,7 +107,7 @@ def measured(given: Namespace) -> dict[str, Any]:
         for budget in BUDGETS
     }
     ways = {**others, **heads}
-    all_open = patch.object(resources, "MOST_HEADS", len(given.runs) + len(given.methods) + 1)
+    all_open = patch.object(resources, "MOST_HEADS", len(given.runs) + len(given.methods))
     with all_open, LLM(given.model, backend="native") as llm:
         for run in heads.values():
             if run["model"] != llm.model:

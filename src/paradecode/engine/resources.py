@@ -193,8 +193,8 @@ class Resources:
                 return self.weights[name].float32()
 
             found = build_head(read_head(path), self.config, target, vocabulary).held_in(dtype)
-            for oldest in list(self._heads)[: 1 - MOST_HEADS]:
-                del self._heads[oldest]
+            while len(self._heads) >= MOST_HEADS:
+                del self._heads[next(iter(self._heads))]
             self._heads[path, vocabulary, dtype] = found
         return found
 

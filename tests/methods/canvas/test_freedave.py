@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from canvases import ATTENTION, PROMPT, PROMPTS, run, run_all, toy
@@ -12,6 +15,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
+from paradecode.methods.canvas.policies import freedave
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend, toy_config
@@ -119,6 +123,53 @@ def test_only_what_pays_is_drafted(kind: str) -> None:
     assert free[0] < plain[0]
     assert free[1] > plain[1]
     assert all(output == outputs[0] for output in outputs)
+
+
+@pytest.fixture
+def drafting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many canvases were to be computed, of each forward that computes several."""
+    found: list[int] = []
+    compute = freedave.DraftAndVerify._compute
+
+    def watched(self, window, last, count):
+        found.append(count)
+        return compute(self, window, last, count)
+
+    monkeypatch.setattr(freedave.DraftAndVerify, "_compute", watched)
+    return found
+
+
+def decode_requests(requests: int, *seconds: float) -> None:
+    """One tenant's requests of 40 tokens, a token a forward, one after the other.
+
+    Args:
+        seconds: of one row, and of 4,096.
+    """
+    curve = CostCurve((1, 4096), (64,), (seconds,))
+    engine = Engine({"target": toy("full", surprise=0)}, Limits(kv_tokens=1024), curve=curve)
+    for _ in range(requests):
+        params = SamplingParams(max_tokens=40, ignore_eos=True)
+        spec = parse("freedave(eager=off)")
+        engine.add(GenerationRequest(np.array(PROMPT, np.int32), spec, params))
+        while engine.busy:
+            engine.step()
+
+
+def test_what_does_not_pay_is_tried_less_and_less_often(drafting: list[int]) -> None:
+    decode_requests(12, 1e-3, 4.096)
+    assert drafting == [2] * 4  # Of 480 forwards: after 32, 64, 128 and 256.
+
+
+def test_what_making_a_draft_takes_counts(
+    drafting: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode_requests(3, 1.0, 1.0 + 1e-9)
+    assert len(drafting) > 60
+    drafting.clear()
+    clock = count(0.0, 10.0)  # Drafts take ten seconds, a forward one.
+    monkeypatch.setattr(freedave, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    decode_requests(3, 1.0, 1.0 + 1e-9)
+    assert 1 < len(drafting) < 6
 
 
 @pytest.mark.parametrize("cache", ["prefix", "dual"])

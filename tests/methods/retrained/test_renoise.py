@@ -47,8 +47,14 @@ def theirs(folder: Path) -> Any:
 @pytest.fixture(scope="module", params=[("torch", "fp64"), ("native", "f32")], ids=lambda p: p[0])
 def llm(folder: Path, request: pytest.FixtureRequest) -> Any:
     backend, dtype = request.param
-    with LLM(folder, backend=backend, dtype=dtype) as llm:
-        yield llm
+    with pytest.MonkeyPatch.context() as patch:
+        if backend == "native":
+            from paradecode.backends.native.backend import NativeBackend
+
+            # Twelve guesses that read one another would show the rounding of float16 keys.
+            patch.setitem(NativeBackend.__init__.__kwdefaults__, "kv_dtype", "f32")
+        with LLM(folder, backend=backend, dtype=dtype) as llm:
+            yield llm
 
 
 def backend(folder: Path, change: Any = None) -> Any:
@@ -159,8 +165,6 @@ def test_the_sampler_is_the_published_one(
         stability_threshold=stable, t_min=0.4, t_max=0.8, eos_token_id=None, pad_token_id=None,
     )  # fmt: skip
     wanted = made.sequences[0, len(PROMPT) :].tolist()
-    if llm.backend.name == "native" and bound == 40.0:
-        pytest.skip("float16 keys are seen where many guesses read one another")
     (ours,) = llm.generate([PROMPT], max_tokens=3 * CANVAS, ignore_eos=True, seed=5, steps=steps,
                            **settings)  # fmt: skip
     assert ours.token_ids == wanted
