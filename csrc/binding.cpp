@@ -67,9 +67,9 @@ std::vector<std::shared_ptr<LogitRows>> read_canvases(nb::dict canvases, const M
     guesses.push_back(nb::cast<std::shared_ptr<LogitRows>>(value));
     input.guess = guesses.back().get();
     if (input.guess->rows() != input.rows || input.guess->vocab_size() != shape.vocab_size ||
-        input.given_rows > 0)
+        input.guess->only_best() || input.given_rows > 0)
       throw InvalidInput("denoise", std::int64_t{input.guess->rows()},
-                         "give logits of the rows of the span, which have tokens");
+                         "give all logits of the rows of the span, which have tokens");
   }
   return guesses;
 }
@@ -385,6 +385,8 @@ NB_MODULE(_core, m) {
   });
   m.def("logits_from", [](nb::handle values) {
     const View<float> rows(values, "values", 2);
+    expect_range("rows of values", rows.size(0), 0, std::int64_t{1} << 24);
+    expect_range("columns of values", rows.size(1), 1, std::int64_t{1} << 26);
     const auto count = static_cast<int>(rows.size(0));
     const auto vocab = static_cast<int>(rows.size(1));
     auto out = std::make_shared<LogitRows>(std::make_shared<LogitStore>(), *choose_isa().kernels,
@@ -413,11 +415,7 @@ NB_MODULE(_core, m) {
              int intermediate_size, int context_length, float norm_epsilon, float rope_attention,
              nb::sequence attentions, std::vector<int> kinds, const std::vector<int>& mixture,
              float mixture_scale, float softcap, bool half_cache, int threads, bool apart) {
-            if (threads < 1 || threads > 1024)
-              throw InvalidInput("threads", std::int64_t{threads}, "use 1 to 1024 threads");
-            if (outputs < 1 || outputs > vocab_size)
-              throw InvalidInput("outputs", std::int64_t{outputs},
-                                 "use 1 to " + std::to_string(vocab_size));
+            expect_range("threads", threads, 1, kMostThreads);
             const ModelShape shape{vocab_size,
                                    outputs,
                                    hidden_size,

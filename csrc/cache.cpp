@@ -26,16 +26,18 @@ void Cache::reserve(std::int64_t pages) {
 void Cache::grow(std::int64_t pages) {
   if (pages <= pages_) return;
   const auto used = static_cast<std::size_t>(pages_ / kStretch) * stretch_bytes(false);
-  const Mapping old = std::move(store_);
-  reserve((std::max(pages, 2 * pages_) + kStretch - 1) / kStretch * kStretch);
-  if (used > 0) std::memcpy(store_.data(), old.data(), used);
+  const std::int64_t stretches = (std::max(pages, 2 * pages_) + kStretch - 1) / kStretch;
+  Mapping larger(static_cast<std::size_t>(stretches) * stretch_bytes(false));
+  if (used > 0) std::memcpy(larger.data(), store_.data(), used);
+  store_ = std::move(larger);
+  pages_ = stretches * kStretch;
 }
 
 void Cache::need_scratch(int pages) {
   if (pages <= scratch_pages_) return;
   const auto stretches = static_cast<std::size_t>((2 * pages + kStretch - 1) / kStretch);
-  scratch_pages_ = static_cast<std::int64_t>(stretches) * kStretch;
   scratch_ = Mapping(stretches * stretch_bytes(true));
+  scratch_pages_ = static_cast<std::int64_t>(stretches) * kStretch;
 }
 
 std::uint8_t* Cache::at(bool scratch, int layer, int head) const {

@@ -59,7 +59,9 @@ void Forward::divide_tiles(Attention& kind) {
 int Forward::first_block(const RowView& row) const { return row.start / kAttentionBlock; }
 
 int Forward::end_block(const SpanPlan& span, const RowView& row) const {
-  return (span.view.prefix_length + row.count + kAttentionBlock - 1) / kAttentionBlock;
+  const int seen = span.view.prefix_length + row.count;
+  // A row that sees nothing has no block: nobody would write its parts.
+  return seen <= row.start ? first_block(row) : (seen + kAttentionBlock - 1) / kAttentionBlock;
 }
 
 std::int64_t Forward::part_at(const Attention& kind, std::int64_t row, int head) const {

@@ -112,6 +112,8 @@ void Forward::screened_head(Member& member) {
       const int panel = top.token / kLanes;
       float exact[kScreenedRows * kLanes];
       kernels_.matmul(weight, panel, 1, input, 0, rows, exact, kLanes, nullptr, false);
+      // What they are about is capped; a cap brings logits no further apart.
+      if (shape_.gemma()) kernels_.cap(exact, shape_.softcap, std::int64_t{rows} * kLanes);
       floors[r] = -INFINITY;
       for (int i = 0; i < kLanes && panel * kLanes + i < shape_.outputs; ++i)
         if (exact[r * kLanes + i] > floors[r]) floors[r] = exact[r * kLanes + i];

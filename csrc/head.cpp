@@ -22,6 +22,8 @@ std::pair<std::vector<DraftTree>, int> DraftHead::draft(const std::vector<HeadIn
   runs_.team->check_process();
   const std::lock_guard lock(busy_);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].memory == nullptr || inputs[i].memory->maker != runs_.logit_store)
+      throw InvalidInput("memory", static_cast<std::int64_t>(i), "give one that this head made");
     inputs[i].check(runs_.networks);
     for (std::size_t j = 0; j < i; ++j)
       if (inputs[j].memory == inputs[i].memory)

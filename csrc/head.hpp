@@ -21,7 +21,7 @@ class DraftHead {
   DraftHead(HeadNetworks networks, int threads);
 
   std::shared_ptr<HeadMemory> memory() const {
-    return std::make_shared<HeadMemory>(runs_.networks);
+    return std::make_shared<HeadMemory>(runs_.networks, runs_.logit_store);
   }
   int features() const { return runs_.networks.features(); }
   // Bytes of the matrices that a level reads, and those that only enter it (committed rows).

@@ -1,5 +1,7 @@
 #include "head_input.hpp"
 
+#include <utility>
+
 #include "errors.hpp"
 
 namespace paradecode {
@@ -13,8 +15,9 @@ std::vector<CacheLayer> layers_of(const HeadNetworks& networks) {
 
 }  // namespace
 
-HeadMemory::HeadMemory(const HeadNetworks& networks)
-    : cache(layers_of(networks), networks.enter->format() != Format::F32) {}
+HeadMemory::HeadMemory(const HeadNetworks& networks, std::shared_ptr<const void> made_by)
+    : maker(std::move(made_by)),
+      cache(layers_of(networks), networks.enter->format() != Format::F32) {}
 
 void HeadMemory::need(std::int64_t slots) {
   cache.grow((slots + kPage - 1) / kPage);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cache.hpp"
@@ -15,11 +16,13 @@ inline constexpr std::int64_t kMostHeadRows = std::int64_t{1} << 24;
 // Keys and values of one request.
 class HeadMemory {
  public:
-  explicit HeadMemory(const HeadNetworks& networks);
+  // `made_by` stands for the head whose memory it is.
+  HeadMemory(const HeadNetworks& networks, std::shared_ptr<const void> made_by);
   // Makes room for `slots`; keeps what is there.
   void need(std::int64_t slots);
   std::size_t bytes() const { return cache.bytes(); }
 
+  const std::shared_ptr<const void> maker;
   Cache cache;
   std::vector<std::int32_t> pages;
   std::int64_t known = 0;  // slots that were written

@@ -1,5 +1,6 @@
 #include "head_networks.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -26,6 +27,12 @@ bool fits(const Network& network, const std::vector<int>& inputs, int result) {
 
 void HeadNetworks::check() const {
   expect_range("width of a head", width, 1, 1 << 20);
+  const auto absent = [](const auto& network) { return network == nullptr; };
+  if (absent(enter) || std::any_of(outs.begin(), outs.end(), absent) ||
+      std::any_of(blocks.begin(), blocks.end(), [&](const HeadBlock& block) {
+        return absent(block.before) || absent(block.after);
+      }))
+    throw InvalidInput("head", std::monostate(), "give all of its networks");
   if (enter->inputs() != 1 || features() < 1 || !fits(*enter, {features()}, width))
     refuse("first network", features());
   if (back != nullptr && !fits(*back, {width}, width)) refuse("back", width);

@@ -90,6 +90,8 @@ std::shared_ptr<LogitRows> LogitRows::select(const std::int64_t* rows, std::int6
 }
 
 std::shared_ptr<LogitRows> LogitRows::tempered(float temperature) const {
+  if (!(temperature > 0) || !std::isfinite(temperature))
+    throw InvalidInput("temperature", std::monostate(), "give a finite number above 0");
   auto out = std::make_shared<LogitRows>(store_, *kernels_, team_, rows(), vocab_size_);
   for_each([&](int row) {
     const float* from = read(row);

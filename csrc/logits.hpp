@@ -72,6 +72,7 @@ class LogitRows {
   // The best tokens of rows whose other values are not there; -1 where logits are NaN or infinite.
   // Of such rows, or others made of them, nothing but argmax may be asked.
   void choose(std::vector<std::int32_t> best) { chosen_ = std::move(best); }
+  bool only_best() const { return !chosen_.empty(); }
 
   // Runs each(row) for every row; throws what the first of them throws.
   void for_each(const std::function<void(int)>& each) const;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "errors.hpp"
 #include "isa.hpp"
 #include "memory.hpp"
 #include "team.hpp"
@@ -47,6 +48,8 @@ void passes(Job& job, Member& member, Piece piece) {
 }  // namespace
 
 double read_bandwidth(std::int64_t bytes, int threads) {
+  expect_range("bytes", bytes, 1, std::int64_t{1} << 40);
+  expect_range("threads", threads, 1, kMostThreads);
   const std::int64_t pieces = std::max<std::int64_t>(1, bytes / kPiece);
   const Mapping memory(static_cast<std::size_t>(pieces * kPiece));
   std::memset(memory.data(), 1, static_cast<std::size_t>(pieces * kPiece));
@@ -60,6 +63,7 @@ double read_bandwidth(std::int64_t bytes, int threads) {
 }
 
 double dot_peak(int threads) {
+  expect_range("threads", threads, 1, kMostThreads);
   Job job{*choose_isa().kernels, nullptr, 8 * threads};
   const double seconds = best_pass(job, threads, [](void* context, Member& member) {
     auto& dots = *static_cast<Job*>(context);
@@ -69,6 +73,7 @@ double dot_peak(int threads) {
 }
 
 double float_peak(int threads) {
+  expect_range("threads", threads, 1, kMostThreads);
   Job job{*choose_isa().kernels, nullptr, 8 * threads};
   const double seconds = best_pass(job, threads, [](void* context, Member& member) {
     auto& floats = *static_cast<Job*>(context);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <new>
 #include <numeric>
 
@@ -18,8 +19,12 @@ namespace {
 // and memory that a short use would not regain, and by then the lengths of inputs are known.
 constexpr int kRowsBeforeScreen = 64;
 
-// Parts of layers that one forward may run: far more than any model has.
+// Parts of layers that one forward may run, and sizes: far more than any model has.
 constexpr std::size_t kMostParts = 1 << 14;
+constexpr int kMostTokens = 1 << 26;
+constexpr int kMostWidth = 1 << 20;
+constexpr int kMostLayers = 1 << 12;
+constexpr int kMostHeads = 1 << 12;
 
 // "layers.12.q.bias" -> 12 and "q.bias"; other names -> -1 and themselves.
 int split_layer(const std::string& tensor, std::string& rest) {
@@ -43,22 +48,27 @@ int split_expert(const std::string& name, std::string& part) {
 }
 
 void AttentionShape::check(int heads) const {
-  const auto range = [](const char* field, std::int64_t value, std::int64_t low,
-                        std::int64_t high) {
-    if (value < low || value > high)
-      throw InvalidInput(field, value,
-                         "give " + std::to_string(low) + " to " + std::to_string(high));
-  };
-  range("kv_heads", kv_heads, 1, heads);
-  range("head_dim", head_dim, 1, kMostHeadDim);
-  range("sliding_window", window, 0, std::int64_t{1} << 24);
-  range("inverse_frequencies", pairs(), 0, head_dim / 2);
+  expect_range("kv_heads", kv_heads, 1, heads);
+  expect_range("head_dim", head_dim, 1, kMostHeadDim);
+  expect_range("sliding_window", window, 0, std::int64_t{1} << 24);
+  expect_range("inverse_frequencies", pairs(), 0, head_dim / 2);
   if (heads % kv_heads != 0)
     throw InvalidInput("kv_heads", std::int64_t{kv_heads},
                        "it must divide " + std::to_string(heads));
 }
 
 void ModelShape::check() const {
+  expect_range("vocab_size", vocab_size, 1, kMostTokens);
+  expect_range("outputs", outputs, 1, vocab_size);
+  expect_range("hidden_size", hidden_size, 1, kMostWidth);
+  expect_range("layers", layers, 1, kMostLayers);
+  expect_range("heads", heads, 1, kMostHeads);
+  expect_range("intermediate_size", intermediate_size, 0, kMostWidth);
+  expect_range("context_length", context_length, 1, std::numeric_limits<int>::max());
+  for (const float number : {norm_epsilon, rope_attention, softcap})
+    if (!(number >= 0) || !std::isfinite(number))
+      throw InvalidInput("norm_epsilon, rope_attention, softcap", std::monostate(),
+                         "give finite numbers of at least 0");
   mixture.check();
   for (const AttentionShape& attention : attentions) attention.check(heads);
   const auto known = static_cast<int>(attentions.size());
@@ -198,7 +208,7 @@ void Model::fill(const std::string& tensor, std::int64_t first_row, std::int64_t
   if (own_format(source) != format && is_integer(format) && format != Format::Q4 &&
       format != Format::Q8)
     throw InvalidInput("weights", tensor, "give it the format of its blocks, or q4 or q8");
-  if (first_row < 0 || rows < 0 || first_row + rows > limit || !blocks_fit ||
+  if (first_row < 0 || rows < 0 || rows > limit || first_row > limit - rows || !blocks_fit ||
       row_bytes != static_cast<std::int64_t>(source_row_bytes(source, matrix->cols)))
     throw InvalidInput("weights", tensor, "give rows of the shape that the configuration implies");
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -273,7 +283,34 @@ void Model::finish_loading(bool tied_head) {
     if (layer.router_norm == nullptr) layer.router_norm = layer.mlp_norm;
     if (layer.experts_norm == nullptr) layer.experts_norm = layer.mlp_norm;
   }
+  check_loaded();
   loaded_ = true;
+}
+
+// Throws InvalidInput if a weight is missing that every forward reads.
+void Model::check_loaded() const {
+  const auto need = [](bool given, const std::string& tensor) {
+    if (!given) throw InvalidInput("weights", tensor, "give it before the loading is finished");
+  };
+  need(embed_.data != nullptr, "embed");
+  need(head_.data != nullptr, "head");
+  need(norm_ != nullptr, "norm");
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const LayerWeights& layer = layers_[i];
+    const std::string name = "layers." + std::to_string(i) + ".";
+    need(layer.attn_norm != nullptr, name + "attn_norm");
+    need(layer.mlp_norm != nullptr, name + "mlp_norm");
+    need(layer.q.data != nullptr, name + "q");
+    need(layer.k.data != nullptr, name + "k");
+    need(layer.v.data != nullptr, name + "v");
+    need(layer.o.data != nullptr, name + "o");
+    const bool mixed = !layer.experts.empty();
+    if (mixed) need(layer.router.data != nullptr, name + "router");
+    for (const ExpertWeights& expert : layer.experts)
+      need(expert.gate.data && expert.up.data && expert.down.data, name + "experts");
+    if (!mixed || shape_.gemma())
+      need(layer.gate.data && layer.up.data && layer.down.data, name + "gate, up, down");
+  }
 }
 
 // Values have a norm without a gain, and keys are values where there are no others.
@@ -301,6 +338,7 @@ std::pair<std::size_t, std::size_t> Model::work_of(const std::string& tensor) {
 }
 
 PartSeconds Model::profile(bool on) {
+  team_->check_process();  // A forked child may have the lock of a thread that it does not have.
   const std::lock_guard lock(busy_);
   const PartSeconds out = profile_;
   profile_.fill(0);
@@ -337,6 +375,7 @@ void Model::make_screen(const Forward& forward) {
 }
 
 void Model::reserve(std::int64_t pages) {
+  team_->check_process();
   const std::lock_guard lock(busy_);
   if (pages < 1 || pages > (std::int64_t{1} << 26))
     throw InvalidInput("pages", pages, "reserve from 1 to 2^26 pages");
@@ -344,6 +383,7 @@ void Model::reserve(std::int64_t pages) {
 }
 
 void Model::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count) {
+  team_->check_process();
   const std::lock_guard lock(busy_);
   const std::int64_t limit = cache_.pages() * kPage;
   for (std::int64_t i = 0; i < count; ++i) {

@@ -153,6 +153,7 @@ class Model {
   Matrix* find_matrix(const std::string& tensor);
   void place_inner(const std::string& part, Format format, Matrix& matrix, Matrix& gate, int inner);
   void finish_gemma();
+  void check_loaded() const;
   void add_profile();
   void make_screen(const Forward& forward);
   const AttentionShape* headed(const std::string& tensor) const;

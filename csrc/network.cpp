@@ -34,18 +34,21 @@ Network::Network(std::vector<int> widths, std::vector<NetworkStep> steps,
   for (const int width : widths_)
     if (width < 0 || width > kWidest)
       throw InvalidInput("network", std::int64_t{width}, "give inputs of sound sizes");
-  std::vector<bool> matrix(tensors.size());
-  std::vector<bool> table(tensors.size());
+  std::vector<Uses> uses(tensors.size());
   for (const NetworkStep& step : steps_) {
     const int width = width_of(step, tensors);
     if (width < 1)
       throw InvalidInput("network", static_cast<std::int64_t>(widths_.size()) - inputs_,
                          "the sizes of this step do not fit");
-    if (step.kind == StepKind::Linear) matrix[static_cast<std::size_t>(step.tensors[0])] = true;
-    if (step.kind == StepKind::Lookup) table[static_cast<std::size_t>(step.tensors[0])] = true;
+    for (const int tensor : step.tensors) {
+      Uses& use = uses[static_cast<std::size_t>(tensor)];
+      (step.kind == StepKind::Linear   ? use.matrix
+       : step.kind == StepKind::Lookup ? use.table
+                                       : use.plain) = true;
+    }
     widths_.push_back(width);
   }
-  for (std::size_t i = 0; i < tensors.size(); ++i) pack(tensors[i], matrix[i], table[i]);
+  for (std::size_t i = 0; i < tensors.size(); ++i) pack(tensors[i], uses[i]);
   plan();
 }
 
@@ -78,7 +81,7 @@ int Network::width_of(const NetworkStep& step, const std::vector<NetworkTensor>&
   if (step.kind == StepKind::Attention) {
     const bool fits = first > 0 && width(1) == first && width(2) == first && width(3) == 0 &&
                       width(4) == 0 && step.count > 0 && step.number > 0;
-    return fits && first % (2 * step.count) == 0 ? first : 0;
+    return fits && first % (2 * std::int64_t{step.count}) == 0 ? first : 0;
   }
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < step.values.size(); ++i) {
@@ -97,15 +100,15 @@ int Network::width_of(const NetworkStep& step, const std::vector<NetworkTensor>&
   return step.kind == StepKind::Rms ? 1 : first;
 }
 
-void Network::pack(const NetworkTensor& tensor, bool matrix, bool table) {
+void Network::pack(const NetworkTensor& tensor, const Uses& uses) {
   const auto count = static_cast<std::size_t>(tensor.rows * tensor.columns);
   matrices_.emplace_back();
   Matrix& packed = matrices_.back();
   const auto row_of = [&](int row, const float* values) {
     pack_row(packed, row, Source::F32, reinterpret_cast<const std::uint8_t*>(values));
   };
-  const bool rounded_table = table && !matrix && is_integer(format_);
-  const bool plain = !rounded_table && (table || !matrix);
+  const bool rounded_table = uses.table && !uses.matrix && is_integer(format_);
+  const bool plain = uses.plain || (uses.table && !rounded_table);
   tensors_.emplace_back(tensor.values, tensor.values + (plain ? count : 0));
   table_rows_.push_back(tensor.rows);
   const int rows = static_cast<int>(tensor.rows);
@@ -114,7 +117,7 @@ void Network::pack(const NetworkTensor& tensor, bool matrix, bool table) {
     // One row is read at a time: fewer bits would save nothing.
     packed = make_matrix(arena_, Format::Q8, rows, columns);
     for (int r = 0; r < rows; ++r) row_of(r, tensor.values + std::int64_t{r} * columns);
-  } else if (matrix) {
+  } else if (uses.matrix) {
     packed = make_matrix(arena_, format_, columns, rows);
     std::vector<float> column(static_cast<std::size_t>(rows));
     for (int c = 0; c < columns; ++c) {

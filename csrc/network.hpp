@@ -96,7 +96,13 @@ class Network {
   };
 
   int width_of(const NetworkStep& step, const std::vector<NetworkTensor>& tensors) const;
-  void pack(const NetworkTensor& tensor, bool matrix, bool table);
+  // How steps read the tensor: as a matrix, row by row by number, or as it is.
+  struct Uses {
+    bool matrix = false;
+    bool table = false;
+    bool plain = false;
+  };
+  void pack(const NetworkTensor& tensor, const Uses& uses);
   void plan();
   std::unique_ptr<NetworkRun> take_run() const;
   void give_run(std::unique_ptr<NetworkRun> run) const;

@@ -36,8 +36,7 @@ void make_head(DraftHead* self, int width, PythonNetwork enter, std::vector<Pyth
                std::vector<PythonNetwork> outs, std::optional<PythonNetwork> back,
                std::vector<std::int32_t> to_target, std::vector<float> mask,
                std::int64_t mask_token, int threads) {
-  if (threads < 1 || threads > 1024)
-    throw InvalidInput("threads", std::int64_t{threads}, "use 1 to 1024 threads");
+  expect_range("threads", threads, 1, kMostThreads);
   HeadNetworks networks;
   networks.width = width;
   networks.enter = std::move(enter);

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -90,7 +91,14 @@ std::vector<Numbers> listed(const Odds& odds) {
   return {odds.prior, odds.accepted, odds.tried, odds.all_accepted, odds.all_tried};
 }
 
-void set_state(const PythonState& given, Lookup& lookup) {
+// What a lookup has learned: its own part, and the one that it shares.
+struct Learned {
+  LookupState state;
+  Calibration calibration;
+  std::int64_t refused = 0;
+};
+
+Learned read_state(const PythonState& given, const Lookup& lookup) {
   const auto& [odds, table_odds, calibration, refusals] = given;
   LookupState out;
   out.odds = read_odds("odds", odds, LookupState::kKinds);
@@ -111,9 +119,7 @@ void set_state(const PythonState& given, Lookup& lookup) {
     expect_range("refusals", count, 0, std::int64_t{1} << 62);
   out.refused = refusals[0];
   out.rest = refusals[2];
-  lookup.state = std::move(out);
-  lookup.learned->calibration = known;
-  lookup.learned->refused = refusals[1];
+  return {std::move(out), known, refusals[1]};
 }
 
 PythonState state_of(const Lookup& lookup) {
@@ -166,6 +172,8 @@ void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t 
   if (lookup != nullptr) {
     if (!state || learned == nullptr)
       throw InvalidInput("state", std::monostate(), "give what the lookup has learned so far");
+    Learned read = read_state(*state, *lookup);
+    const std::shared_ptr<Experience> before = lookup->learned;  // Outlives the use of its flag.
     {
       const InUse use({&self});
       if (given.size() < lookup->length())
@@ -173,7 +181,9 @@ void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t 
       lookup->learned = std::move(learned);
     }
     const InUse use({&self});  // With what it shares from now on.
-    set_state(*state, *lookup);
+    lookup->state = std::move(read.state);
+    lookup->learned->calibration = read.calibration;
+    lookup->learned->refused = read.refused;
   }
   const InUse use({&self});
   self.text = std::move(given);
@@ -185,7 +195,12 @@ void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t 
 
 void make_curve(CostCurve* self, std::vector<double> rows, std::vector<double> contexts,
                 std::vector<Numbers> seconds) {
-  const auto ascends = [](const char* field, const Numbers& values) {
+  const auto expect_finite = [](const char* field, const Numbers& values) {
+    if (!std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); }))
+      throw InvalidInput(field, std::monostate(), "give finite numbers");
+  };
+  const auto ascends = [&](const char* field, const Numbers& values) {
+    expect_finite(field, values);
     if (values.empty() ||
         std::adjacent_find(values.begin(), values.end(), std::greater_equal<>()) != values.end())
       throw InvalidInput(field, std::monostate(), "give ascending numbers, at least one");
@@ -193,7 +208,10 @@ void make_curve(CostCurve* self, std::vector<double> rows, std::vector<double> c
   ascends("rows", rows);
   ascends("contexts", contexts);
   expect_size("seconds", seconds, contexts.size());
-  for (const Numbers& column : seconds) expect_size("seconds", column, rows.size());
+  for (const Numbers& column : seconds) {
+    expect_size("seconds", column, rows.size());
+    expect_finite("seconds", column);
+  }
   new (self) CostCurve{std::move(rows), std::move(contexts), std::move(seconds)};
 }
 

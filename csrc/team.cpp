@@ -9,6 +9,8 @@
 #include <chrono>
 #include <exception>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "errors.hpp"
 #include "exact.hpp"
@@ -119,11 +121,20 @@ std::shared_ptr<Team> Team::of(int threads, bool apart) {
 }
 
 Team::Team(int threads) : threads_(threads), process_(process_id()) {
-  for (int index = 1; index < threads; ++index)
-    workers_.emplace_back([this, index] { serve(index); });
+  try {
+    for (int index = 1; index < threads; ++index)
+      workers_.emplace_back([this, index] { serve(index); });
+  } catch (const std::exception&) {  // The system has no more threads, or no memory for one.
+    const auto begun = std::to_string(workers_.size() + 1);
+    stop();
+    throw BackendError("of " + std::to_string(threads) + " threads only " + begun +
+                       " could be started; use fewer");
+  }
 }
 
-Team::~Team() {
+Team::~Team() { stop(); }
+
+void Team::stop() {
   {
     const std::lock_guard lock(sleep_mutex_);
     stop_.store(true);
@@ -163,10 +174,25 @@ void Team::serve(int index) {
     }
     seen = ticket_.load(std::memory_order_acquire);
     if (!enter()) continue;
-    Member member(*this, index);
-    job_(context_, member);
+    work(index);
     gate_.fetch_sub(1, std::memory_order_release);
   }
+}
+
+void Team::work(int index) {
+  Member member(*this, index);
+  try {
+    job_(context_, member);
+  } catch (const Abandoned&) {  // Another member failed.
+  } catch (...) {
+    fail(std::current_exception());
+  }
+}
+
+void Team::fail(std::exception_ptr error) {
+  const std::lock_guard lock(error_mutex_);
+  if (error_ == nullptr) error_ = std::move(error);
+  failed_.store(true, std::memory_order_release);
 }
 
 void Team::run(int phases, void (*job)(void*, Member&), void* context) {
@@ -184,9 +210,9 @@ bool Team::run_if_free(int phases, void (*job)(void*, Member&), void* context) {
 
 void Team::run_locked(int phases, void (*job)(void*, Member&), void* context) {
   const FloatState state;
-  Member caller(*this, 0);
   if (threads_ == 1) {
-    job(context, caller);
+    Member alone(*this, 0);
+    job(context, alone);
     return;
   }
   if (phases > capacity_) {
@@ -198,17 +224,20 @@ void Team::run_locked(int phases, void (*job)(void*, Member&), void* context) {
     counters_[static_cast<std::size_t>(i)].value.store(0, std::memory_order_relaxed);
   job_ = job;
   context_ = context;
+  failed_.store(false, std::memory_order_relaxed);
   gate_.store(kOpen, std::memory_order_release);
   ticket_.fetch_add(1);
   if (sleeping_.load() > 0) {
     const std::lock_guard sleep_lock(sleep_mutex_);
     wake_.notify_all();
   }
-  job(context, caller);
+  work(0);
   gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
   Patience patience(kWithinJob);
   while (gate_.load(std::memory_order_acquire) != 0)
     if (patience.exhausted()) doze();
+  if (failed_.load(std::memory_order_acquire))
+    std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 }  // namespace paradecode

@@ -4,12 +4,14 @@
 // has chunks, each member starts with a share of its own and then takes what the others have not
 // begun, and a phase ends when all its chunks are done. Nobody waits for a member that has not
 // started, so a thread that the system keeps off its core (a busy neighbour) costs its share of
-// the speed and no more.
+// the speed and no more. If a member throws, all leave the job at the end of that phase, and the
+// caller gets what was thrown first.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -19,7 +21,13 @@
 
 namespace paradecode {
 
+// Of a team.
+inline constexpr int kMostThreads = 1024;
+
 class Team;
+
+// Thrown in the members of a job of which another one failed.
+struct Abandoned {};
 
 // A member's view of the job in progress.
 class Member {
@@ -85,7 +93,12 @@ class Team {
                      static_cast<std::size_t>(member)];
   }
   void serve(int index);
+  void stop();
   bool enter();
+  // A member's part of the job.
+  void work(int index);
+  // Notes what a member threw; the first counts.
+  void fail(std::exception_ptr error);
   void run_locked(int phases, void (*job)(void*, Member&), void* context);
 
   const int threads_;
@@ -97,6 +110,9 @@ class Team {
   int capacity_ = 0;
   void (*job_)(void*, Member&) = nullptr;
   void* context_ = nullptr;
+  std::atomic<bool> failed_{false};
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
 
   alignas(64) std::atomic<std::uint32_t> gate_{0};    // kOpen, and how many workers are inside
   alignas(64) std::atomic<std::uint32_t> ticket_{0};  // counts jobs
@@ -117,11 +133,17 @@ void Member::phase(int chunks, Prepare prepare, Work work) {
   int victim = 0;
   int done = 0;
   for (int chunk; (chunk = claim(phase, chunks, victim)) >= 0; ++done) {
-    if (done == 0) prepare();
-    work(chunk);
+    if (team_.failed_.load(std::memory_order_relaxed)) continue;
+    try {
+      if (done == 0) prepare();
+      work(chunk);
+    } catch (...) {  // The chunk counts as done, or others would wait for it.
+      team_.fail(std::current_exception());
+    }
   }
   enter(Part::Waiting);
   finish(phase, chunks, done);
+  if (team_.failed_.load(std::memory_order_acquire)) throw Abandoned();
 }
 
 }  // namespace paradecode

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -267,3 +269,112 @@ def test_a_forked_child_gets_an_error_and_can_make_its_own():
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert backend.forward([span([0], [1])])[0].logits.shape == (1, 100)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_forked_during_a_forward_does_not_wait_for_it():
+    """The lock of that forward is nobody's in the child."""
+    backend, busy = make(BASE, threads=2, pages=64), True
+    slots = np.zeros(1, np.int64)
+
+    def work():
+        while busy:
+            backend.forward([span(range(16), [1] * 256)])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for call in (lambda: backend.copy(slots, slots), lambda: backend.reserve(2),
+                 lambda: backend.profile(False)) * 4:  # fmt: skip
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                signal.alarm(10)  # Ends a child that hangs.
+                call()
+            except BackendError:
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    busy = False
+    thread.join(60)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("vocab_size", 0), ("outputs", 0), ("outputs", 10), ("hidden_size", 0), ("hidden_size", -5),
+     ("hidden_size", 2**31 - 1), ("layers", 0), ("heads", 2**30), ("intermediate_size", -7),
+     ("context_length", -1), ("norm_epsilon", np.nan), ("softcap", np.inf), ("threads", 0),
+     ("threads", 1025)],
+)  # fmt: skip
+def test_models_of_absurd_sizes_are_refused(field, value):
+    sizes: dict[str, Any] = {
+        "vocab_size": 9, "outputs": 9, "hidden_size": 8, "layers": 1, "heads": 2,
+        "intermediate_size": 8, "context_length": 9, "norm_epsilon": 1e-5, "rope_attention": 1.0,
+        "attentions": [(1, 8, 0, True, [1.0])], "kinds": [], "mixture": [], "mixture_scale": 1.0,
+        "softcap": 0.0, "half_cache": True, "threads": 1, "apart": False,
+    }  # fmt: skip
+    _core.Model(**sizes)
+    with pytest.raises(InvalidInput, match=field):
+        _core.Model(**{**sizes, field: value})
+
+
+def test_a_model_without_all_weights_is_not_finished():
+    core = make(BASE, dtype="f32")._model()
+    with pytest.raises(InvalidInput, match="'embed'"):  # A first row that overflows.
+        core.fill("embed", 2**63 - 1, 0, np.zeros((1, 256), np.uint8))
+    bare = _core.Model(
+        vocab_size=9, outputs=9, hidden_size=8, layers=1, heads=2, intermediate_size=8,
+        context_length=9, norm_epsilon=1e-5, rope_attention=1.0, kinds=[], mixture=[],
+        attentions=[(1, 8, 0, True, [1.0])], mixture_scale=1.0, softcap=0.0, half_cache=True,
+        threads=1, apart=False,
+    )  # fmt: skip
+    shapes = {
+        "embed": 9, "layers.0.q": 16, "layers.0.k": 8, "layers.0.v": 8, "layers.0.o": 8,
+        "layers.0.gate": 8, "layers.0.up": 8, "layers.0.down": 8,
+    }  # fmt: skip
+    vectors = ("norm", "layers.0.attn_norm", "layers.0.mlp_norm")
+    for name in shapes:
+        with pytest.raises(InvalidInput, match="before the loading is finished"):
+            bare.finish_loading(True)
+        bare.set_format(name, 4)
+    for name in vectors:
+        with pytest.raises(InvalidInput, match=f"'{name}'"):
+            bare.finish_loading(True)
+        bare.set_vector(name, np.ones(8, np.float32))
+    bare.finish_loading(True)
+    bare.reserve(1)
+    assert bare.forward([span([0], [1])], None)[0][0].shape == (1, 9)
+
+
+def test_logits_and_measurements_of_no_size_are_refused():
+    with pytest.raises(InvalidInput, match="columns of values"):
+        _core.logits_from(np.zeros((1, 0), np.float32))
+    logits = _core.logits_from(np.zeros((1, 5), np.float32))
+    for temperature in (-1.0, 0.0, 1e-300, np.nan, np.inf):
+        with pytest.raises(InvalidInput, match="temperature"):
+            logits.tempered(temperature)
+    for measured in (_core.dot_peak, _core.float_peak, lambda t: _core.read_bandwidth(1 << 20, t)):
+        for threads in (-3, 0, 1025):
+            with pytest.raises(InvalidInput, match="threads"):
+                measured(threads)
+    with pytest.raises(InvalidInput, match="bytes"):
+        _core.read_bandwidth(0, 1)
+    for rows, seconds in (([np.nan, 2.0], 1.0), ([1.0, 2.0], np.inf), ([1.0, np.inf], 1.0)):
+        with pytest.raises(InvalidInput, match="finite"):
+            _core.CostCurve(rows, [1.0], [[1.0, seconds]])
+
+
+def test_networks_of_impossible_steps_are_refused():
+    attention = (15, [0, 1, 2, 3, 4], [], 2**31 - 1, 1e4)
+    with pytest.raises(InvalidInput, match="sizes"):
+        _core.Network([4, 4, 4, 0, 0], [attention], [], "f32")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8"])
+def test_a_tensor_may_be_a_matrix_and_a_vector(dtype):
+    steps = [(0, [0], [0], 0, 0.0), (2, [1], [0], 0, 0.0), (11, [2, 3], [], 0, 0.0)]
+    network = _core.Network([1, 4], steps, [np.ones((1, 4), np.float32)], dtype)
+    made = network.run([np.ones((1, 1), np.float32), np.ones((1, 4), np.float32)], [1])
+    np.testing.assert_allclose(made, 2.0, atol=0.02)

@@ -223,6 +223,29 @@ def test_slots_are_copied_in_layers_of_both_kinds() -> None:
     assert backend.slot_bytes == 2 * (2 * 3 * (12 + 16) + 2 * 2 * (40 + 48))
 
 
+def one(token: int) -> Span:
+    row = span([token], 45)
+    return replace(row, slots=np.full(1, -1, np.int32), hidden=())
+
+
+def best_only(backend: NativeBackend, token: int) -> _core.LogitRows:
+    """Logits of which only the best is known, as after the head got its screen."""
+    for _ in range(70):
+        found = backend._model().forward([one(token)], None, only_best=True)[0][0]
+    return found
+
+
+def test_the_screened_head_knows_the_cap_of_the_logits() -> None:
+    backend = made(dtype="q8")
+    backend.forward([span(TEXT, 0)])
+    core = backend._model()
+    best_only(backend, 0)
+    for token in range(40):
+        best = core.forward([one(token)], None, only_best=True)[0][0]
+        whole = core.forward([one(token)], None)[0][0]
+        assert best.argmax().tolist() == whole.argmax().tolist()
+
+
 def test_what_is_no_canvas_is_refused() -> None:
     backend = made(dtype="q8")
     backend.forward([span(TEXT, 0)])
@@ -234,6 +257,9 @@ def test_what_is_no_canvas_is_refused() -> None:
     states = np.zeros((CANVAS, 52), np.float32)
     with pytest.raises(InvalidInput, match="denoise"):
         backend.forward([replace(span(noise(0), 45, Denoise()), embeddings=states)])
+    best = best_only(backend, 1)
+    with pytest.raises(InvalidInput, match="all logits"):
+        backend._model().forward([one(1)], None, canvases={0: best})
     plain = replace(CONFIG, gemma=None, mixture=None)
     with pytest.raises(InvalidInput, match="does not refine"):
         make(plain, dtype="q8").forward([span([1, 2], 0, Denoise())])

@@ -260,6 +260,8 @@ def test_bad_drafts_are_refused_and_disturb_nobody(rounded_head: Head) -> None:
         assert request.memory.length == 6
     with pytest.raises(InvalidInput, match="each request its own"):
         heads.run_head(rounded_head, [good, good])
+    with pytest.raises(InvalidInput, match="this head made"):
+        heads.run_head(replace(rounded_head), [good])
     ahead = Memory()
     ahead.length = 5
     if rounded_head.blocks:

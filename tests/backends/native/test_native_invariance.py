@@ -65,6 +65,23 @@ def test_blocks_of_a_long_context_are_merged_alike(kv, window):
         assert (np.concatenate(got) == expected).all()
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_a_row_that_sees_nothing_mixes_nothing(threads):
+    """Beyond the window of the whole context, and masked from itself."""
+    config = replace(WIDE, heads=6, kv_heads=1, context_length=4096, sliding_window=300, layers=1)
+    backend = make(config, dtype="f32", threads=threads, pages=48)
+    tokens = np.random.default_rng(3).integers(0, 333, 600)
+    backend.forward([span(range(44), tokens)])
+    blind = span(range(44), [5, 6], 600, slots=np.full(2, -1, np.int32),
+                 positions=np.array([2000, 601], np.int32),
+                 mask=np.array([[False, False], [False, True]]))  # fmt: skip
+    alone = span([47], [5], slots=np.full(1, -1, np.int32), mask=np.zeros((1, 1), bool))
+    for _ in range(3):  # What is left of other forwards is not read.
+        first = backend.forward([blind])[0].logits.numpy()[0]
+        assert (first == backend.forward([alone])[0].logits.numpy()[0]).all()
+        assert np.isfinite(first).all()
+
+
 @pytest.mark.parametrize(("dtype", "kv"), FORMATS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_two_halves_are_a_layer(dtype, kv, threads):

@@ -7,6 +7,7 @@
 using namespace paradecode;
 
 int main() {
+  check_team();
   check_functions();
   check_blocks();
   check_logits();

@@ -23,6 +23,7 @@ void check_logits();
 void check_networks();
 void check_screen();
 void check_steps();
+void check_team();
 
 // Ends the program unless `condition` holds.
 void require(bool condition, const char* what);
