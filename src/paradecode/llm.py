@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from os import PathLike, fspath
@@ -26,7 +26,7 @@ from paradecode.completion import (
     with_alternatives,
 )
 from paradecode.constraints.compile import Compiler
-from paradecode.core.checks import known
+from paradecode.core.checks import known, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.sequence import DRAFT, TARGET
@@ -120,7 +120,9 @@ class LLM:
         limits: Limits | None = None,
         progress: Progress = lambda done, total: None,
     ) -> None:
-        # Refuse a bad method before a model is loaded.
+        # Refuse what is bad before a model is loaded.
+        if limits is not None and not isinstance(limits, Limits):
+            raise InvalidInput("limits", limits, "give Limits(batch=..., kv_tokens=...)")
         tuned = choose(decoder, speculative_config, profile)
         chosen = tuned.spec if isinstance(tuned, Profile) else tuned
         self.draft_model = None if draft_model is None else fspath(draft_model)
@@ -216,7 +218,7 @@ class LLM:
         """
         if isinstance(prompts, str):
             return self._single(self.encode(prompts), params, settings)
-        return self._batch([self.encode(prompt) for prompt in prompts], params, settings)
+        return self._batch(self._several("prompts", prompts), params, settings)
 
     def chat(
         self,
@@ -245,7 +247,8 @@ class LLM:
 
         Closing the iterator cancels the request.
         """
-        if not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
+        conversation = isinstance(prompt, (list, tuple)) and prompt[:1]
+        if conversation and isinstance(conversation[0], Mapping):
             ids = self.chat_tokens(prompt)  # type: ignore[arg-type]
         else:
             ids = self.encode(prompt)  # type: ignore[arg-type]
@@ -269,7 +272,8 @@ class LLM:
         Raises:
             InvalidInput: for a prompt that cannot be used, or a model that is not autoregressive.
         """
-        asked = [self.reading(self.encode(prompt), top) for prompt in prompts]
+        most = whole(0, self.config.vocab_size)("top", top)
+        asked = [self.reading(ids, most) for ids in self._several("prompts", prompts)]
         self._read(asked)
         return [cast(PromptReader, request.decoder).logprobs for request in asked]
 
@@ -285,6 +289,8 @@ class LLM:
         Raises:
             InvalidInput: for what cannot be used, or a model that is not autoregressive.
         """
+        if isinstance(candidates, str):
+            raise InvalidInput("candidates", candidates, "give a list of texts or token ids")
         request = self.ranking(self.encode(context), candidates)
         self._read([request])
         return ranked(cast(CandidateReader, request.decoder).logprobs)
@@ -307,7 +313,9 @@ class LLM:
     def embed(self, prompts: Sequence[str | Sequence[int]]) -> NDArray[np.float32]:
         """float32 [prompts, hidden size]: the mean of each prompt's last hidden states, behind the
         final norm, scaled to length 1. Raises InvalidInput as :meth:`score`."""
-        asked = [self.reading(self.encode(prompt), hidden=True) for prompt in prompts]
+        asked = [self.reading(ids, hidden=True) for ids in self._several("prompts", prompts)]
+        if not asked:
+            return np.empty((0, self.config.hidden_size), np.float32)
         self._read(asked)
         return unit_means([cast(PromptReader, request.decoder) for request in asked])
 
@@ -356,7 +364,16 @@ class LLM:
         if isinstance(prompt, str):
             ids = self.tokenizer.encode(prompt)
             return ids or [self._start_token()]
+        given: object = prompt
+        if isinstance(given, (bytes, bytearray)) or not isinstance(given, (Sequence, np.ndarray)):
+            raise InvalidInput("prompt", given, "give a text or a list of token ids")
         return list(prompt)
+
+    def _several(self, field: str, prompts: Any) -> list[list[int]]:
+        """Token ids of each of a list of prompts."""
+        if isinstance(prompts, (str, bytes, bytearray)) or not isinstance(prompts, Iterable):
+            raise InvalidInput(field, prompts, "give a list of texts or of lists of token ids")
+        return [self.encode(prompt) for prompt in prompts]
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -393,7 +410,10 @@ class LLM:
         rest = {name: value for name, value in settings.items() if name not in own}
         if params is not None and sampling:
             raise InvalidInput("params", sorted(sampling), "give params or keywords, not both")
-        params = params or SamplingParams.from_mapping(sampling)
+        if params is None:
+            params = SamplingParams.from_mapping(sampling)
+        elif not isinstance(params, SamplingParams):
+            raise InvalidInput("params", params, "give SamplingParams, or its fields as keywords")
         decoder = self.decoder
         if "decoder" in rest:
             decoder = self._spec(rest.pop("decoder"))
@@ -459,20 +479,29 @@ class LLM:
                     raise sequence.error
 
     def _stream(self, request: GenerationRequest) -> Iterator[Chunk]:
-        tokens, decided = list[int](), 0
+        decided = 0
         with self._turn:
             sequence = self.engine.add(request)
         try:
-            while not sequence.finished:
-                with self._turn:
-                    self.engine.step()
-                before, decided = decided, len(sequence.trace)
-                tokens = sequence.take_tokens()
-                if decided > before and not sequence.finished:
-                    yield Chunk(sequence.take_text(), tokens, canvas=sequence.provisional)
+            while True:
+                with self._turn:  # Others may have made steps of this one meanwhile.
+                    if not sequence.finished and len(sequence.trace) == decided:
+                        self.engine.step()
+                    ended, news = sequence.finished, len(sequence.trace) > decided
+                    decided = len(sequence.trace)
+                    text, tokens = sequence.take_text(), sequence.take_tokens()
+                    canvas = sequence.provisional
+                if ended:
+                    break
+                if news:
+                    yield Chunk(text, tokens, canvas=canvas)
             if sequence.error is not None:
                 raise sequence.error
-            yield Chunk(sequence.take_text(), tokens, completion_of(sequence))
-        finally:
-            with self._turn:
-                self.engine.cancel(sequence)
+            yield Chunk(text, tokens, completion_of(sequence))
+        finally:  # Of a forgotten stream, at any moment: a step may be going on, in any thread.
+            self.engine.drop(sequence)
+            if self._turn.acquire(blocking=False):
+                try:
+                    self.engine.settle()
+                finally:
+                    self._turn.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,6 +87,54 @@ def test_embeddings_are_means_of_the_last_states(llm: LLM, folder: Path) -> None
     best = llm.generate([long], max_tokens=1, temperature=0)[0].token_ids[0]
     assert int(np.argmax(logits)) == best
     assert np.linalg.norm(llm.embed([TEXT])) == pytest.approx(1)
+
+
+def test_a_prompt_may_fill_the_context() -> None:
+    with LLM("paradecode/tiny-autoregressive") as llm:
+        most = llm.config.context_length
+        ids = [3 + i % 90 for i in range(most)]
+        whole, shorter = llm.score([ids, ids[:-1]])
+        assert [entry.logprob for entry in whole[:-1]] == [entry.logprob for entry in shorter]
+        assert len(whole) == most - 1
+        assert llm.embed([ids]).shape == (1, llm.config.hidden_size)
+        assert llm.embed([]).shape == (0, llm.config.hidden_size)
+        for call in (lambda: llm.score([[*ids, 3]]), lambda: llm.generate([ids], max_tokens=1)):
+            with pytest.raises(InvalidInput, match=f"context has {most}"):
+                call()
+
+
+def test_what_is_no_list_of_prompts(llm: LLM) -> None:
+    bad: list[Any] = ["hello", b"hello", None, 5]
+    for value in bad:
+        for call in (llm.score, llm.embed):
+            with pytest.raises(InvalidInput, match="prompts"):
+                call(value)
+    for value in (None, b"abc", 5, {"a": 1}):
+        for single in (llm.stream, lambda given: llm.generate([given])):
+            with pytest.raises(InvalidInput, match="prompt"):
+                list(single(value))
+    for value in ([1, 2, 3], np.array([1, 2, 3])):
+        with pytest.raises(InvalidInput, match="prompt"):
+            llm.generate(value)
+        assert list(llm.stream(value, max_tokens=1))
+    with pytest.raises(InvalidInput, match="candidates"):
+        llm.rank("red", "blue")
+    for top in (1.5, True, None, -1):
+        with pytest.raises(InvalidInput, match="top"):
+            llm.score(["red"], top=top)  # type: ignore[arg-type]
+    for params in ({"max_tokens": 3}, False, 3):
+        with pytest.raises(InvalidInput, match="params"):
+            llm.generate("red", params)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("limits", {"batch": 1}), ("threads", "2"), ("threads", 1.5), ("threads", True),
+     ("threads", 0)],
+)  # fmt: skip
+def test_what_no_model_is_opened_with(folder: Path, field: str, value: Any) -> None:
+    with pytest.raises(InvalidInput, match=field):
+        LLM(str(folder), **{field: value})
 
 
 def test_what_cannot_be_read(llm: LLM) -> None:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from paradecode.backends.interface import Backend, Progress
 from paradecode.backends.native import core_is_built
+from paradecode.core.checks import maybe, whole
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
@@ -49,8 +50,7 @@ def open_backend(
     """
     if name not in ("auto", *BACKENDS):
         raise InvalidInput("backend", name, f"use auto or one of {', '.join(BACKENDS)}")
-    if threads is not None and not 1 <= threads <= 1024:
-        raise InvalidInput("threads", threads, "give a whole number from 1 to 1024")
+    maybe(whole(1, 1024))("threads", threads)
     if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MAX_RANKS:
         raise InvalidInput("ranks", ranks, f"give a whole number from 1 to {MAX_RANKS}")
     if config.gemma is not None and ranks != 1:

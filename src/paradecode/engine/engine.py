@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -45,6 +45,7 @@ from paradecode.engine.scheduler import (
     spare_rows,
 )
 from paradecode.engine.sequence import LiveSequence
+from paradecode.engine.unbroken import interrupts_behind, unbroken
 from paradecode.models.text_stream import NewTextStream
 from paradecode.models.weights import Weights
 
@@ -298,6 +299,7 @@ class Engine(Resources):
         running: requests that take part in the steps.
         forwards: how many packed forwards were run, over all models.
         apart: whether the models have threads of their own, so that two run at the same time.
+        inside: an operation is going on.
     """
 
     def __init__(
@@ -316,6 +318,8 @@ class Engine(Resources):
         self.forwards = 0
         self.apart = False
         self.drift: Drift | None = None
+        self.inside = False
+        self._dropped: deque[LiveSequence] = deque()
         self._debts: dict[str, int] = {}
         self._unseeded = mix(time.time_ns() & MASK64)
 
@@ -328,6 +332,18 @@ class Engine(Resources):
             InvalidInput: if the prompt or a parameter cannot be served by this model.
             CapacityError: if it could never fit into the K/V memory.
         """
+        sequence = None
+        try:
+            with interrupts_behind():
+                sequence = self._queued(request)
+        except BaseException:
+            if sequence is not None:  # Ctrl-C came meanwhile: nobody would know of it.
+                self.cancel(sequence)
+            raise
+        return sequence
+
+    @unbroken
+    def _queued(self, request: GenerationRequest) -> LiveSequence:
         request.check(self.config, self.new_text is not None)
         request = self.seeded(request)
         sequence = LiveSequence(request, self)
@@ -347,6 +363,7 @@ class Engine(Resources):
         self._unseeded = mix(self._unseeded)
         return replace(request, params=replace(request.params, seed=self._unseeded))
 
+    @unbroken
     def step(self) -> list[LiveSequence]:
         """Run one packed forward per model that is asked for; returns sequences with news."""
         changed: list[LiveSequence] = []
@@ -371,11 +388,24 @@ class Engine(Resources):
             self._advance(live, changed)
         return changed
 
+    @unbroken
     def cancel(self, sequence: LiveSequence) -> None:
         """End a request now, with what it has; its pages are free when this returns."""
         for live in [*self.running, *self.queue.all()]:
             if live.sequence is sequence:
                 self._end(live, "cancelled")
+
+    def drop(self, sequence: LiveSequence) -> None:
+        """Cancel a request when no operation is going on, at once or before the next one ends.
+
+        For finalizers, which run at any moment and in any thread.
+        """
+        self._dropped.append(sequence)
+
+    def settle(self) -> None:
+        """Cancel what was dropped, unless an operation is going on."""
+        while self._dropped and not self.inside:
+            self.cancel(self._dropped.popleft())
 
     @property
     def busy(self) -> bool:
@@ -392,6 +422,7 @@ class Engine(Resources):
             ]
             pool.check(tables)
 
+    @unbroken
     def close(self) -> None:
         """Cancel everything and free the models."""
         for live in [*self.running, *self.queue.all()]:
@@ -428,12 +459,14 @@ class Engine(Resources):
             if live.sequence.finished:  # Or what it resumes was its end.
                 changed.append(live.sequence)
 
-    def _has_room(self, owner: str) -> bool:
-        """Whether one more output of this owner leaves something for others."""
-        own = [live.reserved for live in self.running if live.request.owner == owner]
+    def _has_room(self, live: Live) -> bool:
+        """Whether this one leaves something for others than its owner."""
+        owner = live.request.owner
+        own = [other.reserved for other in self.running if other.request.owner == owner]
         pages = self.pools[TARGET].count
         few = len(own) + 1 <= self.limits.batch - self.limits.batch // KEPT_FREE
-        return not (owner and own) or (few and sum(own) + own[-1] <= pages - pages // KEPT_FREE)
+        most = pages - pages // KEPT_FREE
+        return not (owner and own) or (few and sum(own) + live.reserved <= most)
 
     def _make_steps(self, changed: list[LiveSequence]) -> None:
         """Several steps in one call, where all requests wait for that; else none makes them."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import CommittedStep, MakesSteps, StepsInput
+from paradecode.core.errors import DecoderError
 from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.request import TARGET
 from paradecode.engine.cost import Load
@@ -33,10 +34,8 @@ class PendingSteps:
         stepper: the sequence at the backend; None where the backend cannot make such steps of it.
         entered: the backend knows where the sequence stands.
         reply: None until it is known.
-        error: always None; what fails raises at once.
+        error: why there will be none.
     """
-
-    error: None = None
 
     def __init__(self, asked: MultiStep, sequence: LiveSequence, resources: Resources) -> None:
         backend, sampler = resources.models[TARGET], sequence.sampler
@@ -51,6 +50,7 @@ class PendingSteps:
         self.entered, self._owned = False, 0
         self._hidden: tuple[int, ...] = ()
         self.reply: StepsMade | None = None
+        self.error: Exception | None = None
 
     def enter(self) -> None:
         """Make the backend's view of the sequence, and its pages, good for the next steps."""
@@ -95,12 +95,23 @@ def make_steps(
 ) -> int:  # fmt: skip
     """Make steps of all sequences together and commit them; returns how many there were.
 
+    What fails ends the requests whose steps it loses: one whose method's own code fails in front of
+    the steps, or all of them, since the backend does not say how far they came.
+
     Args:
         spare: draft rows that a step may have of each owner's sequences.
         drift: corrects the load's curve by what the forwards take.
     """
     for pending in waiting:
-        pending.enter()
+        try:
+            pending.enter()
+        except Exception as error:
+            pending.error = error
+    if any(pending.error is not None for pending in waiting):
+        for pending in waiting:
+            if pending.error is None:
+                pending.follow([], 0.0)
+        return 0
     begun = time.perf_counter()
     owners = list(spare)
     given = StepsInput(
@@ -113,9 +124,18 @@ def make_steps(
         limit=SECONDS,
     )
     steppers = [pending.stepper for pending in waiting if pending.stepper is not None]
-    made = backend.steps(steppers, given)
-    for pending, steps in zip(waiting, made, strict=True):
-        pending.follow(steps, begun)
+    try:
+        made = backend.steps(steppers, given)
+        for pending, steps in zip(waiting, made, strict=True):
+            pending.follow(steps, begun)
+    except BaseException as error:
+        lost = error if isinstance(error, Exception) else DecoderError("its step was broken off")
+        for pending in waiting:
+            if pending.reply is None:
+                pending.error = lost
+        if error is not lost:  # Raised by a signal's handler.
+            raise
+        return 0
     if count := len(made[0]):
         if drift is not None:
             rows = map(sum, zip(*([1 + _drafted(step) for step in steps] for steps in made)))

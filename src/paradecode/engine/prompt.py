@@ -115,11 +115,16 @@ def reading_request(
     """A request that reads ``ids``; raises InvalidInput for a model that is not causal."""
     if not config.writes:
         raise InvalidInput("model", config.name, "prompts are read by autoregressive models")
-    return GenerationRequest(token_ids(ids), reader, SamplingParams(max_tokens=1), **settings)
+    params = SamplingParams(max_tokens=1)
+    return GenerationRequest(token_ids(ids), reader, params, writes=False, **settings)
 
 
 def unit_means(readers: List[PromptReader]) -> NDArray[np.float32]:
-    """float32 [readers, hidden size]: the mean states, each scaled to length 1."""
+    """float32 [readers, hidden size]: the mean states, each scaled to length 1.
+
+    Args:
+        readers: at least one.
+    """
     means = np.stack([reader.mean for reader in readers])
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
     return (means / np.maximum(lengths, 1e-12)).astype(np.float32)

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.checks import is_whole
+from paradecode.core.checks import is_whole, maybe, number, text, whole
 from paradecode.core.constraint import Constraint
 from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.models.config import ModelConfig
+
+MOST_PRIORITY = 1 << 30
+MOST_NAME = 4096
+"""Characters of a salt or an owner."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +34,7 @@ class GenerationRequest:
         constraint: what the output must be.
         forks: how many its method keeps at a time; their pages are set aside at admission, none
             for drafts.
+        writes: tokens follow the prompt; one that is only read may fill the context.
         salt: prompts are shared in the prefix cache only under the same salt.
         resume: what was decoded of the output elsewhere, with the same seed: it goes on behind it.
         owner: who asks, "" for the salt; owners take turns and share the steps.
@@ -46,6 +51,7 @@ class GenerationRequest:
     prediction: NDArray[np.int32] | None = None
     constraint: Constraint | None = None
     forks: int = 0
+    writes: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "owner", self.owner or self.salt)
@@ -62,11 +68,14 @@ class GenerationRequest:
         if prompt.min() < 0 or prompt.max() >= config.vocab_size:
             bad = prompt[(prompt < 0) | (prompt >= config.vocab_size)][0]
             raise InvalidInput("prompt", int(bad), f"token ids go up to {config.vocab_size - 1}")
-        if len(prompt) >= config.context_length:
-            raise InvalidInput(
-                "prompt", f"{len(prompt)} tokens",
-                f"give fewer than the model's context of {config.context_length}",
-            )  # fmt: skip
+        most = config.context_length - self.writes
+        if len(prompt) > most:
+            fix = f"give at most {most}: the model's context has {config.context_length}"
+            raise InvalidInput("prompt", f"{len(prompt)} tokens", fix)
+        whole(-MOST_PRIORITY, MOST_PRIORITY)("priority", self.priority)
+        maybe(number(0.0))("deadline", self.deadline)
+        for name in ("salt", "owner"):
+            _encodable(name, getattr(self, name))
         self.params.check_vocabulary(config.vocab_size)
         if self.resume and not 0 <= min(self.resume) <= max(self.resume) < config.vocab_size:
             fix = f"token ids go up to {config.vocab_size - 1}"
@@ -85,6 +94,15 @@ class GenerationRequest:
             raise InvalidInput("prediction", ids.shape, "give a list of token ids")
         if len(ids) and not (ids.min() >= 0 and ids.max() <= top):
             raise InvalidInput("prediction", int(ids.max()), f"token ids go up to {top}")
+
+
+def _encodable(name: str, value: object) -> None:
+    """Raise InvalidInput for what is no text, or holds half of a character."""
+    given = text(MOST_NAME)(name, value)
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(name, given, "give whole characters, no surrogates") from None
 
 
 def token_ids(

@@ -82,9 +82,9 @@ class Queue(Generic[Item]):
         self.size += 1
         self.tokens += live.sequence.prompt_length
 
-    def peek(self, able: Callable[[str], bool] = lambda owner: True) -> Item | None:
-        """The next one whose owner is ``able`` to have one more."""
-        owners = [owner for owner in self._waiting if able(owner)]
+    def peek(self, able: Callable[[Item], bool] = lambda first: True) -> Item | None:
+        """The next one that is ``able`` to run; of each owner the first is asked about."""
+        owners = [owner for owner, heap in self._waiting.items() if able(heap[0][2])]
         if not owners:
             return None
 
@@ -174,28 +174,36 @@ def shared_out(
     An owner who asks for little does not wait for the many rows of another (:func:`room_for`); what
     is left beside the rows of the first is divided equally. A call that cannot be cut may be more
     than its owner's share: the owner then sits out steps until that is made up for, as in deficit
-    round robin (Shreedhar and Varghese 1995), but with a debt instead of savings.
+    round robin (Shreedhar and Varghese 1995), but with a debt instead of savings. Where rows are
+    too few for all owners, those go first who got none for the most steps.
 
     Args:
         least: rows that the owner asks for who asks for the fewest in this step.
-        debts: rows by owner; changed.
+        debts: rows by owner, or below 0 the steps for which nothing was left for it; changed.
     """
     groups: dict[str, list[PendingForward]] = {}
     for call in calls:
         groups.setdefault(call.owner.owner, []).append(call)
-    asked = sorted(groups.items(), key=lambda group: sum(call.rows for call in group[1]))
+
+    def turn(group: tuple[str, list[PendingForward]]) -> tuple[int, int]:
+        return min(debts.get(group[0], 0), 0), sum(call.rows for call in group[1])
+
+    asked = sorted(groups.items(), key=turn)
     contexts = [call.cache.length for call in calls]
     left = room_for(len(groups), least, contexts, budget, cost)
     chosen: list[tuple[PendingForward, int]] = []
     for place, (owner, group) in enumerate(asked):
         share = max(left // (len(asked) - place), 1)
-        owed = debts.pop(owner, 0) if chosen else 0
+        before = debts.pop(owner, 0) if chosen or debts.get(owner, 0) < 0 else 0
+        owed = max(before, 0)
         if not chosen or (left > 0 and owed < share):
             mine = share_out(group, share - owed)
             chosen += mine
             used = sum(rows for _, rows in mine)
             left -= used
             owed += used
+        elif owed < share:
+            debts[owner] = min(before, 0) - 1
         if owed > share:
             debts[owner] = owed - share
     return chosen
