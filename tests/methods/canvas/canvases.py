@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from paradecode.backends.interface import Backend
+from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.decoder import Decoder
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
@@ -52,14 +53,19 @@ Method = str | Callable[[], Decoder]
 
 
 def run_all(
-    backend: Backend, jobs: Sequence[tuple[Method, Sequence[int], SamplingParams]], **limits: Any
+    backend: Backend,
+    jobs: Sequence[tuple[Method, Sequence[int], SamplingParams]],
+    constraint: TokenAutomaton | None = None,
+    **limits: Any,
 ) -> list[LiveSequence]:
     """Run requests in one engine; the page books must be right after every step."""
     engine = Engine({"target": backend}, Limits(**{"kv_tokens": 4096, **limits}), LetterText)
     sequences = []
     for method, prompt, params in jobs:
         make = parse(method) if isinstance(method, str) else method
-        sequences.append(engine.add(GenerationRequest(np.array(prompt, np.int32), make, params)))
+        tokens = np.array(prompt, np.int32)
+        request = GenerationRequest(tokens, make, params, constraint=constraint)
+        sequences.append(engine.add(request))
     steps = 0
     while engine.busy:
         engine.step()
@@ -75,11 +81,12 @@ def run(
     method: Method,
     prompt: Sequence[int] = PROMPT,
     max_tokens: int = 24,
+    constraint: TokenAutomaton | None = None,
     **params: Any,
 ) -> LiveSequence:
     """One request to its end; raises what ended it."""
     values = SamplingParams(**{"max_tokens": max_tokens, "ignore_eos": True, **params})
-    (sequence,) = run_all(backend, [(method, prompt, values)])
+    (sequence,) = run_all(backend, [(method, prompt, values)], constraint)
     if sequence.error is not None:
         raise sequence.error
     return sequence

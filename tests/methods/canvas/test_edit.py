@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import EOS, run
+from canvases import EOS, run, toy
 from expert_folders import expert_model
 from test_reference_parity import OneForward
 
@@ -83,6 +83,28 @@ def test_without_corrections_it_is_the_threshold(model) -> None:
     made = run(model[0], "edit(threshold=0.4,least=1,after=0)", PROMPTS[0], 15)
     assert made.tokens.tolist() == usual.tokens.tolist()
     assert len(made.trace) == len(usual.trace)
+
+
+@pytest.mark.parametrize("values", [{"frequency_penalty": 2.0}, {"repetition_penalty": 1.3}])
+def test_what_was_shown_stays(values: dict[str, float]) -> None:
+    """With `lead` the first position of a block is a window of its own, and shown alone."""
+    spec = "edit(blocks=lead,least=0.0)"
+    made = run(toy("block-shift"), spec, (8, 5, 6, 7), 40, **values)
+    shown = corrections = 0
+    for step in made.trace:
+        assert all(at >= shown for at in step.canvas.revoked)
+        corrections += len(step.canvas.revoked)
+        shown += len(step.tokens)
+    assert shown == 40
+    assert corrections, "this run tests nothing"
+
+
+@pytest.mark.parametrize("after", [0, 3, 40])
+def test_a_block_is_corrected_as_often_as_asked(after: int) -> None:
+    """The penalty is of the token that stands there, so that another one is always better."""
+    spec = f"edit(block_length=1,least=0.0,after={after})"
+    made = run(toy("full"), spec, (8, 5), 12, presence_penalty=100.0)
+    assert len(made.trace) == 12 * (after + 1)
 
 
 def test_its_own_names() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, PROMPT, run, toy
+from canvases import ATTENTION, MASK, PROMPT, run, toy
 from views import view_of
 
 from paradecode.backends.interface import SpanResult
+from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.methods.canvas.policies.ete import ExploreThenExploit
@@ -100,6 +101,27 @@ def test_the_rival_with_the_longest_cascade_wins() -> None:
     assert stuck.forwards > 2
     key = next(step for step in steps(made) if 9 in step.tokens)
     assert key.confidences[key.tokens.index(9)] == pytest.approx(np.exp(-0.5) / LOCKED, rel=1e-6)
+
+
+def test_a_token_that_the_constraint_left_out_is_not_tried() -> None:
+    """44 or 55, again and again: the explored token may not fit beside the surest one."""
+    pairs = TokenAutomaton.of([{4: 1, 5: 2}, {4: 3}, {5: 3}, {4: 1, 5: 2}], [3], 29)
+    left_out = 0
+    for kind in ATTENTION:
+        for prompt in ((8, 5, 6), (8,), (9, 4, 1, 7)):
+            decoder = parse("ete(branches=4,threshold=0.99)")()
+            show = decoder.show
+
+            def watched(view, decision, decoder=decoder, show=show):
+                nonlocal left_out
+                canvas, row = decoder.canvas, decoder.policy.explored
+                left_out += row is not None and canvas.masked[view.positions[row]]
+                assert (canvas.tokens[canvas.masked] == MASK).all()
+                show(view, decision)
+
+            decoder.show = watched
+            run(toy(kind), lambda decoder=decoder: decoder, prompt, 8, pairs, ignore_eos=False)
+    assert left_out
 
 
 KEYS = np.array([0.0, -0.25, -0.5])

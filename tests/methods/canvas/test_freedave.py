@@ -100,8 +100,10 @@ def test_batch_shares_the_steps_of_the_engine() -> None:
 
 
 @pytest.mark.parametrize("kind", ATTENTION)
-def test_only_what_pays_is_drafted(kind: str) -> None:
+def test_only_what_pays_is_drafted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where rows are free as many as ever; where they cost all there is, a trial now and then."""
+    still = SimpleNamespace(perf_counter=lambda: 0.0)  # Making a draft takes nothing.
+    monkeypatch.setattr(freedave, "time", still)
 
     def counts(spec: str, *seconds: float) -> tuple[int, int]:
         curve = CostCurve((1, 4096), (64,), (seconds,)) if seconds else None
@@ -170,6 +172,43 @@ def test_what_making_a_draft_takes_counts(
     monkeypatch.setattr(freedave, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     decode_requests(3, 1.0, 1.0 + 1e-9)
     assert 1 < len(drafting) < 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "timed"),
+    [
+        ("full", "", True),
+        ("full", "cache=prefix", False),
+        ("full", "cache=dual", False),
+        ("block", "steps=9", False),
+        ("block", "base=threshold(threshold=0.8)", False),
+        ("full", "base=dimple", False),
+        ("causal", "cache=prefix", True),
+        ("causal", "cache=two_level", True),
+        ("block", "cache=dual", True),
+        ("block", "cache=two_level,block_length=2", False),
+    ],
+)
+def test_the_clock_changes_no_text(kind: str, settings: str, timed: bool) -> None:
+    """Only where the text stays the same is the number of drafts that of the measured costs."""
+
+    def made(*seconds: float) -> list[tuple[list[int], int]]:
+        """Of one tenant's requests, with so many seconds for one row and for 4,096."""
+        curve = CostCurve((1, 4096), (64,), (seconds,))
+        engine = Engine({"target": toy(kind, 300)}, Limits(kv_tokens=1024), curve=curve)
+        found = []
+        for _ in range(3):
+            params = SamplingParams(max_tokens=24, ignore_eos=True)
+            spec = parse(f"freedave({settings})")
+            sequence = engine.add(GenerationRequest(np.array(PROMPT, np.int32), spec, params))
+            while engine.busy:
+                engine.step()
+            found.append((sequence.output, sequence.forwards))
+        return found
+
+    free, dear = made(1.0, 1.0 + 1e-9), made(1e-3, 4.096)
+    assert [output for output, _ in free] == [output for output, _ in dear]
+    assert (free != dear) == timed
 
 
 @pytest.mark.parametrize("cache", ["prefix", "dual"])

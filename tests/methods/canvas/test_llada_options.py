@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canvases import run
+from canvases import run, toy
 from hub_folders import tiny_model
 from test_reference_parity import OneForward
 
@@ -79,6 +79,12 @@ def test_guidance(model: Backend, prompt: list[int], scale: float) -> None:
 def test_guidance_changes_something(model: Backend) -> None:
     outputs = {tuple(by_the_book(model, PROMPTS[0], scale)) for scale in (0.0, 2.0)}
     assert len(outputs) == 2
+
+
+def test_reported_probabilities_are_those_without_guidance() -> None:
+    plain = run(toy("full"), "static", max_tokens=1, logprobs=5)
+    made = run(toy("full"), "guided(scale=3)", max_tokens=1, logprobs=5)
+    assert made.logprobs[0].top == plain.logprobs[0].top
 
 
 def test_guidance_has_no_cache() -> None:

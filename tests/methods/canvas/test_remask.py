@@ -8,6 +8,7 @@ from canvases import ATTENTION, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.policies.late_end import LateEnd
 from paradecode.methods.canvas.policies.remask import Remask
 from paradecode.methods.canvas.view import Progress
 from paradecode.methods.registry import parse
@@ -57,6 +58,20 @@ def test_without_noise_the_best_are_kept() -> None:
     policy.round = 1
     view = view_of(confidence, canvas=canvas, progress=Progress(3, 1, 1, 6, 6, 0))
     assert policy.decide(view).commit.tolist() == [2, 4]  # floor(6 cos 60 degrees) = 3 stay.
+
+
+@pytest.mark.parametrize("form", ["released", "paper"])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_an_end_of_text_without_confidence_stays_masked(form: str, noise: float) -> None:
+    canvas = canvas_of(6)
+    canvas.stops = (1, 4)  # Position k proposes token k.
+    policy = LateEnd(base=f"remask(form={form},noise={noise})")
+    policy.start(canvas)
+    confidence = np.array([0.9, 0.99, 0.8, 0.3, 0.99, 0.4])
+    view = view_of(confidence, canvas=canvas, progress=Progress(2, 0, 0, 6, 6, 0))
+    commit = policy.decide(view).commit.tolist()
+    assert len(commit) == 2  # floor(6 cos 45 degrees) = 4 stay.
+    assert not {1, 4} & set(commit)
 
 
 def test_planted_mistake_is_taken_back() -> None:

@@ -30,6 +30,8 @@ class Canvas:
         masked: bool [N]; needed because a prompt may contain the mask token.
         stored: int32 [N], the token that the cached K/V of a position were computed from, or -1.
         start: P, where the output begins.
+        shown_end: one past the last position that the request may show; those behind it only fill
+            up the last block of the model.
         origin: where blocks of fixed length begin: at P, or for a model with its own blocks at the
             start of the block that contains P.
         steps: number of forwards so far.
@@ -50,7 +52,7 @@ class Canvas:
     ) -> None:
         self.start, self.block, self.shift = len(prompt), block, shift
         self.mask_token = mask_token
-        total = self.start + length
+        self.shown_end = total = self.start + length
         self.tokens = np.full(total, mask_token, np.int32)
         self.tokens[: self.start] = prompt
         self.masked = np.arange(total) >= self.start
@@ -78,12 +80,13 @@ class Canvas:
         if block:
             end = min(-(-end // block) * block, facts.context_length)
         canvas = cls(seq.tokens, end - start, facts.mask_token, block, facts.shift)
+        canvas.shown_end = start + seq.room
         if block > 1:
             canvas.stored[: seq.found()] = canvas.tokens[: seq.found()]
         canvas.stops = tuple(seq.sampler.stop_ids.tolist())
         canvas.layers, canvas.heads, canvas.vocab_size = facts.layers, facts.heads, facts.vocab_size
         canvas.gives_attention = facts.gives_attention
-        canvas.rules = rules_of(seq, seq.room)
+        canvas.rules = rules_of(seq, seq.room, canvas.mask_token)
         return canvas
 
     def copy(self) -> Canvas:
@@ -143,3 +146,4 @@ class Canvas:
             raise DecoderError(f"a canvas of {self.start} to {self.end} cannot end at {end}")
         self.tokens, self.masked = self.tokens[:end].copy(), self.masked[:end].copy()
         self.stored = self.stored[:end].copy()
+        self.shown_end = min(self.shown_end, end)

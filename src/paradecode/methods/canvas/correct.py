@@ -6,6 +6,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.sequence import Sequence
 from paradecode.methods.canvas.caches.base import RowPlan, everything, marks
 from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.feasible import Marks
 from paradecode.methods.canvas.loop import Unmask, decided, fitting
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, View, Window
@@ -16,10 +17,16 @@ class Corrector(Policy):
 
     Attributes:
         after: forwards of a block without masks, at most.
+        kept: bool [N], the decided positions that it must not change: those that it did not
+            decide itself, and those whose text was shown.
     """
 
     revises = True
     after: int
+    kept: Marks
+
+    def start(self, canvas: Canvas) -> None:
+        self.kept = ~canvas.masked
 
     def corrections(self, view: View) -> Decision:
         """The decision in a block without masks; it may do nothing."""
@@ -30,6 +37,10 @@ class Correct(Unmask):
     """Looks at each decided block again, until nothing more is corrected in it."""
 
     policy: Corrector
+
+    @property
+    def patience(self) -> int:
+        return super().patience + self.policy.after + 1  # A block may have one position.
 
     def decode(self, seq: Sequence) -> Steps:
         canvas = self.begin(seq)
@@ -44,6 +55,7 @@ class Correct(Unmask):
                 last = after > self.policy.after or (after > 1 and not len(decision.commit))
                 self.hold(not last)
                 self.commit(view, decision)
+                self.policy.kept[: self.shown] = True
                 if after == 0 or last:
                     break
                 view = yield from self.look(window, again(canvas, window))

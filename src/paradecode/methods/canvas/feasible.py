@@ -26,14 +26,16 @@ Marks = NDArray[np.bool_]
 Steps = tuple[NDArray[np.int64], NDArray[np.int64]]
 Columns = NDArray[np.int64]
 NOWHERE: Steps = (np.empty(0, np.int64), np.empty(0, np.int64))
+END_IT = "let a token end it (leave out ignore_eos, or give stop_token_ids)"
 
 
-def rules_of(seq: LiveSequence, length: int) -> Rules | None:
+def rules_of(seq: LiveSequence, length: int, mask_token: int) -> Rules | None:
     """The rules of a request for an output of ``length`` positions; None without a constraint.
 
     Raises:
         InvalidInput: the constraint is not an automaton, or it has no text of at most ``length``
-            and at least ``min_tokens`` tokens.
+            and at least ``min_tokens`` tokens. Where no token can end a text, one of exactly
+            ``length`` is needed, or a shorter one behind which nothing may follow.
     """
     constraint = seq.constraint
     if constraint is None:
@@ -41,14 +43,20 @@ def rules_of(seq: LiveSequence, length: int) -> Rules | None:
     if not isinstance(constraint, TokenAutomaton):
         fix = "a canvas needs an explicit automaton: use json_schema, regex or choice"
         raise InvalidInput("constraint", type(constraint).__name__, fix)
-    ends, least = seq.sampler.stop_ids.tolist(), seq.params.min_tokens
-    rules = Rules(constraint, ends, len(seq.tokens), length, least)
-    empty = np.zeros(len(seq.tokens) + length, np.int32)
-    if not rules.fits(empty, np.ones(len(empty), bool)):
-        if least and Rules(constraint, ends, len(seq.tokens), length).fits(empty, empty == 0):
-            raise InvalidInput("min_tokens", least, "give less: the constraint's texts are shorter")
-        raise InvalidInput("max_tokens", length, "give more: no text of the constraint is so short")
-    return rules
+    start, least, never = len(seq.tokens), seq.params.min_tokens, [mask_token]
+    ends = [token for token in seq.sampler.stop_ids.tolist() if token != mask_token]
+    if not ends and constraint.final[0]:
+        raise InvalidInput("constraint", "this one", f"its only text is empty: {END_IT}")
+    rules = Rules(constraint, ends, start, length, least, never)
+    empty = np.zeros(start + length, np.int32)
+    if rules.fits(empty, empty == 0):
+        return rules
+    if not ends:
+        fix = f"give another number, no text of the constraint ends there; or {END_IT}"
+        raise InvalidInput("max_tokens", length, fix)
+    if least and Rules(constraint, ends, start, length, never=never).fits(empty, empty == 0):
+        raise InvalidInput("min_tokens", least, "give less: the constraint's texts are shorter")
+    raise InvalidInput("max_tokens", length, "give more: no text of the constraint is so short")
 
 
 class Rules:
@@ -59,6 +67,7 @@ class Rules:
         ends: token ids that end the text; only such tokens may follow the first one.
         start, length: start of the output, and the number of positions that the request may show.
         least: number of positions, from the first, that may not end the output.
+        never: token ids that no position gets: the mask token.
     """
 
     def __init__(
@@ -68,22 +77,30 @@ class Rules:
         start: int,
         length: int,
         least: int = 0,
+        never: Sequence[int] = (),
     ) -> None:
         states, columns = automaton.table.shape
         self.start, self.length, self.least = start, length, least if ends else 0
         self.done = states
-        # One more state, after the end; one more column, for the tokens that end the text.
-        self.table = np.full((states + 1, columns + 1), DEAD, np.int32)
+        # One more state, after the end. Two more columns: for the tokens that are never written,
+        # and as the last one for those that end the text.
+        self.table = np.full((states + 1, columns + 2), DEAD, np.int32)
         self.table[:states, :columns] = automaton.table
-        self.table[:states, columns][automaton.accepting] = self.done
-        self.table[states, columns] = self.done
+        self.table[:states, -1][automaton.accepting] = self.done
+        self.table[states, -1] = self.done
         self.columns = automaton.columns.copy()
-        self.columns[list(ends)] = columns
+        self.columns[list(never)] = columns
+        self.columns[list(ends)] = columns + 1
         if not ends:  # No token marks the end, and what follows the end is not shown.
             self.table[:states][automaton.final] = self.done
             self.table[states] = self.done
+        # Moves that no token makes would plan a text that nobody can write: those by an end where
+        # nothing ends a text, and those in a column that its tokens have left.
+        written = np.bincount(self.columns, minlength=columns + 2) > 0
+        written[columns] = False
+        self.table[:, ~written] = DEAD
         self.final = np.append(automaton.accepting, True)
-        self._any, self._text = self._edges(self.table), self._edges(self.table[:, :columns])
+        self._any, self._text = self._edges(self.table), self._edges(self.table[:, :-1])
         # What was found out, for the next canvas, which differs in a few positions.
         self._moves: dict[int, Steps] = {}
         self._known: tuple[Columns, Marks, Marks] | None = None

@@ -25,7 +25,7 @@ from paradecode.methods.canvas.proposals import propose
 from paradecode.methods.canvas.view import Decision, Progress, View, Window
 
 PATIENCE = 16
-"""A policy that revokes may use so many forwards for each position of the canvas."""
+"""So many forwards may be used for each position of the canvas, unless the loop allows more."""
 
 
 @dataclass
@@ -47,6 +47,11 @@ class Unmask:
     steps: int = 0
     canvas: Canvas = field(init=False, repr=False)
 
+    @property
+    def patience(self) -> int:
+        """Forwards for each position; a policy that revokes and needs more has no end."""
+        return PATIENCE
+
     def decode(self, seq: Sequence) -> Steps:
         self.begin(seq)
         while not seq.finished:
@@ -64,7 +69,7 @@ class Unmask:
         if rules is not None and not rules.fits(self.canvas.tokens, self.canvas.masked):
             raise InvalidInput("constraint", "this one", "it has no text with the tokens placed so")
         self._pace = Pace(self.canvas, self.steps)
-        self._shown = ShownText(seq, self.canvas, self.policy.revises)
+        self._shown = ShownText(seq, self.canvas, self.policy.revises, self.patience)
         return self.canvas
 
     def plan(self) -> tuple[Window, RowPlan]:
@@ -133,6 +138,11 @@ class Unmask:
     def show(self, view: View, decision: Decision) -> None:
         """Report a committed step."""
         self._shown.show(view, decision)
+
+    @property
+    def shown(self) -> int:
+        """One past the last position whose text was shown."""
+        return self._shown.shown
 
     def hold(self, more: bool) -> None:
         """Whether the window may still be corrected, so that its text is not shown yet."""
@@ -240,9 +250,10 @@ class Pace:
 class ShownText:
     """Shows the text up to the first masked position, and reports every step."""
 
-    def __init__(self, seq: Sequence, canvas: Canvas, held: bool) -> None:
+    def __init__(self, seq: Sequence, canvas: Canvas, held: bool, patience: int) -> None:
         self.seq, self.canvas, self.held = seq, canvas, held
         self.shown, self.planned, self.open = canvas.start, canvas.end, False
+        self.most = patience * (canvas.end - canvas.start) + patience
         self._logprobs: dict[int, TokenLogprob] = {}
 
     def show(self, view: View, decision: Decision) -> None:
@@ -264,7 +275,7 @@ class ShownText:
         end = ("length" if canvas.end == self.planned else "stop") if complete else None
         step = self._step(view, decision, decided)
         seq.fill(tokens, step, known if seq.params.logprobs is not None else [], end)
-        if canvas.steps > PATIENCE * (self.planned - canvas.start) + PATIENCE:
+        if canvas.steps > self.most:
             raise DecoderError("the policy revokes as much as it commits and does not end")
 
     def _step(self, view: View, decision: Decision, decided: Positions) -> CanvasStep:

@@ -37,23 +37,21 @@ def place(canvas: Canvas, text: str, where: str) -> int:
         where: name of the setting, for errors.
 
     Raises:
-        InvalidInput: if a token is outside of the canvas or of the vocabulary, at the place of
+        InvalidInput: if a token is outside of the output or of the vocabulary, at the place of
             another one, or the mask token, or if no position would be left to decode.
     """
-    end = canvas.start
+    end, length = canvas.start, canvas.shown_end - canvas.start
     for offset, tokens in read_placed(text):
-        first = (canvas.start if offset >= 0 else canvas.end) + offset
+        first = (canvas.start if offset >= 0 else canvas.shown_end) + offset
         last = first + len(tokens)
-        if not canvas.start <= first < last <= canvas.end:
-            raise InvalidInput(
-                where, text, f"the output has {canvas.end - canvas.start} positions"
-            )  # fmt: skip
+        if not canvas.start <= first < last <= canvas.shown_end:
+            raise InvalidInput(where, text, f"the output has {length} positions")
         if max(tokens) >= canvas.vocab_size:
             raise InvalidInput(where, text, f"give token ids below {canvas.vocab_size}")
         if not canvas.masked[first:last].all() or canvas.mask_token in tokens:
             raise InvalidInput(where, text, "place each token once, and never the mask token")
         canvas.commit(np.arange(first, last), np.array(tokens, np.int32))
         end = max(end, last)
-    if not canvas.masked.any():
+    if not canvas.masked[: canvas.shown_end].any():
         raise InvalidInput(where, text, "leave at least one position to be decoded")
     return end

@@ -72,6 +72,10 @@ class CacheRule:
         """The next forward of a model whose rows all see one another."""
         raise NotImplementedError
 
+    def stale(self, canvas: Canvas) -> bool:
+        """Whether rows may see keys and values that were computed for another canvas."""
+        return canvas.block == 0
+
     def after(self, view: View, decision: Decision) -> None:
         """Called after a decision was applied to the canvas."""
         self._asked = decision.refresh

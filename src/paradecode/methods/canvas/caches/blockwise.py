@@ -19,6 +19,9 @@ class NoCache(CacheRule):
     def plan(self, canvas: Canvas, window: Window) -> RowPlan:
         return everything(canvas, window, store=False)
 
+    def stale(self, canvas: Canvas) -> bool:
+        return False
+
 
 @declare("cache", "prefix", guarantee="lossy", paper="Fast-dLLM", arxiv="2505.22618")
 @dataclass

@@ -53,6 +53,9 @@ class TwoLevelCache(CacheRule):
         seen = marks(canvas, 0, canvas.reach(window.end)) & ~rows
         return RowPlan(rows, rows, seen, about=about)
 
+    def stale(self, canvas: Canvas) -> bool:
+        return canvas.block > 1
+
     def _whole(self, canvas: Canvas, window: Window) -> bool:
         """Whether the forward computes the whole block of the model."""
         start, end = _begin(window), canvas.reach(window.end)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.correct import Correct, Corrector
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.view import Decision, Positions, View
@@ -28,7 +27,8 @@ class Edit(Corrector):
 
     Of the decided tokens of the block each is replaced whose position now has another best token
     that is more probable than ``least``. A block without masks is looked at again, until nothing
-    changes, ``after`` times at most. Prompts are never changed. The defaults are those of the
+    changes, ``after`` times at most. Prompts are never changed, nor is text that was shown: with
+    ``blocks=lead`` the first token of a block is corrected alone. The defaults are those of the
     model's own code; its publishers also name 0.7 and 0.5.
 
     When: LLaDA2.1, whose default it is, and models that were trained to correct what they see.
@@ -39,10 +39,7 @@ class Edit(Corrector):
 
     threshold: float = parameter(0.95, 0.0, 1.0, "commit what is more probable; always the best")
     least: float = parameter(0.9, 0.0, 1.0, "replace by what is more probable; 1: no corrections")
-    after: int = parameter(16, 0, 4096, "forwards of a block without masks, at most")
-
-    def start(self, canvas: Canvas) -> None:
-        self.placed = ~canvas.masked
+    after: int = parameter(16, 0, 256, "forwards of a block without masks, at most")
 
     def decide(self, view: View) -> Decision:
         sure = int((view.eligible & (view.confidence > self.threshold)).sum())
@@ -58,6 +55,6 @@ class Edit(Corrector):
     def _changed(self, view: View) -> Positions:
         """Decided positions of the block, with another best token that is probable enough."""
         at = view.positions
-        ours = view.inside & ~view.canvas.masked[at] & ~self.placed[at]
+        ours = view.inside & ~view.canvas.masked[at] & ~self.kept[at]
         other = view.proposals != view.canvas.tokens[at]
         return at[ours & other & (view.confidence > self.least)]

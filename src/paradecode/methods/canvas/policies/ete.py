@@ -37,6 +37,8 @@ class TryTokens(Unmask):
             decision = yield from decided(self.policy, view)
             self.commit(view, decision, show=False)
             after, row = None, self.policy.explored
+            if row is not None and canvas.masked[view.positions[row]]:
+                row = None  # A constraint left it out of the decision.
             if row is not None and canvas.edge < canvas.end:
                 after = yield from self._best(view, row)
                 token = canvas.tokens[view.positions[row]]

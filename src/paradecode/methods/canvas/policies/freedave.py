@@ -68,7 +68,8 @@ class DraftAndVerify(Unmask):
     """The loop, but a forward is only run for a canvas that none of the last ones has foreseen.
 
     Every decision is made from the model's predictions for the very canvas that it changes, in
-    order, so that the text is that of the plain loop, whatever is drafted.
+    order, so that the text is that of the plain loop, whatever is drafted. Only where a decision is
+    shortened to what was foreseen, or the cache goes stale, does it depend on the drafts.
     """
 
     policy: FreeDave
@@ -132,6 +133,12 @@ class DraftAndVerify(Unmask):
         return self.policy.draft_steps or MOST_DRAFTED
 
     @property
+    def _free(self) -> bool:
+        """Whether the text is the same, however many canvases are drafted."""
+        settings = {"base": self.policy.base, "steps": self.steps}
+        return guarantee(settings) == "exact" and not self.cache.stale(self.canvas)
+
+    @property
     def _ahead(self) -> int:
         """Positions behind the window that are computed where canvases are drafted."""
         if not self.policy.drafts_ahead(self.canvas):
@@ -140,8 +147,8 @@ class DraftAndVerify(Unmask):
 
     def _paying(self, window: Window) -> int:
         """How many canvases to compute, with the next one: those that make steps the fastest."""
-        if self.policy.draft_steps:
-            return self.policy.draft_steps
+        if self.policy.draft_steps or not self._free:
+            return self._most
         rows = self._rows or window.end - window.start
         self._odds.single += 1
         if rows not in self._best:  # Nothing changes it but a draft.
@@ -229,14 +236,16 @@ class FreeDave(Wrapper):
     with one that goes stale the text differs, too.
 
     Without ``draft_steps`` as many are drafted as make steps the fastest, by the measured cost of
-    rows and by how often drafts came true: often none, where rows cost as much as forwards.
+    rows and by how often drafts came true: often none, where rows cost as much as forwards. Where
+    the number changes the text (another base, ``steps``, a stale cache) it is always 4, so that
+    the same seed gives the same text.
 
     When: the text of one token a forward must stay as it is, and rows are cheap: it saves forwards,
     not rows.
     """
 
     draft_steps: int = parameter(
-        0, 0, 64, "canvases in a forward, at least 1; 0: at most 4, if rows are cheap enough here"
+        0, 0, 64, "canvases in a forward; 0: as many as pay here, or 4 if that changes the text"
     )
     mode: str = choice("tree", ("tree", "batch"), "one forward, or a batch of them")
     eager: str = choice("auto", ("auto", "on", "off"), "draft the next blocks; auto: if causal")

@@ -35,7 +35,8 @@ class Guide(Unmask):
         without: Forward = replace(forward, tokens=hidden.astype(np.int32), store=Store.NONE)
         replies: list[Reply] = yield [forward, without]
         logits = _guided(replies[0].logits, replies[1].logits, scale)
-        return self.read(window, plan.refresh, positions, logits)
+        view = self.read(window, plan.refresh, positions, logits)
+        return replace(view, raw=replies[0].logits)  # Reports are of what the model itself says.
 
 
 def _guided(given: Logits, without: Logits, scale: float) -> Logits:

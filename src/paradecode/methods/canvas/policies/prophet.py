@@ -51,8 +51,8 @@ class Prophet(Wrapper):
             first = canvas.start + self.answer_start
         known = self.answer_start >= 0 or bool(self.anchor)
         end = first + self.answer_length if known else 0
-        first = min(first, canvas.end - 1)  # The output may be shorter than the caller thought.
-        self.answer = np.arange(first, min(end, canvas.end))
+        first = min(first, canvas.shown_end - 1)  # It may be shorter than the caller thought.
+        self.answer = np.arange(first, min(end, canvas.shown_end))
         super().start(canvas)
 
     def decide(self, view: View) -> Decision:

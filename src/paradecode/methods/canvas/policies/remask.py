@@ -80,7 +80,8 @@ class Remask(Planned):
         if self.form == "released":
             scores = np.where(ours, now * (1.0 - done), scores)
         with np.errstate(divide="ignore"):
-            ranks = np.log(scores) + self.noise * (1.0 - done) * view.gumbel(turn)
+            # A policy on top may give no confidence at all, as a number below 0.
+            ranks = np.log(np.maximum(scores, 0.0)) + self.noise * (1.0 - done) * view.gumbel(turn)
         masked = np.zeros(len(ranks), bool)
         rows = np.flatnonzero(view.eligible | ours)
         masked[rows[np.argsort(ranks[rows], kind="stable")[:count]]] = True
