@@ -7,7 +7,9 @@ import json
 import pytest
 
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.prompt_sources import read_prompts
 from paradecode.measure.prompts import DEFAULT_FILE, first_of_each_group, load_prompts, make_items
+from paradecode.measure.suites.load.asks import read_asks
 
 
 def _file(tmp_path, *lines) -> object:
@@ -42,6 +44,21 @@ def test_turns_continue_with_a_reference_answer(tmp_path) -> None:
     assert [item.prompt for item in items] == ["a", "a", "a", "b"]
     assert [item.max_tokens for item in items] == [20, 20, 20, 50]
     assert seen[2] == ["one", "<20>", "two", "<20>", "three"]
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
+def test_texts_may_have_line_ends_of_unicode(tmp_path, mark) -> None:
+    """JSON has them as they are, inside of a string."""
+    said = f"first line{mark}second line"
+    entries = [{"id": name, "group": "g", "turns": [said]} for name in "ab"]
+    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\r\n\n".join(lines), "utf-8")
+    assert [prompt.turns for prompt in load_prompts(file)] == [(said,)] * 2
+    for text in (tmp_path / "one.txt", tmp_path / "one.md"):
+        text.write_text(said, "utf-8")
+        assert [prompt.turns for prompt in read_prompts(str(text))] == [(said,)]
+        assert [ask.turns for ask in read_asks(text)] == [(said,)]
 
 
 @pytest.mark.parametrize(

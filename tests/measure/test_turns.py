@@ -1,16 +1,11 @@
-"""Turns, interleaving, failures, resuming."""
+"""Turns, interleaving, failures."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
-import pytest
-
-from paradecode.core.errors import InvalidInput
-from paradecode.measure.journal import Journal
 from paradecode.measure.prompts import Item
-from paradecode.measure.results import EngineInfo, Record
+from paradecode.measure.results import Record
 from paradecode.measure.turns import MAX_FAILURES, PlayerError, run, schedule, units_of
 
 ITEMS = [Item(f"p{i}", f"p{i}", "g", (1, 2, 3), 8) for i in range(6)]
@@ -96,37 +91,3 @@ def test_disturbed_measurements_are_repeated_and_the_quietest_counts() -> None:
     records, _ = _run([untouched])
     assert records[0].other_load == 1.0
     assert len(untouched.played) == 6
-
-
-def test_journal_resumes_and_drops_a_torn_line(tmp_path) -> None:
-    path, settings = tmp_path / "run" / "raw.jsonl", {"threads": 2, "stop": (0, 2)}
-    journal = Journal(path, settings)
-    journal.describe(EngineInfo("a", "a", "q", "plain"))
-    journal.keep(Record("a", "p0", 0, (5, 6)))
-    journal.keep(Record("a", "p1", 0, error="boom"))
-    journal.describe(EngineInfo("a", "a", "q", "plain", status="failed", reason="gone"))
-    with path.open("a") as file:
-        file.write('{"record": {"engine": "a", "it')
-    again = Journal(path, settings)
-    assert again.done == {("a", 1, 0, "p0")}
-    assert again.records[0] == Record("a", "p0", 0, (5, 6))
-    assert again.engines["a"].status == "failed"
-    again.keep(Record("a", "p1", 0, (5,)))
-    assert Journal(path, settings).done == {("a", 1, 0, "p0"), ("a", 1, 0, "p1")}
-    assert all(json.loads(line) for line in path.read_text().splitlines())
-
-
-def test_journal_of_another_run_is_refused(tmp_path) -> None:
-    path = tmp_path / "raw.jsonl"
-    Journal(path, {"threads": 2})
-    with pytest.raises(InvalidInput, match=r"other prompts or settings \(threads 2"):
-        Journal(path, {"threads": 1})
-    whole = '{"settings": {"threads": 2}}\n'
-    for rest in ("rubbish\n", '{"record": {}}\n', "{}\n", "[]\n", "[" * 10**5 + "\n"):
-        path.write_text(whole + rest)
-        with pytest.raises(InvalidInput, match="damaged"):
-            Journal(path, {"threads": 2})
-    for text in ("", "[]\n", "nothing\n"):
-        path.write_text(text)
-        with pytest.raises(InvalidInput, match="damaged"):
-            Journal(path, {"threads": 2})

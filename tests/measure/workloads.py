@@ -44,7 +44,7 @@ def recording_of(
     engine = Engine(models, curve=CURVE)
     requests = tuple(recorded(engine, prompts, params, k))
     seeded = replace(params, seed=params.seed or 0)
-    return Recording(Identity.of(engine.config), seeded, CURVE, Timing(), requests)
+    return Recording(Identity.of(engine), seeded, CURVE, Timing(), requests)
 
 
 def engine_runs(

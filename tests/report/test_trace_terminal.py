@@ -8,7 +8,9 @@ import re
 from rich.console import Console
 from trace_samples import denoised, drafted, hostile, searched
 
-from paradecode.report.trace import Trace, terminal_view
+from paradecode.completion import Completion
+from paradecode.core.trace import Stats
+from paradecode.report.trace import Trace, bracketed, coloured, legend, terminal_view
 from paradecode.report.trace.terminal import visible
 
 
@@ -33,6 +35,30 @@ def test_drafted_tokens_are_underlined_in_the_colour_of_their_forward() -> None:
     text = printed(drafted(), colour=True)
     assert "\x1b[4;33m cat\x1b[0m" in text
     assert "\x1b[33m upon\x1b[0m" in text
+
+
+def counted(has_colours: bool = True, **counts: int | float) -> str:
+    completion = Completion("", [], "stop", Stats(**counts), [], [])  # type: ignore[arg-type]
+    return legend(completion, has_colours).plain
+
+
+def test_the_legend_says_only_what_there_was() -> None:
+    """No drafts of a method without any, no speed of an answer that came at once."""
+    assert counted(generated=4, forwards=1) == "4 tokens in 1 forward (a colour is a forward)"
+    said = counted(generated=1, forwards=2, accepted=1, drafted=3)
+    assert said.startswith("1 token in 2 forwards, 1 of 3 draft tokens accepted (a colour is a")
+    assert "underlined tokens were drafted" in said
+    assert counted(generated=11, forwards=5, first_tokens=1, decode_seconds=2.0).endswith(
+        "; 5.0 tokens/s"
+    )
+    assert "in brackets" in counted(False, generated=4, forwards=2)
+
+
+def test_without_colours_a_forward_is_in_brackets() -> None:
+    tokens = drafted()["tokens"]
+    shown = bracketed(tokens).plain
+    assert shown.startswith("[1|The][2| cat sat upon][3| the mat.]")
+    assert coloured(tokens).plain == "".join(re.findall(r"\[\d+\|([^]]+)\]", shown))
 
 
 def test_the_canvas_fills() -> None:

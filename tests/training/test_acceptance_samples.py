@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from acceptance_models import PROMPTS, front, pair, serve
 
+from paradecode.core import tensor_file
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.measure.prompts import Item
 from paradecode.methods.draft.budgets.networks import choices
 from paradecode.methods.draft.budgets.shapes import Action
-from paradecode.methods.registry import parse
+from paradecode.methods.registry import Spec, find, parse
 from paradecode.training.acceptance.head_samples import (
     HeadSamples,
     record_head_samples,
@@ -24,6 +26,8 @@ from paradecode.training.acceptance.selector_samples import (
     SelectorSamples,
     record_selector_samples,
 )
+from paradecode.training.acceptance.workload import DraftWorkload
+from paradecode.training.samples import Origin
 
 ITEMS = [Item(f"p{i}", f"p{i}", "", prompt, 40) for i, prompt in enumerate(PROMPTS)]
 PARAMS = SamplingParams(ignore_eos=True, seed=1)
@@ -144,24 +148,53 @@ def test_methods_whose_drafts_cannot_be_ranked_are_refused(spec):
 
 def test_samples_are_kept_and_others_are_refused(tmp_path):
     samples = head_samples()
-    samples.save(tmp_path / "head", "digest")
-    again = HeadSamples.load(tmp_path / "head", "digest")
+    own, other = Origin("workload", "weights"), Origin("another", "weights")
+    samples.save(tmp_path / "head", own)
+    again = HeadSamples.load(tmp_path / "head", own)
     assert np.array_equal(again.inputs, samples.inputs)
     recorded = record_selector_samples(
         front(pair()), ITEMS, TREES, PARAMS, lambda done, total: None
     )
-    recorded.save(tmp_path / "tree", "digest")
-    loaded = SelectorSamples.load(tmp_path / "tree", "digest", count=5)
+    recorded.save(tmp_path / "tree", own)
+    loaded = SelectorSamples.load(tmp_path / "tree", own, count=5)
     assert np.array_equal(loaded.tokens, recorded.tokens)
     assert np.array_equal(loaded.scalars, recorded.scalars)
     for load in (
-        lambda: HeadSamples.load(tmp_path / "head", "another"),
-        lambda: HeadSamples.load(tmp_path / "tree", "digest"),
-        lambda: SelectorSamples.load(tmp_path / "head", "digest", count=5),
-        lambda: SelectorSamples.load(tmp_path / "tree", "digest", count=6),
+        lambda: HeadSamples.load(tmp_path / "head", other),
+        lambda: HeadSamples.load(tmp_path / "head", Origin("workload", "others")),
+        lambda: HeadSamples.load(tmp_path / "tree", own),
+        lambda: SelectorSamples.load(tmp_path / "head", own, count=5),
+        lambda: SelectorSamples.load(tmp_path / "tree", own, count=6),
     ):
         with pytest.raises(InvalidInput, match="--samples"):
             load()
+
+
+def test_samples_of_older_versions_do_not_say_whose_weights_it_was(tmp_path):
+    samples, path = head_samples(), tmp_path / "head"
+    facts = {name: getattr(samples, name) for name in samples.facts()}
+    tensors = {name: getattr(samples, name) for name in samples.axes}
+    tensor_file.save(path, samples.kind, {**facts, "workload": "workload"}, tensors)
+    again = HeadSamples.load(path, Origin("workload", "weights"))
+    assert np.array_equal(again.inputs, samples.inputs)
+    with pytest.raises(InvalidInput, match="another workload"):
+        HeadSamples.load(path, Origin("another", "weights"))
+
+
+def test_the_draft_model_and_the_files_of_a_method_are_part_of_the_origin(tmp_path):
+    """A table that was counted again, or another draft model, makes other samples."""
+    table, draft = tmp_path / "own.table", tmp_path / "draft.gguf"
+    llm = front(pair())
+    llm.model, llm.backend, llm.draft_model = "m", SimpleNamespace(name="native"), None
+    spec, seen = Spec(find("prompt-lookup"), {"table": str(table)}), set()
+    for text, model in ((b"one", b"a"), (b"two", b"a"), (b"two", b"b"), (b"two", None)):
+        table.write_bytes(text)
+        if model is not None:
+            draft.write_bytes(model)
+        llm.draft_model = str(draft) if model is not None else None
+        seen.add(DraftWorkload().origin(llm, spec).weights)
+    assert len(seen) == 4
+    assert DraftWorkload().origin(llm, spec).weights in seen
 
 
 def test_auc_is_the_share_of_pairs_in_order():

@@ -36,6 +36,14 @@ def test_the_loss_falls(objective):
     assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:3])
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_there_are_no_more_workers_than_packs(objective):
+    """On a machine with many cores the others would have nothing to do."""
+    few, many = (trainer(workers, objective=objective, rows=64) for workers in (2, 5))
+    assert few.advance() == many.advance()
+    assert same(few, many)
+
+
 def test_the_loss_of_blocks_falls_beside_the_other():
     learner = trainer(tasks="graded", blocks=0.5, steps=30, hidden_size=64)
     losses = [learner.advance() for _ in range(30)]

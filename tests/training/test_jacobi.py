@@ -35,6 +35,7 @@ from paradecode.training.jacobi.states import (  # noqa: E402
     noisy_answer,
     record_states,
 )
+from paradecode.training.samples import Origin  # noqa: E402
 from paradecode.training.unmasking.fine_tune import FineTuning  # noqa: E402
 from paradecode.training.unmasking.workload import CanvasWorkload  # noqa: E402
 
@@ -224,14 +225,15 @@ def test_a_diffusion_model_is_refused(tmp_path):
 
 def test_a_damaged_file_is_refused(tmp_path):
     made, path = looping(4), tmp_path / "states"
-    made.save(path, "workload")
-    again = JacobiStates.load(path, "workload", vocab_size=96)
+    own = Origin("workload", "weights")
+    made.save(path, own)
+    again = JacobiStates.load(path, own, vocab_size=96)
     assert np.array_equal(again.noisy, made.noisy)
     for broken in (
         replace(made, noisy=made.noisy + 90), replace(made, end=made.end + 1),
         replace(made, start=made.end), replace(made, block=0), replace(made, block=10**30),
         replace(made, tokens=made.tokens + 0.5),
     ):  # fmt: skip
-        broken.save(path, "workload")
+        broken.save(path, own)
         with pytest.raises(InvalidInput, match="damaged"):
-            JacobiStates.load(path, "workload", vocab_size=96)
+            JacobiStates.load(path, own, vocab_size=96)

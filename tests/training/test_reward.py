@@ -59,6 +59,16 @@ def test_sampled_answers_differ(llm: LLM) -> None:
     assert {0.0} < {*found.accepted.tolist()} <= {0.0, 1.0}
 
 
+def test_samples_are_of_these_weights(llm: LLM) -> None:
+    ours = SMALL.origin(llm)
+    assert replace(SMALL, seed=1).origin(llm).workload != ours.workload
+    with LLM("paradecode/graded-autoregressive") as other:
+        other.model = llm.model
+        theirs = SMALL.origin(other)
+    assert theirs.workload == ours.workload
+    assert theirs.weights != ours.weights
+
+
 def test_tasks_that_do_not_exist() -> None:
     with pytest.raises(InvalidInput, match="--task"):
         RewardWorkload(("nothing",))

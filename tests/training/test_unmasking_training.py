@@ -138,25 +138,39 @@ def test_whole_canvases_give_the_logits_of_the_engine(kind):
 
 
 def test_samples_come_back_and_belong_to_one_workload(llm, tmp_path):
-    digest = SMALL.digest(llm, "filter", 8)
-    assert digest != replace(SMALL, seed=1).digest(llm, "filter", 8)
-    assert digest != SMALL.digest(llm, "filter", 4)
+    origin = SMALL.origin(llm, "filter", 8)
+    assert origin != replace(SMALL, seed=1).origin(llm, "filter", 8)
+    assert origin != SMALL.origin(llm, "filter", 4)
     samples, path = record_filter_samples(llm, SMALL, 8, quiet), tmp_path / "samples"
-    samples.save(path, digest)
-    again = FilterSamples.load(path, digest, B=8)
+    samples.save(path, origin)
+    again = FilterSamples.load(path, origin, B=8)
     assert all(np.array_equal(v, getattr(again, k)) for k, v in vars(samples).items())
-    for bad in (("other", 8), (digest, 4)):
+    for bad in ((replace(origin, workload="other"), 8), (origin, 4)):
         with pytest.raises(InvalidInput, match="--samples"):
             FilterSamples.load(path, bad[0], B=bad[1])
     made = record_trajectories(llm, SMALL, 8, quiet)
-    made.save(path, digest)
-    again = Trajectories.load(path, digest, vocab_size=llm.config.vocab_size)
+    made.save(path, origin)
+    again = Trajectories.load(path, origin, vocab_size=llm.config.vocab_size)
     assert np.array_equal(again.tokens, made.tokens)
     assert np.array_equal(again.step, made.step)
     with pytest.raises(InvalidInput, match="damaged"):
-        Trajectories.load(path, digest, vocab_size=2)
+        Trajectories.load(path, origin, vocab_size=2)
     with pytest.raises(InvalidInput, match="--samples"):
-        FilterSamples.load(path, digest, B=8)
+        FilterSamples.load(path, origin, B=8)
+
+
+def test_another_model_of_the_same_name_is_another_origin(llm, folder, tmp_path):
+    """Every training writes OUTPUT/model, so names say little."""
+    with front(model_folder(tmp_path / folder.name, seed=1)) as other:
+        assert other.model == llm.model
+        ours, theirs = (SMALL.origin(each, "filter", 8) for each in (llm, other))
+        assert ours.workload == theirs.workload
+        assert ours.weights != theirs.weights
+        record_filter_samples(other, SMALL, 8, quiet).save(tmp_path / "samples", theirs)
+    with pytest.raises(InvalidInput, match="other weights"):
+        FilterSamples.load(tmp_path / "samples", ours, B=8)
+    with front(folder) as again:
+        assert SMALL.origin(again, "filter", 8) == ours
 
 
 def test_trajectories_are_those_of_static(llm):

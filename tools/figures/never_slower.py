@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--fixed", type=int, nargs="*", default=FIXED)
     given = parser.parse_args()
     begun = time.perf_counter()
-    params = SamplingParams(max_tokens=given.max_tokens, ignore_eos=True)
+    params = SamplingParams(max_tokens=given.max_tokens, ignore_eos=True, seed=0)
     fixed = [f"{GOOD}(budget=fixed,num_speculative_tokens={k})" for k in given.fixed]
     mixed = {"plain": None, "plain again": None, "auto": "auto"}
     settings = [*mixed, "greedy", HOPELESS, GOOD, *fixed]

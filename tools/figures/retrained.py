@@ -124,7 +124,7 @@ def measured(given: Namespace) -> dict[str, Any]:
                     prompts = [llm.chat_tokens([{"role": "user", "content": p}]) for p in part]
                     began = time.perf_counter()
                     outputs = llm.generate(
-                        prompts, decoder=spec, temperature=0, max_tokens=given.max_tokens
+                        prompts, decoder=spec, temperature=0, seed=0, max_tokens=given.max_tokens
                     )
                     seconds, number = time.perf_counter() - began, ran(llm.config.layers)
                     if turn:

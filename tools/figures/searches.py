@@ -5,8 +5,10 @@
         [--seconds 280] [--out FILE.json]
 
 Tasks with checkable answers (:mod:`paradecode.measure.tasks`), instances held out from every
-training. Searches take turns within a question. What was measured stands in the journal: a run ends
-after ``--seconds``, and the same command goes on. ``checker`` is a scorer that knows the right
+training. Searches take turns within a question, whose prompt is cached for all of them beforehand:
+rows, forwards and seconds are those of the answers. What was measured stands in the journal: a run
+ends after ``--seconds``, and the same command goes on, of the same commit on the same machine; the
+result has the date of the first question. ``checker`` is a scorer that knows the right
 answer: what the samples could give at best. It and the votes choose among the branches that
 ``best-of(n=8)`` has made, which are theirs, too: so they are not made again, and cost the same. The
 result counts questions that all searches answered. ``atts`` drafts with ``--draft``, by default the
@@ -29,10 +31,11 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.completion import SearchedBranch
+from paradecode.measure.machine import place_of, stamp
 from paradecode.measure.tasks.questions import CHECKED
 from paradecode.models.catalogue import DEFAULT, open_model
 from paradecode.search import find_strategy, strategies
-from tools.script import err, options, save, show, stamped
+from tools.script import REPOSITORY, err, options, save, show, stamped
 
 SEARCHES = {
     "one sample": "best-of(n=1)", "best-of(n=8)": "best-of(n=8)",
@@ -76,7 +79,7 @@ def main() -> None:
     if not given.reward:
         wanted = [name for name in wanted if not name.endswith("reward")]
     wanted = [name for name in wanted if name in SEARCHES or name.split("(")[0] in strategies()]
-    done = read(journal, settings)
+    begun, done = read(journal, settings)
     end = time.monotonic() + given.seconds
     task = CHECKED[given.task]
     drafts = any(name.startswith("atts") for name in wanted)
@@ -90,9 +93,12 @@ def main() -> None:
         ):
             question = f"{instance.prompt} {given.hint}".strip()
             prompt = llm.chat_tokens([{"role": "user", "content": question}])
-            for name in wanted:
-                if (number, name) in done or time.monotonic() > end:
-                    continue
+            missing = [name for name in wanted if (number, name) not in done]
+            if missing and time.monotonic() <= end:
+                llm.generate([prompt], max_tokens=1)  # The first search would pay for the prompt.
+            for name in missing:
+                if time.monotonic() > end:
+                    break
                 reward = f"process-reward(path={given.reward!r})"
                 scorer = reward if name.endswith("reward") else None
                 forwards = llm.engine.forwards
@@ -125,7 +131,7 @@ def main() -> None:
         if rows[0]["questions"] == given.tasks:
             named = open_model(given.draft).config.name if given.draft else ""
             names = {"model": llm.model, "draft": named}
-            save(stamped(**{**settings, **names}, searches=rows), given.out)
+            save({**stamped(**{**settings, **names}, searches=rows), "date": begun}, given.out)
         else:
             err.print(
                 f"{rows[0]['questions']} of {given.tasks} questions: the same command goes on"
@@ -150,15 +156,24 @@ def chosen(search: str, tree: Sequence[SearchedBranch], checker: Any, checks: bo
         return text
 
 
-def read(journal: Path, settings: dict[str, Any]) -> dict[tuple[int, str], dict[str, Any]]:
-    """What was measured with these settings; a new journal if there is none."""
+def read(
+    journal: Path, settings: dict[str, Any]
+) -> tuple[str, dict[tuple[int, str], dict[str, Any]]]:
+    """When it was begun, and what was measured, with these settings, of this code, on this machine.
+
+    A new journal if there is none.
+    """
+    now = stamp(REPOSITORY)
+    own = json.loads(json.dumps({**settings, "place": place_of(now)}))
     if not journal.exists():
         journal.parent.mkdir(parents=True, exist_ok=True)
-        journal.write_text(json.dumps(settings) + "\n", "utf-8")
-    first, *records = map(json.loads, journal.read_text("utf-8").splitlines())
-    if first != settings:
-        raise SystemExit(f"{journal} has other settings ({first}): name another")
-    return {(record["number"], record["search"]): record for record in records}
+        first = {"date": now["created"][:10], **own}
+        journal.write_text(json.dumps(first) + "\n", "utf-8")
+    first, *records = map(json.loads, journal.read_text("utf-8").split("\n")[:-1])
+    begun = first.pop("date", "")
+    if first != own:
+        raise SystemExit(f"{journal} has other settings, code or machine ({first}): name another")
+    return begun, {(record["number"], record["search"]): record for record in records}
 
 
 def summed(done: dict[tuple[int, str], dict[str, Any]], wanted: list[str]) -> list[dict[str, Any]]:

@@ -33,14 +33,14 @@ def measure(llm: LLM, max_tokens: int) -> dict[str, Any]:
     """Sums over all tasks."""
     totals: dict[str, Any] = {name: {"forwards": 0, "tokens": 0, "equal": 0} for name in METHODS}
     valid = 0
-    tasks = [json.loads(line) for line in TASKS.read_text("utf-8").splitlines()]
+    tasks = [json.loads(line) for line in TASKS.read_text("utf-8").split("\n") if line]
     for number, task in enumerate(tasks, 1):
         message, schema = f"Extract as JSON.\n{task['text']}", task["schema"]
         plain: list[int] = []
         for name, decoder in METHODS.items():
             answer = llm.chat(
                 [{"role": "user", "content": message}], max_tokens=max_tokens, decoder=decoder,
-                constraint={"type": "json_schema", "value": schema},
+                seed=0, constraint={"type": "json_schema", "value": schema},
             )  # fmt: skip
             if name == "plain":
                 plain = answer.token_ids

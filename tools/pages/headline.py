@@ -50,12 +50,15 @@ def headline(
         "llama.cpp on the first."
     )
     for other in others:
-        speeds, outputs = _said(other)
-        text += f" `{other.model}`: {speeds}; all {outputs} outputs equal."
+        is_again = other.model == results.model
+        # llama.cpp is another build of it there: two ratios for one model would only confuse.
+        speeds, outputs = _said(other, [peer for peer in PEERS if peer != FIRST or not is_again])
+        named = f"`{other.model}` again, in another run" if is_again else f"`{other.model}`"
+        text += f" {named}: {speeds}; all {outputs} outputs equal."
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _said(results: Results) -> tuple[str, int]:
+def _said(results: Results, peers: Sequence[str] = (*PEERS,)) -> tuple[str, int]:
     """Speeds, plain and fast, beside each peer; and how many outputs are equal, which is all."""
     plain, fast = _ours(results, FIRST)
     equal = fast.equality
@@ -64,10 +67,10 @@ def _said(results: Results) -> tuple[str, int]:
         fix = f"only {equal.same} of {equal.outputs} outputs are plain decoding's: no headline"
         raise InvalidInput("results", fast.name, fix)
     over = []
-    for peer, called in PEERS.items():
+    for peer in peers:
         if peer == FIRST or _peer(results, peer):
             ratios = [value(each.total.speedup) for each in _ours(results, peer)]
-            over.append(f"{' and '.join(ratios)} times {called}")
+            over.append(f"{' and '.join(ratios)} times {PEERS[peer]}")
     machine = results.machine
     said = (
         f"{value(plain.total.decode)} and {value(fast.total.decode)} on {machine.cores} cores of "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,7 @@ class PeerPlayer:
             raise WorkerError("not enough memory is free to load it beside the others")
         self.engine, self.name, self.max_rounds = engine, engine.name, engine.max_rounds
         self._conditions = conditions
+        self._asked = Counter[tuple[str, int]]()
         settings: dict[str, Any] = {
             "model": str(formats.path(engine.files)),
             "threads": conditions.threads,
@@ -83,12 +85,12 @@ class PeerPlayer:
         """First calls compile, allocate and fault pages in; they are not measured."""
         by_length = sorted(items, key=lambda item: len(item.token_ids))
         for item in (by_length[-1], by_length[0]):
-            self._ask(item, min(item.max_tokens, WARM_UP_TOKENS))
+            self._ask(item, min(item.max_tokens, WARM_UP_TOKENS), f"warm-up {item.id}")
 
     def play(self, unit: Unit) -> list[Record]:
         (item,) = unit.items
         start, busy, own = time.perf_counter(), busy_seconds(), self._worker.cpu_seconds()
-        answer = self._ask(item, item.max_tokens)
+        answer = self._ask(item, item.max_tokens, self._tenant(item, unit.round))
         seconds, after = time.perf_counter() - start, busy_seconds()
         others = None
         if busy is not None and after is not None:
@@ -111,6 +113,15 @@ class PeerPlayer:
         )
         return [record]
 
+    def _tenant(self, item: Item, round: int) -> str:
+        """Who asks, for an engine that learns: the same in a round, unless it asks once more.
+
+        So nobody meets a prompt twice: what was learned from its answer would help.
+        """
+        self._asked[item.id, round] += 1
+        tries = self._asked[item.id, round]
+        return f"round {round}" if tries == 1 else f"round {round} {item.id} try {tries}"
+
     def info(self, status: str = "ok", reason: str = "") -> EngineInfo:
         """What is known of it now; peak memory grows until the end of the run."""
         return self.engine.info(
@@ -124,11 +135,12 @@ class PeerPlayer:
     def close(self) -> None:
         self._worker.kill()
 
-    def _ask(self, item: Item, max_tokens: int) -> dict[str, Any]:
+    def _ask(self, item: Item, max_tokens: int, tenant: str) -> dict[str, Any]:
         request = {
             "prompt_token_ids": item.token_ids,
             "max_tokens": max_tokens,
             "stop_token_ids": self._conditions.stop_ids,
+            "tenant": tenant,
         }
         try:
             return self._worker.ask(request, self._conditions.timeout)

@@ -16,7 +16,7 @@ from rich.console import Console
 from paradecode.backends import open_backend
 from paradecode.llm import LLM
 from paradecode.measure.journal import Journal
-from paradecode.measure.machine import stamp
+from paradecode.measure.machine import digest
 from paradecode.measure.prompts import Conversation, Item, Messages, make_items
 from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import ItemInfo, Record, Results, Score
@@ -84,7 +84,7 @@ class Session:
             urgent=options.urgent,
         )
         settings = {
-            "model_bytes": self.source.stat().st_size,
+            "weights": digest(self.source),
             "items": _digest([asdict(item) for item in self.items]),
             "threads": options.threads,
             "context": self.conditions.context,
@@ -144,7 +144,7 @@ class Session:
         names = [*(n for n in order if n in known), *(n for n in known if n not in order)]
         done = {record.round for record in self.journal.records}
         return Results(
-            **stamp(),
+            **self.journal.stamp,
             model=self.checkpoint.config.name,
             settings={
                 "rounds": len(done),

@@ -11,10 +11,11 @@ from typing import Any
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.measure.journal import Journal
-from paradecode.measure.machine import stamp, versions
+from paradecode.measure.machine import digest_of, versions
 from paradecode.measure.play import Check, play
 from paradecode.measure.prompts import Item
 from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results
+from paradecode.measure.spec_files import digests_of
 from paradecode.measure.turns import PlayerError, Unit, run, schedule
 from paradecode.methods.registry import Spec
 
@@ -83,7 +84,10 @@ def measure_cases(llm: LLM, cases: Cases, journal: Path, progress: Progress) -> 
         InvalidInput: the journal is another run's.
     """
     settings = {**cases.settings, "backend": llm.backend.name}
-    kept = Journal(journal, {"model": llm.model, **settings})
+    loaded = digest_of(llm.engine.weights)  # With an adapter, which may have been trained again.
+    kept = Journal(journal, {"model": llm.model, "loaded": loaded, **settings})
+    engines = [_engine(llm, spec, cases) for spec in cases.specs]
+    kept.expect(engines, cases.items)
     failed = _run(llm, cases, kept, progress)
     asked = {
         (str(spec), unit.batch, unit.round, item.id)
@@ -94,11 +98,14 @@ def measure_cases(llm: LLM, cases: Cases, journal: Path, progress: Progress) -> 
     # A batch that a kill has cut in the journal was run again: the last of two records counts.
     records = {(r.engine, r.batch, r.round, r.item): r for r in kept.records}
     return Results(
-        **stamp(),
+        **kept.stamp,
         model=llm.model,
         settings={**settings, **cases.facts},
         items=tuple(cases.items),
-        engines=tuple(_engine(llm, spec, cases, failed.get(str(spec), "")) for spec in cases.specs),
+        engines=tuple(
+            replace(one, status="failed", reason=failed[one.name]) if one.name in failed else one
+            for one in engines
+        ),
         records=tuple(record for key, record in records.items() if key in asked),
     )
 
@@ -154,8 +161,8 @@ def _warm_ups(cases: Cases) -> list[Unit]:
     return [replace(unit, items=tuple(map(shorter, unit.items))) for unit in longest.values()]
 
 
-def _engine(llm: LLM, spec: Spec, cases: Cases, failure: str) -> EngineInfo:
-    name = str(spec)
+def _engine(llm: LLM, spec: Spec, cases: Cases) -> EngineInfo:
+    name, files = str(spec), digests_of(spec)
     reference = cases.references.get(name)
     return EngineInfo(
         name=name,
@@ -164,8 +171,6 @@ def _engine(llm: LLM, spec: Spec, cases: Cases, failure: str) -> EngineInfo:
         mode="plain" if reference is None else name,
         reference=reference,
         versions=versions(),
-        settings={"decoder": name},
-        status="failed" if failure else "ok",
-        reason=failure,
+        settings={"decoder": name, **({"files": files} if files else {})},
         guarantee=spec.guarantee,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.figures import Figures, figures, smallest_batch, usual_baseline
+from paradecode.measure.figures import Figures, figures, of_batch, usual_baseline
 from paradecode.measure.results import ItemInfo, Results
 from paradecode.measure.speeds import collapse, paired_speed
 from paradecode.measure.statistics import Interval
@@ -84,13 +84,16 @@ def common_baseline(before: Results, now: Results, named: str | None) -> str | N
 def changes(before: Results, now: Results, baseline: str | None = None) -> list[EngineChange]:
     """Every engine that both results have, in the order of ``now``.
 
+    Speeds are those of the smallest batch size that both have.
+
     Args:
         baseline: from :func:`common_baseline`.
 
     Raises:
         InvalidInput: nothing can be compared.
     """
-    old, new = in_common(smallest_batch(before), smallest_batch(now))
+    size = common_batch(before, now)
+    old, new = in_common(of_batch(before, size), of_batch(now, size))
     old_figures, new_figures = (
         {f.name: f for f in figures(results, baseline)} for results in (old, new)
     )
@@ -114,6 +117,15 @@ def changes(before: Results, now: Results, baseline: str | None = None) -> list[
     return found
 
 
+def common_batch(before: Results, now: Results) -> int:
+    """The smallest batch size of both; raises InvalidInput if they have none in common."""
+    old, new = _batches(before), _batches(now)
+    if not old & new:
+        fix = "speeds of batches of different sizes say nothing of the code: measure with --batch"
+        raise InvalidInput("batch", [sorted(old), sorted(new)], f"{fix} {min(old, default=1)}")
+    return min(old & new)
+
+
 def in_common(before: Results, now: Results) -> tuple[Results, Results]:
     """Both results with only the inputs that are the same in both."""
     known = {item.id: item for item in before.items}
@@ -132,11 +144,20 @@ def in_common(before: Results, now: Results) -> tuple[Results, Results]:
 def warnings(before: Results, now: Results) -> list[str]:
     """What makes the comparison one of other things than code."""
     old, new = _conditions(before), _conditions(now)
-    return [f"{name} was {old[name]}, now {new[name]}" for name in old if old[name] != new[name]]
+    other = [f"{name} was {old[name]}, now {new[name]}" for name in old if old[name] != new[name]]
+    if now.is_parallel or _batches(before) == _batches(now):
+        return other
+    sizes = [" and ".join(map(str, sorted(_batches(each)))) for each in (before, now)]
+    compared = f"compared are batches of {common_batch(before, now)}"
+    return [*other, f"batch sizes were {sizes[0]}, now {sizes[1]}: {compared}"]
+
+
+def _batches(results: Results) -> set[int]:
+    return {record.batch for record in results.records if not record.error}
 
 
 def _conditions(results: Results) -> dict[str, Any]:
-    settings = ("threads", "temperature", "weights", "backend", "dtype", "device")
+    settings = ("threads", "temperature", "weights", "backend", "dtype", "device", "batch")
     return {
         **{f"machine.{name}": getattr(results.machine, name) for name in ("cpu", "cores", "isa")},
         **{f"settings.{name}": results.settings.get(name) for name in settings},

@@ -169,8 +169,12 @@ def usual_baseline(results: Results) -> str | None:
 
 def smallest_batch(results: Results) -> Results:
     """Only the records of the smallest batch size: there a decoder is not slowed by neighbours."""
-    least = min((record.batch for record in results.records), default=1)
-    return replace(results, records=tuple(r for r in results.records if r.batch == least))
+    return of_batch(results, min((record.batch for record in results.records), default=1))
+
+
+def of_batch(results: Results, size: int) -> Results:
+    """Only the records of a batch size."""
+    return replace(results, records=tuple(r for r in results.records if r.batch == size))
 
 
 def _figures(

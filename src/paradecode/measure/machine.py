@@ -6,15 +6,18 @@ import hashlib
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
+
+import numpy as np
 
 from paradecode import __version__
 from paradecode.core.errors import InvalidModel
 from paradecode.models.catalogue import find
+from paradecode.models.weights import Weights
 
 # The instruction sets that decide how fast inference can be.
 ISA = (
@@ -47,6 +50,16 @@ def stamp(folder: Path = Path(__file__).parent) -> Stamp:
     """The stamp of now, here; ``folder`` is in the repository of the code that was measured."""
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"created": created, "commit": commit(folder), "machine": describe()}
+
+
+def place_of(stamp: Stamp) -> dict[str, Any]:
+    """What measurements must share that stand side by side: the code and the machine.
+
+    The mark of uncommitted changes is left out, because the files of a run may be such a change.
+    """
+    machine = asdict(stamp["machine"])
+    del machine["memory_bytes"]  # The same machine may have a little more after its next start.
+    return {"commit": stamp["commit"].rstrip("+"), **versions(), **machine}
 
 
 def usable_cores() -> int:
@@ -88,7 +101,11 @@ def describe() -> Machine:
 
 
 def commit(folder: Path) -> str:
-    """The checked-out commit, ``+`` appended when files were changed since; empty without git."""
+    """The checked-out commit, ``+`` appended when files were changed since.
+
+    Empty without git, and for a folder of which git keeps nothing: an installed package may lie in
+    the repository of somebody's own work.
+    """
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
@@ -97,7 +114,7 @@ def commit(folder: Path) -> str:
         return done.stdout.strip() if done.returncode == 0 else ""
 
     try:
-        head = git("rev-parse", "HEAD")
+        head = git("rev-parse", "HEAD") if git("ls-files", ".") else ""
         return head + "+" if head and git("status", "--porcelain") else head
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -114,6 +131,8 @@ def _cpuinfo() -> dict[str, str]:
 
 DIGESTED = 1 << 26
 """Bytes of each end of a weight file that enter the digest: all of a small one."""
+OF_A_TENSOR = 1 << 16
+"""Bytes of each end of a tensor that enter the digest of loaded weights."""
 
 
 def weights_of(model: str) -> Path:
@@ -142,6 +161,23 @@ def digest(path: Path) -> str:
             opened.seek(max(DIGESTED, size - DIGESTED))
             found.update(opened.read(DIGESTED))
     return found.hexdigest()
+
+
+def digest_of(weights: Weights) -> str:
+    """SHA-256 of weights as they were loaded, adapters merged: of both ends of each tensor.
+
+    Empty without weights.
+    """
+    found = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        found.update(f"{name} {tensor.kind.name} {tensor.shape}\n".encode())
+        first = last = np.atleast_1d(tensor.data)
+        while first.ndim > 1 and first[:1].nbytes > OF_A_TENSOR:  # A row may be a whole expert.
+            first, last = first[0], last[-1]
+        rows = -(-OF_A_TENSOR // max(1, first[:1].nbytes))
+        found.update(first[:rows].tobytes())
+        found.update(last[-rows:].tobytes())
+    return found.hexdigest() if weights else ""
 
 
 def versions() -> dict[str, str]:

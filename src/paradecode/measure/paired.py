@@ -47,13 +47,15 @@ def decode_by_turns(
 
     They are greedy unless ``sampling`` says otherwise, of the items' own lengths. Each method is a
     tenant of its own (named with ``salt``), so that none learns from the answers of another.
+    Without ``sampling`` the seed is 0: some methods draw noise at temperature 0, too, and how many
+    forwards they take depends on it.
 
     Raises:
         Exception: what ended a request.
     """
     runs = []
     for number, item in enumerate(items):
-        params = replace(sampling or SamplingParams(), max_tokens=item.max_tokens)
+        params = replace(sampling or SamplingParams(seed=0), max_tokens=item.max_tokens)
         first = number % len(methods)
         for method in [*methods[first:], *methods[:first]]:
             output = llm.generate(

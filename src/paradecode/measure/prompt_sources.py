@@ -132,7 +132,7 @@ def _parsed(entries: Iterable[tuple[str, Any]], group: str) -> Iterator[Conversa
 
 def _texts(file: Path) -> Iterator[Conversation]:
     parts: list[list[str]] = [[]]
-    for line in read_text(file).splitlines():
+    for line in read_text(file).split("\n"):
         if line.strip() == "---":
             parts.append([])
         else:

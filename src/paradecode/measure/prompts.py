@@ -96,8 +96,11 @@ def read_text(file: Path, field: str = "prompts") -> str:
 
 
 def json_lines(name: str, lines: str) -> Iterator[tuple[str, Any]]:
-    """(place for errors, value) of each line of JSONL that is not empty."""
-    for number, line in enumerate(lines.splitlines(), 1):
+    """(place for errors, value) of each line of JSONL that is not empty.
+
+    Only line feeds end a line: JSON may have the other line ends of Unicode inside its texts.
+    """
+    for number, line in enumerate(lines.split("\n"), 1):
         if not line.strip():
             continue
         where = f"{name} line {number}"

@@ -127,7 +127,8 @@ class Record:
         decode_seconds: from then to the end.
         other_load: cores that other processes kept busy meanwhile; None where unknown.
         error: why there is no output.
-        batch: how many requests ran together; ``unit`` says which ones did (their number).
+        batch: how many requests ran together; ``unit`` says which ones did (their number, in the
+            suite ``parallel`` among those of their task).
         wall_seconds: of the whole batch, over the number of its requests; 0 where unknown.
         right: whether the answer is right; None where it cannot be checked.
         counts: None for engines that do not tell.

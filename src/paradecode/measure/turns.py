@@ -31,7 +31,10 @@ class PlayerError(Exception):
 
 @dataclass(frozen=True)
 class Unit:
-    """What runs together; batch size, round and number (from 0) name a unit."""
+    """What runs together; batch size, round and number (from 0) name a unit.
+
+    Where every batch is of one kind of task, they name one of that kind.
+    """
 
     round: int
     number: int
@@ -42,12 +45,12 @@ class Unit:
         return len(self.items)
 
 
-def units_of(items: Sequence[Item], batch: int = 1, round: int = 0, first: int = 0) -> list[Unit]:
-    """Items in groups of ``batch``, numbered from ``first``; the last may be smaller."""
+def units_of(items: Sequence[Item], batch: int = 1, round: int = 0) -> list[Unit]:
+    """Items in groups of ``batch``; the last may be smaller."""
     starts = range(0, len(items), batch)
     return [
         Unit(round, number, tuple(items[start : start + batch]))
-        for number, start in enumerate(starts, first)
+        for number, start in enumerate(starts)
     ]
 
 
@@ -86,7 +89,7 @@ def schedule(
     """
     for unit in units:
         order = list(players)
-        random.Random(f"{seed}/{unit.batch}/{unit.round}/{unit.number}").shuffle(order)
+        random.Random(f"{seed}/{unit.batch}/{unit.round}/{unit.items[0].id}").shuffle(order)
         for player in order:
             keys = {(player.name, unit.batch, unit.round, item.id) for item in unit.items}
             if unit.round < player.max_rounds and not keys.issubset(done):

@@ -7,7 +7,7 @@ from typing import Any
 
 from paradecode.completion import Completion
 from paradecode.llm import LLM
-from paradecode.methods.parts import Method
+from paradecode.methods.parts import Method, Part
 
 SHOWN = (
     "forwards", "generated", "drafts", "drafted", "accepted", "mean_acceptance_length",
@@ -47,18 +47,19 @@ def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:
     return record
 
 
-def method_record(method: Method) -> dict[str, Any]:
-    """One entry of ``paradecode methods --json``."""
+def part_record(part: Part) -> dict[str, Any]:
+    """One entry of ``paradecode methods --json``: a method, or a part, which has no family."""
     return {
-        "name": method.name,
-        "family": method.family,
-        "guarantee": method.guarantee,
-        "training": method.training,
-        "paper": method.paper,
-        "arxiv": method.arxiv,
-        "url": method.url,
-        "summary": method.summary,
-        "aliases": list(method.aliases),
+        "name": part.name,
+        "kind": part.kind,
+        "family": part.family if isinstance(part, Method) else None,
+        "guarantee": part.guarantee,
+        "training": part.training,
+        "paper": part.paper,
+        "arxiv": part.arxiv,
+        "url": part.url,
+        "summary": part.summary,
+        "aliases": list(part.aliases),
         "parameters": [
             {
                 "name": parameter.name,
@@ -68,6 +69,6 @@ def method_record(method: Method) -> dict[str, Any]:
                 "choices": list(parameter.options),
                 "help": parameter.help,
             }
-            for parameter in method.parameters
+            for parameter in part.parameters
         ],
     }

@@ -56,6 +56,13 @@ def test_what_was_saved_is_loaded(path):
             np.testing.assert_array_equal(a, b)
 
 
+def test_recordings_of_older_versions_do_not_know_their_weights(path):
+    header, tensors = opened(path)
+    del header["model"]["weights"]
+    stored(path, header, tensors)
+    assert Recording.load(path).model.weights == ""
+
+
 def test_no_size_of_a_truncated_file_does_more_than_fail(path, tmp_path):
     whole = path.read_bytes()
     cut = tmp_path / "cut"

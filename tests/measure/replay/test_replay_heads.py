@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from workloads import CURVE, drafts, engine_runs, items, recording_of, toy
 
@@ -19,6 +20,7 @@ from paradecode.engine.engine import Engine
 from paradecode.measure.replay import Recording, play
 from paradecode.measure.replay.player import replayed
 from paradecode.methods.registry import parse
+from paradecode.models.weights import Tensor
 from paradecode.testing.draft_heads import KINDS, knowing_head, random_head
 from paradecode.testing.toy import ToyBackend, toy_config
 
@@ -114,8 +116,15 @@ def test_a_head_needs_the_model_that_was_recorded(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="give the model"):
         play(recording(0), spec)
     other = Engine({TARGET: ToyBackend(toy_config(vocab_size=60, context_length=200))}, curve=CURVE)
-    with pytest.raises(InvalidInput, match="was recorded"):
+    with pytest.raises(InvalidInput, match="context_length 200, not 400: record it anew"):
         play(recording(0), spec, target=other)
+    made, engine = recording(0), target()
+    trained = replace(made, model=replace(made.model, weights="0" * 64))
+    play(trained, spec, target=engine)  # An engine without weights cannot tell.
+    engine.weights = {"embed": Tensor(np.zeros((4, 4), np.float32), (4, 4))}
+    with pytest.raises(InvalidInput, match="weights"):
+        play(trained, spec, target=engine)
+    play(made, spec, target=engine)  # Neither can a recording of an older version.
 
 
 def test_wrong_states_would_be_noticed(tmp_path: Path) -> None:

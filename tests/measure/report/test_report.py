@@ -230,7 +230,7 @@ def test_pages_without_matplotlib_have_tables_and_say_how_to_get_pictures(
     files = write_report([sheet], tmp_path / "all")
     assert [file.name for file in files] == ["report.html", "report.md"]
     html = files[0].read_text("utf-8")
-    assert "pip install &quot;paradecode[plots]&quot;" in html
+    assert "pip install -e &#x27;.[plots]&#x27;" in html
     assert "<table>" in html
     assert "<svg" not in html
 
@@ -275,6 +275,27 @@ def test_ratios_over_an_engine_of_both():
         files = ("peers.json",) * 2 if "/" in baseline else ("methods.json",) * 2
         with pytest.raises(InvalidInput, match=fix):
             compare_files(*(COMMITTED / name for name in files), baseline)
+
+
+def test_ratios_over_a_named_engine(tmp_path, without_pictures):
+    assert "× plain" in read_sheet(COMMITTED / "generation.json").head
+    sheet = read_sheet(COMMITTED / "generation.json", "suffix")
+    assert "× suffix" in sheet.head
+    assert "× plain" not in sheet.head
+    assert {tile.label for tile in sheet.tiles} >= {"tokens/s, suffix"}
+    assert not any("plain decoding, with" in tile.label for tile in sheet.tiles)
+    assert "× llama-cpp/q4_1" in read_sheet(COMMITTED / "peers.json", "llama-cpp/q4_1").head
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [("peers.json", "peers.json has"), ("methods.json", "leave it out"),
+     ("graded.json", "leave it out")],
+)  # fmt: skip
+def test_a_baseline_that_was_not_measured_is_refused(name, fix):
+    with pytest.raises(InvalidInput, match=fix) as error:
+        read_sheet(COMMITTED / name, "foo")
+    assert (error.value.field, error.value.value) == ("baseline", "foo")
 
 
 def test_the_command(tmp_path, without_pictures):
@@ -327,6 +348,11 @@ def test_the_headline_tells_of_other_models_and_of_ik_llama_cpp():
         r"[\d.]+ and [\d.]+ times ik_llama\.cpp on the same file; all 104 outputs equal\.$",
         last,
     )
+    again = replace(other, model=results.model)
+    text = " ".join(headline(results, results, results, [again]).split())
+    _, _, last = text.partition(" again, in another run: ")
+    assert re.search(r"which is [\d.]+ and [\d.]+ times ik_llama\.cpp on the same file", last)
+    assert " llama.cpp" not in last  # One ratio for one model; another build ran there.
 
 
 def test_no_headline_for_outputs_that_differ():

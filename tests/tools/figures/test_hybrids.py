@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from paradecode.measure.tasks.tasks import SETS
+from paradecode.llm import LLM
+from paradecode.measure.tasks.tasks import SETS, tasks_named
 from paradecode.methods.registry import parse
 from paradecode.testing.trained_parts import joint_layer
-from tools.figures.hybrids import JOINT, SHIPPED, ZERO, trained
+from tools.figures.hybrids import JOINT, SHIPPED, TARGET, ZERO, Ways, measured, trained
 
 
 def test_each_group_begins_with_what_the_others_are_compared_with(tmp_path: Path) -> None:
@@ -37,3 +39,19 @@ def test_trained_models_are_decoded_as_the_model_that_they_began_with(tasks: str
     for first, *others in ways.values():  # The first model has no mask for wedlm.
         assert others
         assert {each[: len(first)] for each in others} == {first}
+
+
+def test_runs_can_be_repeated(monkeypatch) -> None:
+    """Some ways draw noise at temperature 0, too."""
+    told, real = set(), LLM.generate
+
+    def generate(self, prompts, **how):
+        told.add((how["decoder"], how["temperature"], how["seed"]))
+        return real(self, prompts, **how)
+
+    monkeypatch.setattr(LLM, "generate", generate)
+    ways = ("greedy", "jacobi(explore=always)")
+    given = SimpleNamespace(instances=1, batch=1, rounds=1, max_tokens=4, trained="")
+    rows = measured(Ways("jacobi", TARGET, ways, tasks=tasks_named("simple")[:2]), given)
+    assert [row["outputs"] for row in rows] == [2, 2]
+    assert told == {(way, 0, 0) for way in ways}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from paradecode.backends.interface import PAGE
 from paradecode.completion import SearchedBranch
+from tools.figures import searches
 from tools.figures.searches import MEASURED, chosen, read, summed
 
 
@@ -16,19 +19,44 @@ def record(number: int, search: str, seconds: float) -> dict[str, object]:
     return {"number": number, "search": search, **measured}
 
 
-def test_a_run_goes_on(tmp_path: Path) -> None:
+def test_a_run_goes_on(tmp_path: Path, monkeypatch) -> None:
     journal, settings = tmp_path / "new" / "j", {"task": "sums", "tasks": 3}
-    assert read(journal, settings) == {}
+    assert read(journal, settings) == (datetime.now(timezone.utc).date().isoformat(), {})
     own = [record(0, "one", 1.0), record(0, "two", 4.0), record(1, "one", 9.0)]
     with journal.open("a") as file:
         file.write("".join(json.dumps(each) + "\n" for each in own))
-    done = read(journal, settings)
+    first, *rest = journal.read_text().split("\n")
+    earlier = json.dumps({**json.loads(first), "date": "2030-01-01"})
+    journal.write_text("\n".join([earlier, *rest]))
+    begun, done = read(journal, settings)
+    assert begun == "2030-01-01"
     assert done[1, "one"] == own[2]
     one, two = summed(done, ["one", "two"])  # The second question is not whole.
     assert (one["questions"], one["seconds"], two["times"]) == (1, 1.0, 4.0)
     assert summed(done, ["one", "three"]) == []
     with pytest.raises(SystemExit, match="other settings"):
         read(journal, {**settings, "tasks": 4})
+    monkeypatch.setattr(searches, "place_of", lambda stamp: {"commit": "another"})
+    with pytest.raises(SystemExit, match="code"):
+        read(journal, settings)
+
+
+def test_no_search_pays_for_the_prompt_alone(tmp_path: Path, monkeypatch) -> None:
+    """One sample three times: none of them computes the pages of the prompt."""
+    again = {"again": "best-of(n=1)", "and again": "best-of(n=1)"}
+    monkeypatch.setattr(searches, "SEARCHES", {"one sample": "best-of(n=1)", **again})
+    monkeypatch.setattr(searches, "CHOSEN", {})
+    journal = tmp_path / "j"
+    asked = {
+        "model": "paradecode/tiny-autoregressive", "task": "word-problem", "tasks": 2,
+        "max-tokens": 8, "journal": journal, "hint": "Ann " * 4 * PAGE,
+    }  # fmt: skip
+    given = [str(part) for name, value in asked.items() for part in (f"--{name}", value)]
+    monkeypatch.setattr("sys.argv", ["searches", *given])
+    searches.main()
+    _, *records = map(json.loads, journal.read_text().split("\n")[:-1])
+    assert len(records) == 2 * 3
+    assert max(record["rows"] for record in records) < 2 * PAGE
 
 
 @pytest.mark.parametrize(("search", "checks", "text"), [

@@ -13,14 +13,16 @@ pytest.importorskip("tools.peers.session")
 
 from rich.console import Console
 
+from paradecode.measure.machine import weights_of
 from paradecode.measure.prompts import Conversation
 from paradecode.measure.report.write import write_run
+from paradecode.measure.turns import Unit
 from paradecode.models.catalogue import open_model
 from tools.peers.catalogue import Engine
 from tools.peers.checkout import InstallError
 from tools.peers.environments import Environment
 from tools.peers.player import PeerPlayer
-from tools.peers.process import WORKERS
+from tools.peers.process import WORKERS, Worker
 from tools.peers.progress import Steps
 from tools.peers.session import Options, Session
 
@@ -116,6 +118,48 @@ def test_an_interrupted_run_goes_on_where_it_was(make_session, monkeypatch) -> N
             for e in lines if "record" in e]  # fmt: skip
     assert len(keys) == len(set(keys)) == 12
     assert keys[:5] == [(name, item, round) for name, _, round, item in played]
+
+
+def test_nobody_meets_a_prompt_twice(make_session, monkeypatch) -> None:
+    """Warm-up, each round and each repetition are tenants of their own."""
+    asked, real = [], Worker.ask
+
+    def ask(self, request, timeout):
+        if "tenant" in request:
+            asked.append((id(self), request["tenant"], tuple(request["prompt_token_ids"])))
+        return real(self, request, timeout)
+
+    monkeypatch.setattr(Worker, "ask", ask)
+    session, _ = make_session(rounds=2)
+    session.prepare()
+    player = session.players["toy/a"]
+    player.play(Unit(0, 0, (session.items[0],)))  # As a measurement that others disturbed.
+    session.measure()
+    assert len(asked) == len(set(asked)) == 2 * (2 + 2 * 3) + 1
+    tenants = {tenant for _, tenant, _ in asked}
+    assert {"round 0", "round 1", "round 0 p0 try 2"} < tenants
+    assert len(tenants) == 3 + 2
+
+
+def test_the_worker_of_this_package_tells_the_tenant(monkeypatch) -> None:
+    from paradecode.llm import LLM
+
+    monkeypatch.syspath_prepend(str(WORKERS))
+    from paradecode_worker import load
+
+    model = str(weights_of("paradecode/tiny-autoregressive"))
+    settings = {"model": model, "decoder": "suffix", "backend": "auto", "threads": 1}
+    answer, told, real = load({**settings, "context": 64}), [], LLM.stream
+
+    def stream(self, prompt, **given):
+        told.append((given["salt"], given["seed"]))
+        return real(self, prompt, **given)
+
+    monkeypatch.setattr(LLM, "stream", stream)
+    asked = {"prompt_token_ids": [5, 6, 7], "max_tokens": 4, "stop_token_ids": [0]}
+    for tenant in ("warm-up p0", "round 0"):
+        assert answer({**asked, "tenant": tenant})["token_ids"]
+    assert told == [("warm-up p0", 0), ("round 0", 0)]
 
 
 def test_a_run_without_a_working_engine_is_reported(make_session, tmp_path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +18,11 @@ from tiny_folder import write_folder
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
+from paradecode.training.heads import texts as head_texts  # noqa: E402
 from paradecode.training.heads.data import HeadData, make_data  # noqa: E402
 from paradecode.training.heads.features import Features  # noqa: E402
 from paradecode.training.heads.initial import common_tokens  # noqa: E402
+from paradecode.training.heads.objective import acceptance, batch_of  # noqa: E402
 from paradecode.training.heads.prompts import MeasuredPrompts, task_prompts  # noqa: E402
 from paradecode.training.heads.texts import (  # noqa: E402
     HeadText,
@@ -26,6 +30,7 @@ from paradecode.training.heads.texts import (  # noqa: E402
     kept_states,
     read_texts,
 )
+from paradecode.training.ngrams.own_text import TOGETHER, own_questions  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -123,6 +128,140 @@ def test_no_measured_prompt_is_trained_on(llm, tmp_path):
     avoided = TextSource(prompts=(str(file),), own=0, avoid=(str(file),), max_tokens=16)
     with pytest.raises(InvalidInput, match="prompts"):
         make_data(llm, avoided, tmp_path / "none", lambda *_: None)
+
+
+def test_no_measured_prompt_is_made_up_again(llm, tmp_path, monkeypatch):
+    """A short text is one by itself, whatever the chat format puts around it."""
+
+    def with_words(*given):
+        """In a chat format whose control tokens are words."""
+        for some in own_questions(*given):
+            yield [
+                (text, llm.chat_tokens([{"role": "user", "content": f"user {text} assistant"}]))
+                for text, _ in some
+            ]
+
+    monkeypatch.setattr(head_texts, "own_questions", with_words)
+    folder = tmp_path / "free"
+    free = TextSource(own=2 * TOGETHER, max_tokens=8, length=96)
+    asked = [text for text, _ in next(own_questions(llm, TOGETHER, free.seed))]
+    short = next(text for text in asked if 0 < len(re.findall(r"\w+", text)) < 8)
+    file = tmp_path / "measured.jsonl"
+    file.write_text(json.dumps({"id": "a", "group": "g", "turns": [short.upper()]}) + "\n")
+    found = make_data(llm, replace(free, avoid=(str(file),)), tmp_path / "data", lambda *_: None)
+    before = make_data(llm, free, folder, lambda *_: None)
+    assert found.refused == before.refused + asked.count(short)
+
+
+def test_data_of_another_model_of_the_same_name_are_refused(llm, source, tmp_path):
+    """Every training writes OUTPUT/model, so names say little."""
+    few = replace(source, own=2 * TOGETHER, prompts=(), max_tokens=8)
+    make_data(llm, few, tmp_path, lambda *_: None)
+    with LLM("paradecode/graded-autoregressive", threads=1) as other:
+        other.model = llm.model
+        with pytest.raises(InvalidInput, match=r"weights.*name a new folder"):
+            make_data(other, few, tmp_path, lambda *_: None)
+        begun = json.loads((tmp_path / "source.json").read_text())
+        del begun["weights"]  # As older versions wrote it.
+        (tmp_path / "source.json").write_text(json.dumps(begun))
+        make_data(other, few, tmp_path, lambda *_: None)
+    make_data(llm, few, tmp_path, lambda *_: None)
+
+
+@pytest.mark.parametrize("text", ["[]", "[1]", "{", "3", ""])
+def test_a_damaged_source_is_named(llm, tmp_path, text):
+    (tmp_path / "source.json").write_text(text)
+    with pytest.raises(InvalidInput, match=r"data: .*source\.json.*name a new folder"):
+        make_data(llm, TextSource(own=32), tmp_path, lambda *_: None)
+
+
+ROUND = json.dumps({"texts": [{"prompt": [1], "answer": [2] * 9, "greedy": True}], "refused": 0})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ROUND[:-20], "[]", "3", "{}", '{"texts": 3, "refused": 0}', ROUND.replace("0}", '"a"}'),
+        ROUND.replace("true", "3"), ROUND.replace("[1]", "[-1]"), ROUND.replace("[1]", "[1.5]"),
+        ROUND.replace("[1]", "[9999999999]"), ROUND.replace("prompt", "p"), "",
+    ],
+)  # fmt: skip
+def test_a_damaged_line_is_named(llm, source, tmp_path, line):
+    """In the middle of the file, before anything is made and when it is read."""
+    file = tmp_path / "texts.jsonl"
+    file.write_text(f"{ROUND}\n{line}\n{ROUND}\n")
+    for use in (
+        lambda: make_data(llm, source, tmp_path, lambda *_: None),
+        lambda: read_texts(file, 64),
+    ):
+        with pytest.raises(
+            InvalidInput, match=r"texts\.jsonl line 2: .*delete this line and all that"
+        ):
+            use()
+    assert len(file.read_text().split("\n")) == 4
+
+
+def test_damaged_states_are_named(llm, data, tmp_path):
+    texts, layers = data.texts[:70], (0, 1)
+
+    def features(texts=texts):
+        return Features(llm, texts, layers, tmp_path, 1e9)
+
+    features().fill(lambda *_: None)
+    file = tmp_path / "000001.npy"
+    whole = file.read_bytes()
+    states = np.load(file)
+    for damage in (
+        lambda: file.write_bytes(whole[:-100]),
+        lambda: file.write_bytes(whole[:20]),
+        lambda: file.write_bytes(b""),
+        lambda: np.save(file, states[:-1]),
+        lambda: np.save(file, np.concatenate([states, states[:1]])),
+        lambda: np.save(file, states.astype(np.float32)),
+    ):
+        damage()
+        with pytest.raises(InvalidInput, match=r"states 000001\.npy: .*remove it"):
+            features().fill(lambda *_: None)
+        with pytest.raises(InvalidInput, match=r"states 000001\.npy: .*remove it"):
+            features().of([69])
+    file.unlink()
+    features().fill(lambda *_: None)
+    assert file.read_bytes() == whole
+
+
+def test_states_that_were_kept_while_writing_are_checked_as_well(llm, source, tmp_path):
+    layers = (0, llm.config.layers - 1)
+    written = make_data(llm, source, tmp_path, lambda *_: None, layers, 1e9)
+    kept = kept_states(tmp_path, layers)
+    file = kept / "000000.npy"
+    states = np.load(file)
+    last = max(t.row + len(t.tokens) - 1 for t in written.texts if t.round == 0)
+    for cut in (states[: last - 1], states[:, :-1], states[0]):
+        np.save(file, cut)
+        with pytest.raises(InvalidInput, match=r"states 000000\.npy: .*remove it"):
+            written.features(llm, layers, 1e9, lambda *_: None)
+    file.unlink()  # Now these texts are read again.
+    again = written.features(llm, layers, 1e9, lambda *_: None)
+    number = next(i for i, text in enumerate(written.texts) if text.round == 0)
+    text = written.texts[number]
+    assert np.array_equal(again.of([number])[0], states[text.row : text.row + len(text.tokens) - 1])
+
+
+def test_nothing_is_guessed_behind_the_end():
+    """All drafts of a short text are right: its tokens are made, and none behind the end."""
+    tokens = np.arange(1, 9, dtype=np.int32)  # Two of the prompt, six of the answer.
+    text = HeadText(tokens, 2, True)
+    batch = batch_of([text], [np.zeros((7, 4), np.float16)], [0], [0], np.arange(20))
+
+    def levels(rows, depth):
+        made = [torch.zeros(len(batch.at(level)), 20) for level in range(depth)]
+        for level, logits in enumerate(made):
+            logits[torch.arange(len(logits)), batch.wanted[batch.at(level)]] = 1
+        return made
+
+    for heads, forwards in ((8, 1), (4, 1), (3, 2), (1, 3)):
+        found = acceptance(SimpleNamespace(heads=heads, levels=levels), [batch])
+        assert found.tokens_a_forward == 5 / forwards  # The prompt's forward gives the first.
 
 
 def test_the_commonest_tokens_are_drafted():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from protocol import Generate, Reply, Settings, Stopwatch, serve
+from dataclasses import asdict
+from typing import Any
+
+from protocol import Answer, Settings, Stopwatch, answer_requests
 
 
-def load(settings: Settings) -> Generate:
+def load(settings: Settings) -> Answer:
     from paradecode.engine.engine import Limits
     from paradecode.llm import LLM
 
@@ -19,22 +22,23 @@ def load(settings: Settings) -> Generate:
         limits=limits,
     )
 
-    def generate(prompt: list[int], max_tokens: int, stops: list[int]) -> Reply:
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
         params: Settings = {
-            "max_tokens": max_tokens,
+            "max_tokens": asked["max_tokens"],
+            "seed": 0,  # Some methods draw noise at temperature 0, too.
             "ignore_eos": True,  # The stop tokens are named, the same for every engine.
-            "stop_token_ids": list(stops),
+            "stop_token_ids": asked["stop_token_ids"],
         }
         out: list[int] = []
         watch = Stopwatch()
-        for chunk in llm.stream(prompt, **params):
+        for chunk in llm.stream(asked["prompt_token_ids"], **params, salt=asked["tenant"]):
             out += chunk.token_ids
             if out:
                 watch.first(len(out))
-        return watch.reply(out)
+        return asdict(watch.reply(out))
 
-    return generate
+    return answer
 
 
 if __name__ == "__main__":
-    serve(load, ["paradecode", "numpy", "torch"])
+    answer_requests(load, ["paradecode", "numpy", "torch"])

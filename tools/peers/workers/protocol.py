@@ -1,11 +1,14 @@
 """How a worker talks: JSON lines on stdin and stdout. Standard library only: every peer's own
 environment imports this file.
 
-{"load": {...}}                                    -> {"seconds", "versions", "system"}
-{"prompt_token_ids", "max_tokens", "stop_token_ids"} -> {"token_ids", "first_tokens",
-                                                        "prefill_seconds", "decode_seconds",
-                                                        "stopped"}
-Whatever goes wrong                                -> {"error"}
+{"load": {...}}                                      -> {"seconds", "versions", "system"}
+{"prompt_token_ids", "max_tokens", "stop_token_ids",
+ "tenant"}                                           -> {"token_ids", "first_tokens",
+                                                         "prefill_seconds", "decode_seconds",
+                                                         "stopped"}
+Whatever goes wrong                                  -> {"error"}
+
+What an engine learns from its answers it may use for the same tenant only.
 """
 
 from __future__ import annotations

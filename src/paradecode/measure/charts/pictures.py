@@ -20,7 +20,7 @@ from paradecode.measure.charts.style import (
     save,
 )
 
-GET = 'pip install "paradecode[plots]"'
+GET = "pip install -e '.[plots]' in the checkout"
 COLUMNS = 2
 LETTERS = 120
 """Of a subtitle, in one line."""

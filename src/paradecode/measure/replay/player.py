@@ -247,8 +247,8 @@ def _refuse(spec: Spec, recording: Recording, target: Engine | None) -> None:
         raise InvalidInput("decoder", str(spec), f"it runs layers to draft: {IN_ENGINE}")
     if reads_states(spec) and target is None:
         raise InvalidInput("decoder", str(spec), "it reads hidden states: give the model as well")
-    if target is not None and Identity.of(target.config) != replace(recording.model, vocabulary=""):
-        raise InvalidInput("model", target.config.name, f"{recording.model.name} was recorded")
+    if target is not None:
+        recording.model.check(Identity.of(target))
     verifier = spec.settings.get("verifier", VERIFIER)
     promised = read("verifier", "verifier", verifier)[0].guarantee
     if recording.params.temperature > 0.0 and promised != "exact":

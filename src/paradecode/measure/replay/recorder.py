@@ -58,7 +58,7 @@ def assembled(
     if curve is None:
         raise InvalidInput("cost curve", None, "measure what a forward costs first")
     recording = Recording(
-        Identity.of(llm.config, llm.tokenizer), _seeded(params), curve,
+        Identity.of(llm.engine, llm.tokenizer), _seeded(params), curve,
         measure_timing(llm.engine, curve, requests, _seeded(params), k), tuple(requests),
     )  # fmt: skip
     check(recording)

@@ -15,8 +15,9 @@ from paradecode.core.checks import build, checked, listed, mapping, nested, numb
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import Engine
+from paradecode.measure.machine import digest_of
 from paradecode.measure.replay import file
-from paradecode.models.config import ModelConfig
 from paradecode.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Identity:
 
     Attributes:
         vocabulary: hash of all its tokens; empty when it has no tokenizer.
+        weights: digest of its weights; empty in recordings of older versions, and where an engine
+            does not have them.
     """
 
     name: str = checked(text(MOST_NAME))
@@ -46,13 +49,15 @@ class Identity:
     layers: int = checked(whole(1, MOST_SIZE))
     hidden_size: int = checked(whole(1, MOST_SIZE))
     eos_tokens: tuple[int, ...] = checked(listed(whole(0, MOST_SIZE), MOST_NAME))
+    weights: str = checked(text(MOST_NAME), "")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "eos_tokens", tuple(self.eos_tokens))
 
     @classmethod
-    def of(cls, config: ModelConfig, tokenizer: Tokenizer | None = None) -> Identity:
-        """The identity of a model."""
+    def of(cls, engine: Engine, tokenizer: Tokenizer | None = None) -> Identity:
+        """The identity of the model that an engine runs."""
+        config = engine.config
         return cls(
             name=config.name,
             vocabulary=_fingerprint(tokenizer) if tokenizer else "",
@@ -61,13 +66,23 @@ class Identity:
             layers=config.layers,
             hidden_size=config.hidden_size,
             eos_tokens=config.eos_tokens,
+            weights=digest_of(engine.weights),
         )
 
     def require(self, llm: LLM) -> None:
-        """Raise InvalidInput unless ``llm`` has the recorded model's name, sizes and vocabulary."""
-        other = Identity.of(llm.config, llm.tokenizer)
-        if other != self:
-            raise InvalidInput("recording", self.name, f"record {other.name} anew")
+        """Raise InvalidInput unless ``llm`` is the recorded model."""
+        self.check(Identity.of(llm.engine, llm.tokenizer))
+
+    def check(self, other: Identity) -> None:
+        """Raise InvalidInput unless the other has this name, these sizes, weights and vocabulary.
+
+        What one of the two does not know is not compared.
+        """
+        for name, value in vars(self).items():
+            found = getattr(other, name)
+            if found != value and "" not in (found, value):
+                fix = f"the model here has {name} {found!r}, not {value!r}: record it anew"
+                raise InvalidInput("recording", self.name, fix)
 
 
 @dataclass(frozen=True)

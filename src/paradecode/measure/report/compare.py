@@ -9,7 +9,7 @@ from pathlib import Path
 from paradecode.core.errors import InvalidInput
 from paradecode.measure import compare
 from paradecode.measure.report.from_methods import MethodRows, Row
-from paradecode.measure.report.load import read_file
+from paradecode.measure.report.load import OWN_BASELINE, read_file
 from paradecode.measure.results import Results
 from paradecode.measure.suites.parallel import compare as parallel
 from paradecode.measure.tables import Column, Shown, cells, heads, number
@@ -49,9 +49,7 @@ def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compa
     if kinds[0] != kinds[1]:
         raise InvalidInput("results", list(kinds), "give two results of one kind")
     if baseline is not None and kinds[0] != "bench":
-        raise InvalidInput(
-            "baseline", baseline, "results of this kind have their own; leave it out"
-        )
+        raise InvalidInput("baseline", baseline, OWN_BASELINE)
     if isinstance(old, MethodRows) and isinstance(new, MethodRows):
         pairs = [(old.methods[n], row) for n, row in new.methods.items() if n in old.methods]
         if not pairs:
@@ -60,7 +58,8 @@ def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compa
     assert isinstance(old, Results)
     assert isinstance(new, Results)
     if new.is_parallel:
-        return _compared(parallel.COLUMNS, parallel.changes(old, new))
+        changed = parallel.changes(old, new)
+        return _compared(parallel.COLUMNS, changed, compare.warnings(old, new))
     base = compare.common_baseline(old, new, baseline)
     changes = compare.changes(old, new, base)
     return _compared(compare.columns(base), changes, compare.warnings(old, new))

@@ -29,6 +29,8 @@ def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
     best = _best_modes(found)
     head = heads(DECODERS if decoders else ENGINES)
     lines = tuple(_line(each, decoders, baseline, each.name in best) for each in found)
+    if decoders and not _is_plain(found, baseline):
+        head = tuple(name.replace("plain", baseline or "plain") for name in head)
     return Sheet(
         title=("Decoders on " if decoders else "Engines on ") + results.model,
         lines=lines,
@@ -174,7 +176,8 @@ ENGINES: tuple[Column[Figures], ...] = (
 
 
 def _decoder_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile, ...]:
-    plain = next((each for each in found if each.name == baseline), None)
+    base = next((each for each in found if each.name == baseline), None)
+    called = "plain decoding" if _is_plain(found, baseline) else baseline
     exact = [e for e in found if e.verdict == "exact" and e.name != baseline and _over(e)]
     broken = [each for each in found if each.verdict == "broken"]
     tiles = []
@@ -183,12 +186,12 @@ def _decoder_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile
         over = best.total.speedup
         assert over is not None
         tiles.append(
-            Tile(f"{number(over.value)}×", f"plain decoding, with {best.name}",
+            Tile(f"{number(over.value)}×", f"{called}, with {best.name}",
                  f"{number(over.low)} to {number(over.high)}, same tokens")
         )  # fmt: skip
         tiles += _accepted(best)
-    if plain is not None and plain.total.decode:
-        tiles.append(Tile(number(_decode(plain)), "tokens/s, plain decoding"))
+    if base is not None and base.total.decode:
+        tiles.append(Tile(number(_decode(base)), f"tokens/s, {called}"))
     promised = [e.equality for e in (*exact, *broken) if e.equality and e.name != baseline]
     same, all_ = sum(e.same for e in promised), sum(e.outputs for e in promised)
     if all_:
@@ -197,6 +200,11 @@ def _decoder_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile
                  ", ".join(each.name for each in broken), bad=same < all_)
         )  # fmt: skip
     return tuple(tiles)
+
+
+def _is_plain(found: Sequence[Figures], baseline: str | None) -> bool:
+    """Whether what ratios refer to is plain decoding; without a baseline there are none."""
+    return all(each.engine.mode == "plain" for each in found if each.name == baseline)
 
 
 def _accepted(best: Figures) -> list[Tile]:

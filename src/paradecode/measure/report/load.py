@@ -12,6 +12,8 @@ from paradecode.measure.result_files import read_json, results_from_json
 from paradecode.measure.results import Results
 from paradecode.measure.sheet import Sheet
 
+OWN_BASELINE = "results of this kind have their own; leave it out"
+
 
 def read_file(path: Path) -> tuple[Results | MethodRows, str | None]:
     """What is in a result file, and the baseline that it names.
@@ -32,14 +34,24 @@ def read_file(path: Path) -> tuple[Results | MethodRows, str | None]:
 
 
 def read_sheet(path: Path, baseline: str | None = None) -> Sheet:
-    """The sheet of a result file; see :func:`read_file` for what is raised.
+    """The sheet of a result file.
 
     Args:
         baseline: engine that ratios refer to; None is the one that the file names.
+
+    Raises:
+        InvalidInput: as :func:`read_file`, or for a baseline that was not measured.
     """
     found, named = read_file(path)
+    has_own = isinstance(found, MethodRows) or found.is_parallel
+    if baseline is not None and has_own:
+        raise InvalidInput("baseline", baseline, OWN_BASELINE)
     if isinstance(found, MethodRows):
         return sheet_of_methods(found)
     if found.is_parallel:
         return sheet_of_parallel(found)
+    measured = dict.fromkeys(record.engine for record in found.records if not record.error)
+    if baseline is not None and baseline not in measured:
+        fix = f"{path.name} has {', '.join(measured) or 'none'}"
+        raise InvalidInput("baseline", baseline, fix)
     return sheet_of_results(found, baseline or named)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import cast
 
 from rich.console import Group, RenderableType
@@ -134,27 +135,47 @@ def coloured(tokens: Iterable[TokenRecord]) -> Text:
     return text
 
 
-def legend(completion: Completion) -> Text:
-    """How to read :func:`coloured`, and the counts of the output."""
+def bracketed(tokens: Iterable[TokenRecord]) -> Text:
+    """The same where there are no colours: each forward's number and tokens in brackets."""
+    text = Text()
+    for step, together in groupby(tokens, lambda token: token["step"]):
+        if said := "".join(visible(token["text"]) for token in together):
+            text.append(f"[{step + 1}|{said}]")
+    return text
+
+
+def legend(completion: Completion, has_colours: bool) -> Text:
+    """How to read :func:`coloured` or :func:`bracketed`, and the counts of the output."""
     stats = completion.stats
-    return Text(
-        f"{stats.generated} tokens in {stats.forwards} forwards, "
-        f"{stats.accepted} of {stats.drafted} draft tokens accepted "
-        f"(a colour is a forward, underlined tokens were drafted); "
-        f"{stats.tokens_per_second:.1f} tokens/s",
-        "dim",
+    said = _counts(stats.generated, stats.forwards, stats.accepted, stats.drafted)
+    how = (
+        "a colour is a forward" if has_colours else "in brackets a forward's number and its tokens"
     )
+    if has_colours and stats.drafted:
+        how += ", underlined tokens were drafted"
+    speed = f"; {stats.tokens_per_second:.1f} tokens/s" if stats.tokens_per_second else ""
+    return Text(f"{said} ({how}){speed}", "dim")
+
+
+def _counts(generated: int, forwards: int, accepted: int, drafted: int) -> str:
+    """What an output cost; nothing about drafts where there were none."""
+    said = f"{generated} token{_s(generated)} in {forwards} forward{_s(forwards)}"
+    return f"{said}, {accepted} of {drafted} draft tokens accepted" if drafted else said
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _legend(trace: Trace) -> Text:
     stats = trace["stats"]
-    counts = f"{stats['generated']} tokens in {stats['forwards']} forwards"
+    names = "generated", "forwards", "accepted", "drafted"
+    said = _counts(*(cast(int, stats[name]) for name in names))
     if trace["family"] == "diffusion":
         how = "█ committed now, ▄ before, ░ masked in the open block, · masked"
     else:
-        counts += f", {stats['accepted']} of {stats['drafted']} draft tokens accepted"
         how = "underlined: drafted; [-in brackets-]: the likeliest of what was rejected"
-    return Text(f"{counts}. One colour a forward; {how}.", "dim")
+    return Text(f"{said}. One colour a forward; {how}.", "dim")
 
 
 def _line(trace: Trace, tokens: list[int]) -> str:

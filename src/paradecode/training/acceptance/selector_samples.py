@@ -32,7 +32,7 @@ from paradecode.methods.registry import Spec
 from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of
 from paradecode.training.acceptance.workload import draft_size, drafting, play
 from paradecode.training.decoding import Progress
-from paradecode.training.samples import MOST_NUMBERS, Samples
+from paradecode.training.samples import MOST_NUMBERS, Origin, Samples
 
 MISSED = BRANCHES
 """Rank of a token that is not among the draft's ``BRANCHES`` best ones."""
@@ -71,10 +71,10 @@ class SelectorSamples(Situation, Samples):
         return {name: getattr(self, name) for name in SITUATION}
 
     @classmethod
-    def load(cls, path: Path, digest: str, **known: Any) -> SelectorSamples:
+    def load(cls, path: Path, origin: Origin, **known: Any) -> SelectorSamples:
         """The samples of the same workload and ``count``."""
         sizes = {"A": len(choices(known["count"])), "S": len(SCALARS)}
-        return super().load(path, digest, **known, **sizes)
+        return super().load(path, origin, **known, **sizes)
 
 
 @dataclass

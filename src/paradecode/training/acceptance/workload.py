@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,6 +17,7 @@ from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.registry import Spec
 from paradecode.training.decoding import Progress, decode_all
+from paradecode.training.samples import Origin
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class DraftWorkload:
 
         return make_items(prompts, encode, answer, self.max_tokens)
 
-    def digest(self, llm: LLM, spec: Spec) -> str:
-        """A name for everything that the samples depend on, except this machine's speed."""
+    def origin(self, llm: LLM, spec: Spec) -> Origin:
+        """Names for everything that the samples depend on, except this machine's speed."""
         text = (self.prompts or DEFAULT_FILE).read_bytes()
         facts = (self.limit, self.max_tokens, self.temperature, self.seed, str(spec))
         models = (llm.model, llm.draft_model, llm.backend.name)
-        return blake2b(text + repr((facts, models)).encode(), digest_size=16).hexdigest()
+        return Origin.of(llm, (facts, models), text, spec)
 
 
 def drafting(spec: Spec) -> DraftVerify:

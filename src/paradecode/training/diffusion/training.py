@@ -98,9 +98,10 @@ class TinyTraining(Training):
     Args:
         plan: what to train.
         device: a torch device.
-        workers: number of threads, which work on different rows of a step. On a CPU this is faster
-            than threads inside of each operation, because they wait for one another only once a
-            step. Equal plans give equal weights if the number of workers is equal, too.
+        workers: most threads, which work on different packs of a step's rows: there are no more of
+            them than packs. On a CPU this is faster than threads inside of each operation, because
+            they wait for one another only once a step. Equal plans give equal weights if the number
+            of workers is equal, too.
 
     Attributes:
         seconds: CPU time of the training so far, over all runs.
@@ -122,6 +123,7 @@ class TinyTraining(Training):
             entry = find(plan.start)
             load_weights(self.model, (entry and entry.path) or Path(plan.start))
         self.average = deepcopy(self.model)
+        workers = min(workers, -(-plan.rows // ROWS_TOGETHER))  # Others would have no gradients.
         self._copies = [self.model, *(self._copy() for _ in range(workers - 1))]
         self._pool = ThreadPoolExecutor(workers)
         matrices = [p for p in self.model.layers.parameters() if p.ndim == 2]

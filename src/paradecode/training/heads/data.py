@@ -10,6 +10,7 @@ from typing import Any
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
+from paradecode.measure.machine import digest_of
 from paradecode.training.decoding import Progress
 from paradecode.training.heads.features import Features
 from paradecode.training.heads.texts import (
@@ -76,20 +77,34 @@ def make_data(
         InvalidInput: if the folder was begun with other settings.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    # Two models may have one name: that of a folder, and every training writes OUTPUT/model.
     now: dict[str, Any] = {**asdict(source), "model": llm.model}
+    now["weights"] = digest_of(llm.engine.weights)
     for name in ("prompts", "avoid"):
         now[name] = [f"{file} {_digest(file)}" for file in getattr(source, name)]
     if (folder / SOURCE).exists():
-        try:
-            begun = dict(json.loads((folder / SOURCE).read_text("utf-8")))
-        except ValueError as error:
-            fix = f"remove the damaged file ({error})"
-            raise InvalidInput("data", str(folder / SOURCE), fix) from None
-        check_same(folder / SOURCE, now, begun, ": name a new folder")
+        begun = _begun_with(folder / SOURCE)
+        # Older folders do not say whose weights wrote their texts.
+        check_same(
+            folder / SOURCE, now, {"weights": now["weights"], **begun}, ": name a new folder"
+        )
     else:
         (folder / SOURCE).write_text(json.dumps(now, indent=2) + "\n", "utf-8")
     refused = make_texts(folder / TEXTS, Rounds(llm, source), tick, layers, most_bytes)
     return HeadData(folder, read_texts(folder / TEXTS, source.length), refused)
+
+
+def _begun_with(path: Path) -> dict[str, Any]:
+    """With what a folder was begun; raises InvalidInput for a damaged file."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+    except (OSError, ValueError, RecursionError) as error:
+        fix = f"the file is damaged ({error}): name a new folder, or remove the file if the "
+        fix += "folder's texts are of this model and of these settings"
+        raise InvalidInput("data", str(path), fix) from None
+    return found
 
 
 def _layers_of(path: Path) -> tuple[int, ...]:

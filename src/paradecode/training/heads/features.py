@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
+from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Sequence as TokenSequence
@@ -67,7 +68,9 @@ class Features:
     ) -> None:  # fmt: skip
         self.texts, self.layers, self._llm, self._folder = texts, layers, llm, folder
         self._written = {int(file.stem): file for file in written.glob("*.npy")} if written else {}
-        row = 2 * len(layers) * llm.config.hidden_size
+        self._width = len(layers) * llm.config.hidden_size
+        self._check_written()
+        row = 2 * self._width
         # States that were written are not in a shard; nothing of them is computed again.
         rows = [0 if text.round in self._written else len(text.tokens) - 1 for text in texts]
         self._starts = np.concatenate([[0], np.cumsum(rows)])
@@ -75,13 +78,29 @@ class Features:
         ends = [self._starts[min(i + SHARD, len(texts))] for i in range(0, len(texts), SHARD)]
         self._shards = int(np.searchsorted(np.array(ends) * row, most_bytes, side="right"))
 
+    def _check_written(self) -> None:
+        """Raise InvalidInput for a file that has not the states of all texts of its round."""
+        rows: dict[int, int] = {}
+        for text in self.texts:
+            rows[text.round] = max(rows.get(text.round, 0), text.row + len(text.tokens) - 1)
+        for number, file in self._written.items():
+            self._opened(file, rows.get(number, 0))
+
     def fill(self, tick: Progress) -> None:
-        """Make the files of the cache that are not there yet; it may be stopped at any moment."""
+        """Make the files of the cache that are not there yet; it may be stopped at any moment.
+
+        Raises:
+            InvalidInput: a file that is there has not the states of its texts.
+        """
         for shard in range(self._shards):
             tick(shard, self._shards)
             every = range(shard * SHARD, min((shard + 1) * SHARD, len(self.texts)))
             wanted = [i for i in every if self.texts[i].round not in self._written]
-            if wanted and not self._file(shard).exists():
+            if not wanted:
+                continue
+            if self._file(shard).exists():
+                self._shard(shard)
+            else:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 part = self._file(shard).with_suffix(".part")
                 with part.open("wb") as file:
@@ -99,9 +118,30 @@ class Features:
     def _kept(self, number: int) -> NDArray[np.float16]:
         text, shard = self.texts[number], number // SHARD
         if (file := self._written.get(text.round)) is not None:
-            return np.load(file, mmap_mode="r")[text.row : text.row + len(text.tokens) - 1]
+            rows = slice(text.row, text.row + len(text.tokens) - 1)
+            return self._opened(file, rows.stop)[rows]
         start, end = self._starts[number : number + 2] - self._starts[shard * SHARD]
-        return np.load(self._file(shard), mmap_mode="r")[start:end]
+        return self._shard(shard)[start:end]
+
+    def _shard(self, number: int) -> NDArray[np.float16]:
+        """The rows of a shard: as many as its texts have."""
+        first, last = number * SHARD, min((number + 1) * SHARD, len(self.texts))
+        rows = int(self._starts[last] - self._starts[first])
+        return self._opened(self._file(number), rows, exactly=True)
+
+    def _opened(self, file: Path, rows: int, exactly: bool = False) -> NDArray[np.float16]:
+        """The states of a file, so many or more rows; raises InvalidInput for a damaged one."""
+        fix = "it is damaged, or of other texts: remove it, and the same command makes it again"
+        try:
+            found: NDArray[np.float16] = np.load(file, mmap_mode="r")
+        except (OSError, ValueError, EOFError):
+            raise InvalidInput(f"states {file.name}", str(file.parent), fix) from None
+        fits = found.ndim == 2 and found.shape[1] == self._width and found.dtype == np.float16
+        if not fits or len(found) < rows or (exactly and len(found) > rows):
+            raise InvalidInput(
+                f"states {file.name}", str(file.parent), f"its shape is {found.shape}: {fix}"
+            )
+        return found
 
     def _compute(self, wanted: Sequence[int]) -> list[NDArray[np.float16]]:
         readers = [StateReader(self.layers) for _ in wanted]

@@ -133,7 +133,8 @@ def acceptance(head: HeadNetwork, batches: Iterable[HeadBatch]) -> Acceptance:
         for own in lengths.split([len(each) for each in batch.rows.drafting(0)]):
             place = 0
             while place < len(own):
-                accepted = min(int(own[place]), len(own) - place)
-                forwards, tokens, place = forwards + 1, tokens + accepted + 1, place + accepted + 1
+                # The text may end with the draft; nothing follows its last token.
+                made_now = min(int(own[place]) + 1, len(own) - place)
+                forwards, tokens, place = forwards + 1, tokens + made_now, place + made_now
     share = tuple((right / max(rows, 1)).tolist())
     return Acceptance(share, tokens / max(forwards, 1), rows)

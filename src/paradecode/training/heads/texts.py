@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,23 +161,24 @@ class Rounds:
         return _round(pairs, not often)
 
     def _made_up(self, number: int, layers: tuple[int, ...]) -> Round:
-        source, decode = self.source, self.llm.tokenizer.decode
+        source = self.source
         if self.llm.chat_template is None:
-            prompts = self._begun(number)
+            asked = self._begun(number)
         else:
             some = own_questions(self.llm, (number + 1) * TOGETHER, source.seed, number * TOGETHER)
-            prompts = next(some)
-        fit = [p for p in prompts if not self.measured.has([decode(p)])]
+            asked = next(some)
+        # The user's words alone: with the chat format around them no text would be a short one.
+        fit = [prompt for text, prompt in asked if not self.measured.has([text])]
         greedy = SamplingParams(temperature=0.0, max_tokens=source.max_tokens)
         answers = write_answers(self.llm, fit, greedy, layers)
-        return _round(list(zip(fit, answers)), True, len(prompts) - len(fit))
+        return _round(list(zip(fit, answers)), True, len(asked) - len(fit))
 
-    def _begun(self, number: int) -> list[list[int]]:
-        """Of a model without a chat format: beginnings that it samples."""
+    def _begun(self, number: int) -> list[tuple[str, list[int]]]:
+        """Of a model without a chat format: beginnings that it samples, and their prompts."""
         start, llm = before_the_user(self.llm), self.llm
         begun = llm.generate([start], decoder=None, n=TOGETHER, temperature=1.0, top_p=0.95,
                              seed=self.source.seed + number, max_tokens=BEGUN)[0]  # fmt: skip
-        return [[*start, *each.token_ids] for each in (begun, *begun.alternatives)]
+        return [(e.text, [*start, *e.token_ids]) for e in (begun, *begun.alternatives)]
 
 
 def _round(pairs: list[tuple[list[int], Answer]], greedy: bool, refused: int = 0) -> Round:
@@ -201,14 +202,16 @@ def make_texts(
         layers: whose states are kept in :func:`kept_states`, beside the file.
         most_bytes: of them; the states of later rounds are not kept.
     """
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    whole = [line for line in lines if line.endswith(b"\n")]
-    if len(whole) < len(lines):
-        path.write_bytes(b"".join(whole))
+    begun = path.read_bytes() if path.exists() else b""
+    whole = begun[: begun.rfind(b"\n") + 1]
+    if whole != begun:
+        path.write_bytes(whole)
+    made_before = [*_parsed(path, whole.split(b"\n")[:-1])]  # Checked before hours of work.
+    refused = rounds.refused + sum(entry["refused"] for entry in made_before)
     kept = kept_states(path.parent, layers)
     size = sum(file.stat().st_size for file in kept.glob("*.npy"))
     with path.open("a", encoding="utf-8") as file:
-        for number in range(len(whole), rounds.rounds):
+        for number in range(len(made_before), rounds.rounds):
             tick(number, rounds.rounds)
             room = bool(layers) and size < most_bytes
             made = rounds.make(number, layers if room else ())
@@ -216,8 +219,9 @@ def make_texts(
                 size += _save(kept / f"{number:06}.npy", np.concatenate(made.states))
             file.write(json.dumps({"texts": made.texts, "refused": made.refused}) + "\n")
             file.flush()
+            refused += made.refused
     tick(rounds.rounds, rounds.rounds)
-    return rounds.refused + sum(entry["refused"] for entry in _lines(path))
+    return refused
 
 
 def _save(path: Path, states: NDArray[np.float16]) -> int:
@@ -234,24 +238,39 @@ def read_texts(path: Path, length: int) -> list[HeadText]:
     """The texts of a file that fit, one of each prompt; raises InvalidInput for a damaged file."""
     found: dict[tuple[int, ...], HeadText] = {}
     try:
-        for number, entry in enumerate(_lines(path)):
-            row = 0
-            for text in entry["texts"]:
-                prompt, answer = text["prompt"], text["answer"]
-                tokens = np.array([*prompt, *answer], np.int32)
-                if prompt and min(len(tokens), length) - len(prompt) >= FEWEST:
-                    greedy = bool(text["greedy"])
-                    made = HeadText(tokens[:length], len(prompt), greedy, number, row)
-                    found.setdefault(tuple(prompt), made)
-                row += len(tokens) - 1
+        with path.open("rb") as file:
+            for number, entry in enumerate(_parsed(path, file)):
+                row = 0
+                for text in entry["texts"]:
+                    prompt, answer = text["prompt"], text["answer"]
+                    tokens = np.array([*prompt, *answer], np.int32)
+                    if prompt and min(len(tokens), length) - len(prompt) >= FEWEST:
+                        made = HeadText(tokens[:length], len(prompt), text["greedy"], number, row)
+                        found.setdefault(tuple(prompt), made)
+                    row += len(tokens) - 1
     except FileNotFoundError:
         raise InvalidInput("texts", str(path), "name a folder that `train head` filled") from None
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise InvalidInput("texts", str(path), f"remove the damaged file ({error})") from None
     return list(found.values())
 
 
-def _lines(path: Path) -> Iterator[Any]:
-    with path.open("rb") as file:
-        for line in file:
-            yield json.loads(line)
+def _parsed(path: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The rounds of a file; raises InvalidInput that names the first line that is damaged."""
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = json.loads(line)
+            checked = [_is_text(text) for text in entry["texts"]]
+            if not all(checked) or type(entry["refused"]) is not int:
+                raise ValueError("no round")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            fix = "it is damaged: delete this line and all that follow; the same `train head` makes"
+            raise InvalidInput(
+                f"{path.name} line {number}", str(path), f"{fix} them again"
+            ) from None
+        yield entry
+
+
+def _is_text(text: Any) -> bool:
+    """Whether an entry of a round is one; raises KeyError or TypeError for some that are not."""
+    ids = text["prompt"], text["answer"]
+    known = all(type(token) is int and 0 <= token < 1 << 31 for some in ids for token in some)
+    return known and type(text["greedy"]) is bool

@@ -20,7 +20,7 @@ from paradecode.methods.draft.exploration import random_tokens
 from paradecode.methods.draft.loop import MAX_DRAFT, Drafter
 from paradecode.methods.draft.method import assemble
 from paradecode.training.decoding import Progress, decode_all
-from paradecode.training.samples import FIELD, Samples
+from paradecode.training.samples import FIELD, Origin, Samples
 from paradecode.training.unmasking.workload import CanvasWorkload
 
 WHOLE = {"num_speculative_tokens": MAX_DRAFT, "budget": "fixed"}
@@ -53,10 +53,10 @@ class JacobiStates(Samples):
     end: NDArray[np.float32]
 
     @classmethod
-    def load(cls, path: Path, digest: str, **known: Any) -> JacobiStates:
+    def load(cls, path: Path, origin: Origin, **known: Any) -> JacobiStates:
         """The states of the same workload, of tokens below ``vocab_size``."""
         vocab_size = known.pop("vocab_size")
-        made = super().load(path, digest, **known)
+        made = super().load(path, origin, **known)
         ids = np.concatenate([made.tokens[:, None], made.noisy], 1)
         inside = (made.start > 0) & (made.start < made.end) & (made.end <= ids.shape[2])
         known_tokens = (ids % 1 == 0) & (ids >= 0) & (ids < vocab_size)

@@ -46,14 +46,18 @@ def own_conversations(
             some = _sampled(llm, head, min(TOGETHER, count - first), max_tokens, seed + first)
             yield [(head, output.token_ids) for output in some]
         return
-    for prompts in own_questions(llm, count, seed, done):
+    for asked in own_questions(llm, count, seed, done):
+        prompts = [ids for _, ids in asked]
         greedy = SamplingParams(temperature=0.0, max_tokens=max_tokens)
         outputs = llm.generate(prompts, greedy, decoder=None)
         yield [(prompt, output.token_ids) for prompt, output in zip(prompts, outputs)]
 
 
-def own_questions(llm: LLM, count: int, seed: int, done: int = 0) -> Iterator[list[list[int]]]:
-    """Token ids of prompts in the chat format that the model makes up, TOGETHER at a time.
+def own_questions(
+    llm: LLM, count: int, seed: int, done: int = 0
+) -> Iterator[list[tuple[str, list[int]]]]:
+    """What users say as the model makes it up, and its token ids in the chat format, TOGETHER at a
+    time.
 
     Magpie (Xu et al. 2024, arXiv:2406.08464): if a conversation stops where the user would speak, a
     chat model writes what users say. These prompts are sampled at temperature 1, each with its own
@@ -66,7 +70,10 @@ def own_questions(llm: LLM, count: int, seed: int, done: int = 0) -> Iterator[li
     for first in range(done, count, TOGETHER):
         some = min(TOGETHER, count - first)
         outputs = _sampled(llm, head, some, QUESTION_TOKENS, seed + first)
-        yield [llm.chat_tokens([{"role": "user", "content": each.text}]) for each in outputs]
+        yield [
+            (each.text, llm.chat_tokens([{"role": "user", "content": each.text}]))
+            for each in outputs
+        ]
 
 
 def _sampled(

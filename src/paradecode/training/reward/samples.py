@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from random import Random
 
 import numpy as np
@@ -27,6 +26,7 @@ from paradecode.measure.tasks.task import Task, TaskInstance
 from paradecode.methods.draft.budgets.networks import HIDDEN
 from paradecode.training.acceptance.head_samples import HeadSamples
 from paradecode.training.decoding import Progress, decode_all
+from paradecode.training.samples import Origin
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,9 @@ class RewardWorkload:
             max_tokens=self.max_tokens, temperature=self.temperature, seed=seed, logprobs=0
         )
 
-    def digest(self, llm: LLM) -> str:
-        """A name for everything that the samples depend on."""
-        facts = repr((self, llm.model, llm.backend.name))
-        return blake2b(facts.encode(), digest_size=16).hexdigest()
+    def origin(self, llm: LLM) -> Origin:
+        """Names for everything that the samples depend on."""
+        return Origin.of(llm, (self, llm.model, llm.backend.name))
 
 
 def record_reward_samples(llm: LLM, workload: RewardWorkload, progress: Progress) -> HeadSamples:

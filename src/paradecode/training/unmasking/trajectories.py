@@ -18,7 +18,7 @@ from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Decision, View
 from paradecode.training.decoding import Progress, decode_all
-from paradecode.training.samples import FIELD, Samples
+from paradecode.training.samples import FIELD, Origin, Samples
 from paradecode.training.unmasking.workload import CanvasWorkload
 
 MASKED = -1
@@ -51,10 +51,10 @@ class Trajectories(Samples):
         return self.tokens[rows, :width].astype(np.int64), self.step[rows, :width]
 
     @classmethod
-    def load(cls, path: Path, digest: str, **known: Any) -> Trajectories:
+    def load(cls, path: Path, origin: Origin, **known: Any) -> Trajectories:
         """The trajectories of the same workload, of tokens below ``vocab_size``."""
         vocab_size = known.pop("vocab_size")
-        made = super().load(path, digest, **known)
+        made = super().load(path, origin, **known)
         tokens, step = made.tokens, made.step
         whole = (tokens % 1 == 0) & (step % 1 == 0)
         known_tokens = (tokens >= 0) & (tokens < vocab_size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from random import Random
 
@@ -13,6 +12,7 @@ from paradecode.llm import LLM
 from paradecode.measure.prompts import load_prompts
 from paradecode.measure.tasks.task import Task, TaskInstance
 from paradecode.measure.tasks.tasks import tasks_named
+from paradecode.training.samples import Origin
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class CanvasWorkload:
         """Greedy sampling; the end of a text ends the request, but not the canvas."""
         return SamplingParams.from_mapping({"max_tokens": self.max_tokens, "seed": self.seed})
 
-    def digest(self, llm: LLM, *settings: object) -> str:
-        """A name for everything that the samples depend on."""
+    def origin(self, llm: LLM, *settings: object) -> Origin:
+        """Names for everything that the samples depend on."""
         text = self.prompts.read_bytes() if self.prompts else b""
         facts = (
             self.tasks,
@@ -95,7 +95,7 @@ class CanvasWorkload:
             llm.backend.name,
             settings,
         )
-        return blake2b(text + repr(facts).encode(), digest_size=16).hexdigest()
+        return Origin.of(llm, facts, text)
 
 
 def check_diffusion(llm: LLM) -> None:

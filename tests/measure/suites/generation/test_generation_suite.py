@@ -205,12 +205,12 @@ def test_an_interrupted_run_goes_on(folder, prompts, tmp_path, monkeypatch):
     assert paradecode(*arguments).exit_code == 130
     assert not output.exists()
     before = output.with_suffix(".jsonl").read_text().splitlines()
-    assert len(before) == 1 + 5 - 2  # Settings; five calls, of which two warmed up.
+    assert len(before) == 2 + 5 - 2  # Settings, inputs; five calls, of which two warmed up.
     monkeypatch.setattr(running, "play", real)
     assert paradecode(*arguments).exit_code == 0
     after = output.with_suffix(".jsonl").read_text().splitlines()
     assert after[: len(before)] == before
-    assert len(after) == 1 + 2 * 5
+    assert len(after) == 2 + 2 * 5
     monkeypatch.setattr(running, "play", None)  # Nothing is left to be played.
     assert paradecode(*arguments).exit_code == 0
     refused = paradecode(*arguments, "--temperature", "0.5")

@@ -29,6 +29,7 @@ from paradecode.measure.suites.parallel.suite import (
     make_items,
     measure,
 )
+from paradecode.measure.suites.parallel.summary import summarise
 from paradecode.measure.tasks.task import TaskInstance
 from paradecode.measure.tasks.tasks import BY_NAME, GRADED, TASKS
 from paradecode.measure.turns import Unit
@@ -103,17 +104,58 @@ def test_what_was_measured_is_not_measured_again(folder, tmp_path, monkeypatch):
     assert paradecode(*arguments, "--instances", "2") == 130
     assert not output.exists()
     before = output.with_suffix(".jsonl").read_text().splitlines()
-    assert len(before) == 1 + 6 - 3  # Settings; six calls, of which three warmed up.
+    assert len(before) == 2 + 6 - 3  # Settings, instances; six calls, of which three warmed up.
     calls[:] = [()] * 100
     assert paradecode(*arguments, "--instances", "2") == 0
     after = output.with_suffix(".jsonl").read_text().splitlines()
     assert after[: len(before)] == before
-    assert len(after) == 1 + 2 * 2 * 3
+    assert len(after) == 2 + 2 * 2 * 3
     calls.clear()
     calls[:] = [()] * 100
     assert paradecode(*arguments, "--instances", "2") == 0
     assert len(calls) == 100
     assert paradecode(*arguments, "--instances", "2", "--seed", "1") == 1
+
+
+def test_tasks_and_instances_may_be_added(llm, folder, tmp_path):
+    """What is added leaves alone what was measured; a last batch that grew is measured again."""
+
+    def run(batch: int, instances: int, *tasks: str) -> int:
+        """Generations that were new; the result has the figures of all instances."""
+        fresh: list[int] = []
+        results = measure(
+            llm, folder, ParallelPlan(("threshold",), tasks, instances, batch),
+            tmp_path / f"{batch}.jsonl", {}, lambda new, total: fresh.append(new),
+        )  # fmt: skip
+        summaries = summarise(results)
+        assert [each.method for each in summaries] == ["static", "threshold"]
+        for each in summaries:
+            assert {name: own.items for name, own in each.tasks.items()} == dict.fromkeys(
+                tasks, instances
+            )
+        return sum(fresh[1:])
+
+    assert run(1, 2, "sort") == 2 * 2
+    assert run(1, 2, "copy", "sort") == 2 * 2  # Of `copy`, which comes first.
+    assert run(1, 3, "copy", "sort") == 2 * 2
+    assert run(2, 3, "sort") == 2 * 3
+    assert run(2, 4, "sort") == 2 * 2  # The third alone, now beside the fourth.
+    assert run(2, 4, "copy", "sort") == 2 * 4
+    assert run(2, 3, "sort") == 0
+
+
+def test_an_instance_with_another_canvas_is_measured_again(llm, folder, tmp_path):
+    """With a longer answer among the instances of a task, all of them get a longer canvas."""
+
+    def run(instances: int) -> dict[str, int]:
+        plan = ParallelPlan(("static",), ("word-problem",), instances)
+        found = measure(llm, folder, plan, tmp_path / "j", {}, lambda new, total: None)
+        return {record.item: record.counts.rows for record in found.records}
+
+    rows, more = run(2), run(8)
+    assert {item.max_tokens for item in items_of(llm, ["word-problem"], 2)} == {32}
+    assert {item.max_tokens for item in items_of(llm, ["word-problem"], 8)} == {64}
+    assert all(more[item] > count for item, count in rows.items())
 
 
 GREEDY = SamplingParams(seed=0)
@@ -162,7 +204,7 @@ def test_batches_hold_one_task_and_tasks_take_turns(llm):
     assert [[item.group for item in unit.items] for unit in units] == [
         ["copy"] * 2, ["sort"] * 2, ["copy"], ["sort"],
     ]  # fmt: skip
-    assert len({unit.number for unit in units}) == 4
+    assert [unit.number for unit in units] == [0, 0, 1, 1]
 
 
 def test_a_method_that_fails_is_left_out_and_the_others_go_on(llm, folder, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
 from paradecode.measure.answers import is_right
 from paradecode.measure.cases import Cases, Progress, measure_cases
-from paradecode.measure.machine import digest
+from paradecode.measure.machine import digest, weights_of
 from paradecode.measure.prompts import (
     Conversation,
     Item,
@@ -117,6 +117,7 @@ def measure(
             "suite": "generation",
             "items": fingerprint(items),
             "draft_model": llm.draft_model,
+            "draft_weights": digest(weights_of(llm.draft_model)) if llm.draft_model else None,
             "max_tokens": plan.max_tokens,
             "temperature": plan.sampling.temperature,
             "seed": plan.sampling.seed,

@@ -51,7 +51,7 @@ def arrivals(load: OfferedLoad, kind: str, count: int, seed: str) -> list[float]
 
 
 def _lines(path: Path) -> list[Conversation]:
-    lines = enumerate(read_text(path, "--prompts").splitlines(), 1)
+    lines = enumerate(read_text(path, "--prompts").split("\n"), 1)
     asks = [
         Conversation(f"line-{n}", path.stem, (line.strip(),), TEXT_TOKENS)
         for n, line in lines

@@ -16,7 +16,6 @@ import aiohttp
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.journal import Journal
-from paradecode.measure.machine import stamp
 from paradecode.measure.prompts import Conversation, fingerprint
 from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results
 from paradecode.measure.suites.load.asks import arrivals, draw
@@ -69,7 +68,7 @@ def measure(
     found = {(phase_of(record), record.unit): record for record in kept.records}
     names = {engine.name for engine in engines}
     return Results(
-        **stamp(),
+        **kept.stamp,
         model=", ".join(dict.fromkeys(engine.weights for engine in engines)),
         settings={
             **settings, "loads": loads, **{name: getattr(plan, name) for name in FREE[2:]}, **facts,

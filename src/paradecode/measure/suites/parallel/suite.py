@@ -165,13 +165,14 @@ def make_items(llm: LLM, instances: Mapping[str, TaskInstance]) -> list[Item]:
 
 
 def batches_by_turns(items: Sequence[Item], batch: int) -> list[Unit]:
-    """Batches of one task: one of each task, then the next of each."""
+    """Batches of one task: one of each task, then the next of each.
+
+    Each task has numbers of its own, so that a batch keeps its number when tasks are added.
+    """
     tasks: dict[str, list[Item]] = {}
     for item in items:
         tasks.setdefault(item.group, []).append(item)
-    units: list[list[Unit]] = []
-    for own in tasks.values():
-        units.append(units_of(own, batch, first=sum(map(len, units))))
+    units = (units_of(own, batch) for own in tasks.values())
     return [unit for turn in zip_longest(*units) for unit in turn if unit is not None]
 
 

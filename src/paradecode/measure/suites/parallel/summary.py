@@ -113,10 +113,11 @@ def summarise(results: Results) -> list[MethodSummary]:
 
 def measured(results: Results) -> dict[str, MethodRecords]:
     """Method -> its records and costs. A method without an answer to every item is left out."""
-    batches: dict[str, dict[tuple[int, int], list[Record]]] = {}
+    task = {item.id: item.group for item in results.items}
+    batches: dict[str, dict[tuple[str, int, int], list[Record]]] = {}
     for record in results.records:
         own = batches.setdefault(record.engine, {})
-        own.setdefault((record.batch, record.unit), []).append(record)
+        own.setdefault((task[record.item], record.batch, record.unit), []).append(record)
     found = {}
     for engine in results.engines:
         one = MethodRecords()

@@ -1,0 +1,57 @@
+"""Two results side by side: only what was measured in the same way is compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from parallel_runs import good
+
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.compare import changes, warnings
+from paradecode.measure.report.compare import compare_files
+from paradecode.measure.result_files import write_results
+from paradecode.measure.results import Results
+
+
+def batched(results: Results, *sizes: int, slower: float = 1.0) -> Results:
+    """The same at each of these sizes; what is measured in larger batches takes longer."""
+    records = tuple(
+        replace(record, batch=size, decode_seconds=record.decode_seconds * size * slower)
+        for size in sizes
+        for record in results.records
+    )
+    return replace(results, records=records)
+
+
+@pytest.fixture
+def results(make_results) -> Results:
+    return make_results({"plain": 100.0, "fast": 300.0}, rounds=1)
+
+
+def test_speeds_of_batches_of_one_size_are_compared(results):
+    before, now = batched(results, 1, 4), batched(results, 4, slower=0.5)
+    for change in changes(before, now):
+        assert change.speed.value == pytest.approx(2.0)
+        assert change.items == len(results.items)
+    assert warnings(before, now) == [
+        "batch sizes were 1 and 4, now 4: compared are batches of 4",
+    ]  # fmt: skip
+    assert warnings(before, before) == []
+
+
+def test_results_without_a_common_batch_size_are_refused(results):
+    with pytest.raises(InvalidInput, match=r"batch: \[\[1, 2\], \[4\]\].*--batch 1"):
+        changes(batched(results, 1, 2), batched(results, 4))
+
+
+def test_other_conditions_of_the_parallel_suite_are_told(tmp_path):
+    paths, before = (tmp_path / "before.json", tmp_path / "now.json"), good()
+    now = replace(
+        before, machine=replace(before.machine, cores=64), settings={**before.settings, "batch": 4}
+    )
+    for path, each in zip(paths, (before, now)):
+        write_results(each, path)
+    assert compare_files(*paths).warnings == [
+        "machine.cores was 2, now 64", "settings.batch was 1, now 4",
+    ]  # fmt: skip
