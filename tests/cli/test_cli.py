@@ -72,6 +72,22 @@ def test_methods_json_contract() -> None:
     for method in methods:
         assert {"name", "family", "guarantee", "training", "paper", "arxiv"} <= method.keys()
         assert method["guarantee"] in ("exact", "distribution", "lossy")
+        assert method["kind"] == "method"
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("typical", ["verifier"]), ("specdec++", ["budget"]), ("best-of", ["search"]),
+        ("likelihood", ["scorer"]), ("delayed", ["budget", "cache"]), ("full", ["blocks"]),
+    ],
+)  # fmt: skip
+def test_parts_have_records_and_a_page(name: str, kinds: list[str]) -> None:
+    found = json.loads(paradecode("methods", name, "--json").stdout)
+    assert [(part["name"], part["kind"], part["family"]) for part in found if
+            part["kind"] != "method"] == [(name, kind, None) for kind in kinds]  # fmt: skip
+    assert f"{name} (" in paradecode("methods", name).stdout
+    assert name in paradecode("methods").stdout
 
 
 def test_methods_fit_a_terminal() -> None:

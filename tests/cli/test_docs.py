@@ -6,10 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from paradecode.cli import app
@@ -66,6 +69,28 @@ def test_commands_of_a_block_in_order(
 
 def test_no_other_command_is_shown() -> None:
     assert all(command.startswith(("make ", ".venv/bin/paradecode ")) for command in commands())
+
+
+def test_every_command_is_described() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    for name in names_of(get_command(app)):
+        assert re.search(rf"`(paradecode )?{name}\b", page), name
+
+
+def names_of(group: Any, above: str = "") -> Iterator[str]:
+    """Every command, with those that it is below."""
+    for name, command in group.commands.items():
+        yield above + name
+        if hasattr(command, "commands"):
+            yield from names_of(command, f"{above}{name} ")
+
+
+def test_extras_are_installed_from_the_checkout() -> None:
+    """There is no package of this name on the index yet."""
+    for page in ("README.md", "docs/quickstart.md", "docs/ray.md"):
+        text = (ROOT / page).read_text("utf-8")
+        assert not re.search(r"pip install ['\"]?paradecode", text), page
+        assert '.venv/bin/pip install -e ".[' in text
 
 
 def test_readme_program(capsys: pytest.CaptureFixture[str]) -> None:

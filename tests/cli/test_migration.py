@@ -9,6 +9,8 @@ import pytest
 from typer.main import get_command
 
 from paradecode.cli import app
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.choice import choose
 from paradecode.methods.registry import parse
 from repository import ROOT
 
@@ -36,12 +38,21 @@ def test_decoders_are_understood(spec: str) -> None:
 
 def test_there_are_decoders() -> None:
     assert len(SPECS) > 12
-    assert len(CONFIGS) == 3
+    assert len(CONFIGS) == 4
 
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_vllm_configurations_are_understood(config: str) -> None:
-    assert parse(config) == parse(json.loads(config))
+    assert choose("auto", config) == choose("auto", json.loads(config))
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "medusa", "mtp", "p-eagle"])
+def test_a_head_is_vllms_model(method: str) -> None:
+    own = choose(f"{method}(head='there',num_speculative_tokens=3)")
+    config = {"method": method, "model": "there", "num_speculative_tokens": 3}
+    assert choose("auto", json.dumps(config)) == choose("auto", config) == own
+    with pytest.raises(InvalidInput, match="under another name"):
+        choose("auto", {**config, "head": "there"})
 
 
 def test_flags_exist_here() -> None:

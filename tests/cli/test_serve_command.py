@@ -124,7 +124,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         command, "find_spec", lambda name: None if name == "uvicorn" else known(name)
     )
-    assert "pip install 'paradecode[serve]'" in refused([])
+    assert "pip install -e '.[serve]'" in refused([])
 
 
 def test_other_engines_names_reach_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

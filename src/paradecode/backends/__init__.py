@@ -91,6 +91,8 @@ def need_torch(why: str = "") -> None:
         why: the beginning of that error.
     """
     if find_spec("torch") is None:
-        raise BackendError(f"{why}PyTorch is not installed; pip install 'paradecode[torch]'")
+        raise BackendError(
+            f"{why}PyTorch is not installed; pip install -e '.[torch]' in the checkout"
+        )
     # A spinning OpenMP thread beside one busy neighbour slows a forward down a hundredfold.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

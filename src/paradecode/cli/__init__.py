@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from contextlib import suppress
+from typing import Any
 
 import typer
 from rich.markup import escape
 
+from paradecode import __version__
 from paradecode.cli.bench import bench_app
 from paradecode.cli.chat import chat
-from paradecode.cli.console import err
+from paradecode.cli.console import err, out
 from paradecode.cli.datastore import datastore
 from paradecode.cli.demo import demo
 from paradecode.cli.generate import generate
@@ -17,6 +22,8 @@ from paradecode.cli.info import info
 from paradecode.cli.load import load
 from paradecode.cli.methods import show_methods
 from paradecode.cli.models import models_app
+from paradecode.cli.options import grouped, option
+from paradecode.cli.progress import STOPPED
 from paradecode.cli.rank import rank
 from paradecode.cli.replay import replay_app
 from paradecode.cli.report import report
@@ -47,12 +54,29 @@ from paradecode.cli.tune import tune
 from paradecode.cli.verify import verify
 from paradecode.core.errors import ParadecodeError
 
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
+"""What typer raises for words that no command takes: click's class, or that of its own copy."""
+
+WRONG = 2
+"""Exit status where nothing could be done with what was given."""
+
 app = typer.Typer(
-    help="Parallel decoding of language models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback(invoke_without_command=True)
+@grouped
+def paradecode(version: bool = option(False, "Print the version.", "--version")) -> None:
+    """Parallel decoding of language models."""
+    if version:
+        out.print(f"paradecode {__version__}", highlight=False)
+        raise typer.Exit
+
+
 app.command()(generate)
 app.command()(rank)
 app.command()(trace)
@@ -98,8 +122,44 @@ app.add_typer(train_app, name="train")
 
 def main() -> None:
     """Entry point: errors that a user can act on are one line, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # Not every text can be said in every encoding.
+            stream.reconfigure(errors="replace")
     try:
-        app()
+        status = app(prog_name="paradecode", standalone_mode=False) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()  # A full disk shows here, not while Python ends.
+    except KeyboardInterrupt:
+        status = STOPPED
+    except typer.Abort:
+        status = 1
+    except UsageError as error:
+        status = _fail(_usage(error))
     except ParadecodeError as error:
-        err.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        status = _fail(str(error))
+    except OSError as error:
+        status = _unwritten(error)
+    sys.exit(status)
+
+
+def _fail(said: str) -> int:
+    with suppress(OSError):  # There is nowhere else to say it.
+        if said:
+            err.print(f"[red]error:[/] {escape(said)}", highlight=False, soft_wrap=True)
+    return WRONG
+
+
+def _usage(error: Any) -> str:
+    """What typer says of words that it does not know, in one line; nothing behind a help page."""
+    said = " ".join(error.format_message().split()).rstrip(".")
+    where = error.ctx.command_path if error.ctx else "paradecode"
+    return f"{said}; `{where} --help` says what it takes" if said else ""
+
+
+def _unwritten(error: OSError) -> int:
+    """The end of a command whose output found no place, such as on a full disk."""
+    with suppress(OSError):  # What is still waiting would fail once more while Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:  # The reader has enough, as `head` does.
+        return 1
+    return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")

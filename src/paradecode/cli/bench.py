@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Loading, grouped, option
+from paradecode.cli.outputs import writable
 from paradecode.cli.progress import open_progress, stopping
+from paradecode.cli.tables import print_table
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 
@@ -70,9 +71,9 @@ def bench(
     if suite not in SUITES:
         raise InvalidInput("suite", suite, f"use one of {', '.join(SUITES)}")
     target = output or Path(f"{suite}.json")
-    if target.suffix != ".json" or not target.absolute().parent.is_dir():
-        raise InvalidInput("output", str(target), "name a .json file in a folder that exists")
+    writable("--output", target, ".json")
     sizes = _sizes(batch)
+    _refuse_unused(context, drawn if suite == SUITES[0] else workload, suite)
     if suite == "parallel":
         if len(sizes) > 1:
             raise InvalidInput("batch", batch, "the parallel suite takes one size")
@@ -112,7 +113,7 @@ def _generation(
             files += write_report([sheet], output.with_suffix(suffix))
         head, rows = sheet.table()
         brief = [(line.name, *(c.partition(" (")[0] for c in cells[:4])) for line, cells in rows]
-        _print_table(("method", *head[:4]), brief)
+        print_table(("method", *head[:4]), brief)
     broken = [each.name for each in found if each.verdict == "broken"]
     for name in broken:
         err.print(f"[red]not plain decoding's output:[/] {escape(name)}")
@@ -138,7 +139,7 @@ def _parallel(
         results = parallel.measure(llm, weights, plan, journal, loading.settings(), progress)
     summaries, found = summarise(results), verdicts(results)
     files = parallel.write_files(results, output, summaries, found)
-    _print_table(heads(BRIEF), [cells(BRIEF, summary) for summary in summaries])
+    print_table(heads(BRIEF), [cells(BRIEF, summary) for summary in summaries])
     for verdict in found:
         out.print(f"[bold]{verdict.word}[/]: {escape(verdict.target)}")
         for line in verdict.evidence:
@@ -170,7 +171,7 @@ def compare(
     found = compare_files(before, now, baseline)
     for warning in found.warnings:
         err.print(f"[yellow]differs:[/] {escape(warning)}", highlight=False)
-    _print_table(found.head, found.rows)
+    print_table(found.head, found.rows)
 
 
 @contextmanager
@@ -182,21 +183,23 @@ def _measuring(journal: Path) -> Iterator[Callable[[int, int], None]]:
         yield lambda new, total: progress.update(bar, advance=new, total=total)
 
 
+def _refuse_unused(
+    context: typer.Context, options: PromptOptions | TaskOptions, suite: str
+) -> None:
+    """Raise InvalidInput for an option of the other suite that was set."""
+    names = {each.name: each.opts[0] for each in context.command.params}
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if value != each.default:
+            fix = f"leave it out: the suite {suite} does not use it"
+            raise InvalidInput(names[each.name], value, fix)
+
+
 def _sizes(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InvalidInput("batch", text, "give whole numbers, such as 1,2,4,8,16") from None
-
-
-def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    table = Table()
-    shown = [at for at in range(len(head)) if any(cells[at] for cells in rows)]
-    for at in shown:
-        table.add_column(escape(head[at]), overflow="fold", justify="right" if at else "left")
-    for cells in rows:
-        table.add_row(*(escape(cells[at]) for at in shown))
-    out.print(table)
 
 
 bench_app.callback(invoke_without_command=True)(bench)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Decoding, Loading, SamplingOptions, grouped, option
 from paradecode.core.errors import InvalidInput
@@ -16,6 +18,9 @@ def chat(
 ) -> None:
     """Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer."""
     spec, params = decoding.choice(), sampling.params()
+    decoding.check_draft_model()
+    if sys.stdin is None:
+        raise InvalidInput("standard input", "closed", "open it: your messages come from there")
     with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
         out.print(f"[dim]{llm.model} on {llm.backend.name}, {llm.decoder}[/]")
         messages = [{"role": "system", "content": system}] if system else []

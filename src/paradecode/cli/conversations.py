@@ -2,52 +2,45 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paradecode.cli.console import print_json
 from paradecode.core.errors import InvalidInput, ParadecodeError
-from paradecode.core.sampling import SamplingParams
+from paradecode.measure.prompts import CHECKS, json_lines, read_text
 from paradecode.report.records import completion_record
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM
 
-MAX_LINE = 1 << 22
+FIELD = "--prompts"
 
 
-def read_conversations(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a prompts file, checked.
+def read_conversations(path: Path) -> list[dict[str, Any]]:
+    """The lines of a prompts file, checked; `id` and `group` may be anything, or left out.
 
     Raises:
-        InvalidInput: the file cannot be read, or a line is not a conversation.
+        InvalidInput: the file cannot be read, has nothing in it, or a line is not a conversation.
     """
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("--prompts", str(path), f"give a readable file ({error})") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"{path.name} line {number}"
-        try:
-            entry = json.loads(line) if len(line) <= MAX_LINE else None
-        except (ValueError, RecursionError):
-            entry = None
-        turns = entry.get("turns") if isinstance(entry, dict) else None
-        if not isinstance(entry, dict) or not isinstance(turns, list) or not turns:
-            raise InvalidInput(where, line, 'write {"id": ..., "turns": ["..."]}')
-        if not all(isinstance(turn, str) for turn in turns):
-            raise InvalidInput(f"{where} turns", turns, "give texts")
-        if "max_tokens" in entry:
-            SamplingParams.from_mapping({"max_tokens": entry["max_tokens"]})
-        yield entry
+    found = list[dict[str, Any]]()
+    for where, entry in json_lines(path.name, read_text(path, FIELD)):
+        if not isinstance(entry, dict) or not entry.get("turns"):
+            raise InvalidInput(where, entry, 'write {"id": ..., "turns": ["..."]}')
+        for name in ("turns", "max_tokens"):
+            if name in entry:
+                CHECKS[name](f"{where} {name}", entry[name])
+        found.append(entry)
+    if not found:
+        raise InvalidInput(FIELD, str(path), "give at least one conversation")
+    return found
 
 
-def answer_turns(llm: LLM, conversation: dict[str, Any], params: dict[str, Any]) -> None:
-    """Answer the turns one after the other; print a record as each finishes."""
+def answer_turns(llm: LLM, conversation: dict[str, Any], params: dict[str, Any]) -> bool:
+    """Answer the turns one after the other; print a record as each finishes, or what failed.
+
+    Returns:
+        Whether all were answered. What follows a failed turn is not tried.
+    """
     messages: list[dict[str, str]] = []
     settings = dict(params)
     if "max_tokens" in conversation:
@@ -59,6 +52,7 @@ def answer_turns(llm: LLM, conversation: dict[str, Any], params: dict[str, Any])
             completion = llm.chat(messages, **settings)
         except ParadecodeError as error:
             print_json({**head, "error": str(error)}, line=True)
-            return
+            return False
         messages.append({"role": "assistant", "content": completion.text})
         print_json({**head, **completion_record(completion, llm)}, line=True)
+    return True

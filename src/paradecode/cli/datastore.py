@@ -9,6 +9,7 @@ import typer
 
 from paradecode.cli.console import out
 from paradecode.cli.options import ModelName, grouped
+from paradecode.cli.outputs import writable
 
 
 @grouped
@@ -21,6 +22,7 @@ def datastore(
     from paradecode.methods.draft.datastore import build_datastore
     from paradecode.models.catalogue import open_model
 
+    writable("OUTPUT", output)
     tokenizer = open_model(model).tokenizer
     count = build_datastore(
         files, lambda text: tokenizer.encode(text, special=False, parse_special=False), output

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from paradecode.cli.console import out, print_json
 from paradecode.cli.options import (
@@ -17,15 +18,18 @@ from paradecode.cli.options import (
     SamplingOptions,
     SearchOptions,
     argument,
+    flag,
     grouped,
     option,
 )
-from paradecode.cli.trace import ALTERNATIVES, answered, check_page, write_page
-from paradecode.completion import Chunk
+from paradecode.cli.outputs import writable
+from paradecode.cli.prompt import read_prompt
+from paradecode.cli.trace import ALTERNATIVES, answered, write_page
+from paradecode.completion import Chunk, Completion
 from paradecode.core.errors import InvalidInput
 
-LONGEST_PROMPT = 1 << 22
-"""Most characters that are read from stdin."""
+if TYPE_CHECKING:
+    from paradecode.llm import LLM
 
 
 @grouped
@@ -45,7 +49,7 @@ def generate(
     """Answer one prompt, or every conversation of a file."""
     from paradecode.cli.conversations import answer_turns, read_conversations
     from paradecode.report.records import completion_record
-    from paradecode.report.trace import coloured, legend, trace_of
+    from paradecode.report.trace import trace_of
 
     def searched(target: Any) -> Iterator[Chunk]:
         """What a search has found, in one piece: nothing is certain before its end."""
@@ -55,23 +59,24 @@ def generate(
     search, wanted = searching.search, searching.params()
     spec, params = decoding.choice(), sampling.params()
     params["constraint"] = constraining.constraint()
-    check_page(trace)
-    if trace is not None and prompts is not None:
-        raise InvalidInput("--trace", str(trace), "it shows one answer: give a prompt")
-    if search is not None and prompts is not None:
-        raise InvalidInput("--search", search, "it is for one answer: give a prompt")
+    if search is None:  # A search may use it, whatever the method.
+        decoding.check_draft_model()
     if trace is not None:
+        writable("--trace", trace)
         params["logprobs"] = ALTERNATIVES
     if (prompt is None) == (prompts is None):
         raise InvalidInput("PROMPT", prompt, "give either a prompt or --prompts FILE")
-    conversations = list(read_conversations(prompts)) if prompts else []
-    if prompt == "-":
-        prompt = sys.stdin.read(LONGEST_PROMPT)
+    if as_json and show_forwards:
+        raise InvalidInput("--show-forwards", True, "leave it or --json out")
+    if prompts is not None:
+        _refuse_with_prompts(trace=trace, search=search, show_forwards=show_forwards, raw=raw)
+    conversations = read_conversations(prompts) if prompts is not None else []
+    if prompt is not None:
+        prompt = read_prompt("PROMPT", prompt)
     with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
-        for conversation in conversations:
-            answer_turns(llm, conversation, params)
+        answered_all = [answer_turns(llm, each, params) for each in conversations]
         if prompt is None:
-            return
+            raise typer.Exit(0 if all(answered_all) else 1)
         messages = [{"role": "user", "content": prompt}]
         target: Any = prompt if raw or llm.chat_template is None else messages
         if raw and constraining.python:  # Names in the code before the answer count as well.
@@ -88,7 +93,24 @@ def generate(
         elif as_json:
             print_json(completion_record(replace(completion, logprobs=None), llm))
         else:
-            out.print(coloured(trace_of(completion, llm)["tokens"]))
-            out.print(legend(completion))
+            _print_forwards(completion, llm)
         if trace is not None:
             write_page(trace_of(completion, llm), trace)
+
+
+def _refuse_with_prompts(**given: Path | str | bool | None) -> None:
+    """Raise InvalidInput for an option that is for one answer; None and False are left out."""
+    for name, value in given.items():
+        if value:
+            shown = value if value is True else str(value)
+            fix = "it is for one answer: give a prompt, not --prompts"
+            raise InvalidInput(flag(name), shown, fix)
+
+
+def _print_forwards(completion: Completion, llm: LLM) -> None:
+    """The text by forwards: in colours, or in brackets where there are none."""
+    from paradecode.report.trace import bracketed, coloured, legend, trace_of
+
+    has_colours = out.color_system is not None and not out.no_color
+    shown = (coloured if has_colours else bracketed)(trace_of(completion, llm)["tokens"])
+    out.print(shown, legend(completion, has_colours), sep="\n", soft_wrap=not has_colours)

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Json, grouped, option
+from paradecode.cli.outputs import writable
 from paradecode.cli.progress import open_progress, stopping
 from paradecode.core.errors import InvalidInput
 
@@ -72,7 +73,7 @@ def load(
     from paradecode.measure.suites.load.plan import LoadPlan, OfferedLoad, read_endpoints
 
     if find_spec("aiohttp") is None:
-        raise InvalidInput("aiohttp", None, "install it: pip install 'paradecode[load]'")
+        raise InvalidInput("aiohttp", None, "install it: pip install -e '.[load]' in the checkout")
     loads = [OfferedLoad(clients=clients) for clients in concurrency or ([] if rates else [1])]
     loads += [OfferedLoad(rate=rate) for rate in rates or []]
     plan = LoadPlan(
@@ -83,8 +84,8 @@ def load(
     )  # fmt: skip
     plan.check()
     asks = read_asks(prompts, max_tokens)
-    if output is not None and (output.suffix != ".json" or not output.absolute().parent.is_dir()):
-        raise InvalidInput("--output", str(output), "name a .json file in a folder that exists")
+    if output is not None:
+        writable("--output", output, ".json")
     journal = output and output.with_suffix(".jsonl")
     if drive(plan, asks, output, journal, json, key=key, tokenizer=tokenizer):
         raise typer.Exit(1)

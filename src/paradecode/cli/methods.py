@@ -12,14 +12,14 @@ from paradecode.methods.canvas.method import CanvasSettings
 from paradecode.methods.draft.method import DraftSettings
 from paradecode.methods.parts import Method, Parameter, Part, find, known, near, parameters_of
 from paradecode.methods.registry import methods
-from paradecode.search import strategies
+from paradecode.search import scorers, strategies
 
 WIDTH = 80
 KINDS = {
     "budget": "budgets", "verifier": "verifiers", "blocks": "blocks", "cache": "caches",
-    "search": "searches",
+    "search": "searches", "scorer": "scorers",
 }  # fmt: skip
-"""Parts that methods are set to, and the searches that may use them."""
+"""Parts that methods are set to, the searches that may use them, and what searches prefer by."""
 LOOP = [entry.name for of in (DraftSettings, CanvasSettings) for entry in parameters_of(of)]
 
 
@@ -30,20 +30,20 @@ def show_methods(
     as_json: Json = False,
 ) -> None:
     """Every decoding method, with its guarantee; with a name, its paper and settings."""
-    from paradecode.report.records import method_record
+    from paradecode.report.records import part_record
 
     strategies()
+    scorers()
     chosen = sorted(methods().values(), key=lambda method: (method.family, method.name))
+    parts: list[Part] = list(chosen)
     if name is not None:
         parts = [part for kind in ("method", *KINDS) if (part := find(kind, name))]
         if not parts:
             raise InvalidInput("name", name, f"use one of {near('method', name)}")
-        if not as_json:
-            print("\n\n".join(map(described, parts)))
-            return
-        chosen = [part for part in parts if isinstance(part, Method)]
     if as_json:
-        print_json([method_record(method) for method in chosen])
+        print_json([part_record(part) for part in parts])
+    elif name is not None:
+        print("\n\n".join(map(described, parts)))
     elif every:
         every_part = [*chosen, *(part for kind in KINDS for part in known(kind).values())]
         print("\n\n".join(described(part, brief=True) for part in every_part))

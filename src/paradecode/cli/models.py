@@ -34,7 +34,10 @@ def show_models(context: typer.Context, as_json: Json = False) -> None:
             ]
         )
         return
-    table = Table("model", "family", "size", "licence", "present")
+    table = Table()
+    table.add_column("model", no_wrap=True)  # It is typed as it stands.
+    for head in ("family", "size", "licence", "present"):
+        table.add_column(head, overflow="fold")
     for entry in known:
         size = f"{entry.size / 1e6:.0f} MB"
         table.add_row(

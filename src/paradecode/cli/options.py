@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import typer
 from paradecode.cli.progress import loading_bar
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
+from paradecode.core.sequence import DRAFT
 from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, Profile, choose
 from paradecode.methods.registry import Spec, parse
 
@@ -57,7 +59,7 @@ class Loading:
     backend: str = option("auto", "auto, native or torch.")
     dtype: str = option("auto", "Weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
-    threads: int | None = option(None, "CPU threads; default: what is allowed.")
+    threads: int | None = option(None, "CPU threads; default: what is allowed.", "--threads -t")
     draft_threads: int | None = option(
         None,
         "CPU threads of the draft model alone, so that pearl and mirror-sd draft meanwhile; or of "
@@ -79,6 +81,18 @@ class Loading:
 
         with loading_bar() as progress:
             return LLM(self.model, **self.settings(), **settings, progress=progress)
+
+    @contextmanager
+    def open_autoregressive(self, command: str, **settings: Any) -> Iterator[LLM]:
+        """The model of a command that is for autoregressive ones.
+
+        Raises:
+            InvalidInput: it decodes by diffusion only.
+        """
+        with self.open(**settings) as llm:
+            if "autoregressive" not in llm.families:
+                raise InvalidInput("model", llm.model, only_autoregressive(command))
+            yield llm
 
     def settings(self) -> dict[str, Any]:
         """All but the model's name."""
@@ -103,18 +117,25 @@ class Decoding:
 
     def choice(self) -> Spec | str:
         """The method, or ``auto``: what suits the model."""
-        chosen = choose(self.decoder, self.speculative_config, self.profile, _flag)
+        chosen = choose(self.decoder, self.speculative_config, self.profile, flag)
         if isinstance(chosen, Profile):
             return chosen.spec
         assert chosen is not None, "plain decoding is asked for by its name"
         return chosen
+
+    def check_draft_model(self) -> None:
+        """Raise InvalidInput for a draft model that the method does not use."""
+        method = self.spec().method
+        if self.draft_model is not None and DRAFT not in method.models:
+            fix = f"{method.name} drafts without one: leave it out, or give --decoder draft-model"
+            raise InvalidInput("--draft-model", self.draft_model, fix)
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
     """How tokens are chosen; a command gives its own defaults."""
 
-    max_tokens: int = option(256, "Most tokens to generate.")
+    max_tokens: int = option(256, "Most tokens to generate.", "--max-tokens -n")
     temperature: float = option(0.0, "0 is greedy.")
     top_p: float = option(1.0, "Nucleus mass.")
     top_k: int = option(0, "Keep the k best tokens; 0 keeps all.")
@@ -180,12 +201,18 @@ class Constraining:
             files = {path.as_posix(): read_text("--python", path) for path in self.python}
             made["--python"] = "python", {"files": files}
         if len(made) > 1:
-            first, second = list(made)[:2]
-            raise InvalidInput(second, first, "give one constraint only")
+            given = ", ".join(made)
+            raise InvalidInput("constraint", given, "give one constraint only")
         return next(({"type": kind, "value": value} for kind, value in made.values()), None)
 
 
-def _flag(name: str) -> str:
+def only_autoregressive(command: str) -> str:
+    """What to do with a diffusion model or method that a command does not take."""
+    return f"{command} takes autoregressive ones; for diffusion use `bench --suite parallel`"
+
+
+def flag(name: str) -> str:
+    """A setting as the command line spells it."""
     return "--" + name.replace("_", "-")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from paradecode.cli.console import out, print_json
 from paradecode.cli.options import Json, Loading, argument, grouped, option
+from paradecode.cli.prompt import read_prompt
+from paradecode.core.errors import InvalidInput
 
 
 @grouped
 def rank(
     loading: Loading,
-    context: str = argument("", "The text that they follow."),
+    context: str = argument("", "The text that they follow; - reads stdin."),
     candidate: list[str] = option([], "A continuation, as it stands; give several."),
     as_json: Json = False,
 ) -> None:
@@ -17,6 +19,9 @@ def rank(
     from rich.markup import escape
     from rich.table import Table
 
+    context = read_prompt("CONTEXT", context)
+    if not candidate or "" in candidate:
+        raise InvalidInput("--candidate", candidate, "give texts of at least one token")
     with loading.open() as llm:
         ranked = llm.rank(context, candidate)
     if as_json:

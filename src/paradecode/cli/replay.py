@@ -19,6 +19,7 @@ from paradecode.cli.options import (
     grouped,
     option,
 )
+from paradecode.cli.outputs import writable
 from paradecode.cli.progress import STOPPED, measure_forwards
 from paradecode.core.errors import InvalidInput
 
@@ -42,16 +43,20 @@ def record(
     ),
 ) -> None:
     """Decode a workload plainly and keep what the model said. Ctrl-C keeps what is finished."""
+    from paradecode.core.checks import whole
     from paradecode.core.sampling import SamplingParams
     from paradecode.measure.prompts import first_of_each_group, load_prompts, make_items
     from paradecode.measure.replay.recorder import TOP, assembled, recorded
+    from paradecode.measure.replay.recording import MOST_TOP
 
+    writable("OUTPUT", output)
     params = SamplingParams.from_mapping(sampling.params())
     chosen = first_of_each_group(load_prompts(prompts), per_group)
-    k = TOP if top is None else top
+    k = TOP if top is None else whole(1, MOST_TOP)("--top", top)
     requests: list[Any] = []
     stopped = False
-    with loading.open() as llm, Progress(console=err) as progress:
+    opened = loading.open_autoregressive("replay record")
+    with opened as llm, Progress(console=err) as progress:
 
         def answer(messages: list[dict[str, str]], limit: int) -> str:
             return llm.chat(messages, max_tokens=limit).text

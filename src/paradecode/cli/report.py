@@ -9,6 +9,7 @@ import typer
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import grouped, option
+from paradecode.cli.outputs import writable
 
 
 @grouped
@@ -31,6 +32,7 @@ def report(
     from paradecode.measure.report.write import check_output, write_report
 
     check_output(output)
+    writable("--output", output / "report.html" if output.is_dir() else output)
     if not can_draw() and output.suffix in ("", ".html"):
         err.print(f"no pictures without matplotlib: {GET}", markup=False, highlight=False)
     sheets = [read_sheet(path, baseline) for path in results]

@@ -161,7 +161,9 @@ def serve(
     """Serve models over HTTP, as OpenAI's API. Ctrl-C finishes what was accepted, then stops."""
     missing = [package for package in NEEDED if find_spec(package) is None]
     if missing:
-        raise InvalidInput("package", missing[0], "install it: pip install 'paradecode[serve]'")
+        raise InvalidInput(
+            "package", missing[0], "install it: pip install -e '.[serve]' in the checkout"
+        )
     from paradecode.serve.keys import plain_keys, read_keys
     from paradecode.serve.server import serve as run
     from paradecode.serve.settings import ServerSettings
@@ -198,7 +200,7 @@ def serve(
 
 def _serve_on_ray(settings: ServerSettings, working: Working, clustering: Clustering) -> None:
     if find_spec("ray") is None or find_spec("ray.serve") is None:
-        raise InvalidInput("package", "ray", "install it: pip install 'paradecode[ray]'")
+        raise InvalidInput("package", "ray", "install it: pip install -e '.[ray]' in the checkout")
     from paradecode.serve.ray.deploy import Scaling, deploy_to, run
 
     models = len(settings.models)

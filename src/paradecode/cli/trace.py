@@ -18,6 +18,8 @@ from paradecode.cli.options import (
     grouped,
     option,
 )
+from paradecode.cli.outputs import writable
+from paradecode.cli.prompt import read_prompt
 from paradecode.completion import Completion
 from paradecode.core.errors import InvalidInput
 
@@ -35,7 +37,7 @@ def trace(
     decoding: Decoding,
     sampling: SamplingOptions,
     searching: SearchOptions,
-    prompt: Annotated[str, typer.Argument(help="What to answer.")],
+    prompt: Annotated[str, typer.Argument(help="What to answer; - reads stdin.")],
     output: Path | None = option(None, "The page to write. [trace.html]", "--output -o"),
     terminal: bool = option(False, "Print it, coloured.", "--terminal"),
     raw: bool = option(False, "Continue the prompt; no chat template."),
@@ -46,9 +48,13 @@ def trace(
 
     spec = decoding.choice()
     params = {**sampling.params(), **searching.params(), "logprobs": ALTERNATIVES}
+    if searching.search is None:  # A search may use it, whatever the method.
+        decoding.check_draft_model()
     if output is None and not terminal and not as_json:
         output = Path("trace.html")
-    check_page(output)
+    if output is not None:
+        writable("--output", output)
+    prompt = read_prompt("PROMPT", prompt)
     with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
         messages = [{"role": "user", "content": prompt}]
         completion = answered(llm, prompt if raw or not llm.chat_template else messages, params)
@@ -68,16 +74,6 @@ def answered(llm: LLM, target: Any, params: Mapping[str, Any]) -> Completion:
     if isinstance(target, str):
         return llm.generate(target, **params)
     return llm.chat(target, **params)
-
-
-def check_page(path: Path | None) -> None:
-    """See that a page can be written before a model is loaded.
-
-    Raises:
-        InvalidInput: the path is a folder, or in none.
-    """
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise InvalidInput("page", str(path), "name a file in a folder that exists")
 
 
 def write_page(record: Trace, path: Path) -> None:

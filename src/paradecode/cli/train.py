@@ -62,7 +62,7 @@ class Learning:
         params = workload.params()  # Refuse a bad setting before a model is loaded.
         with loading.open(decoder=spec, draft_model=drafts.draft_model) as llm:
             return logged(
-                kind, self.samples, workload.digest(llm, spec),
+                kind, self.samples, workload.origin(llm, spec),
                 lambda tick: record(llm, workload.items(llm), spec, params, tick), **known,
             )  # fmt: skip
 

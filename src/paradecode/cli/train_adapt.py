@@ -12,6 +12,7 @@ from rich.table import Table
 
 from paradecode.cli.console import out
 from paradecode.cli.options import grouped, option
+from paradecode.cli.outputs import make_folder
 from paradecode.cli.progress import watched
 from paradecode.cli.train_steps import RunFolder, device_of, until_stopped
 from paradecode.core.errors import InvalidInput
@@ -80,10 +81,7 @@ def adapt(
     base = open_model(model)
     check_base(base.config)
     mask = unused_token(base)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput("OUTPUT", str(output), f"name a folder ({error})") from None
+    make_folder("OUTPUT", output)
     file = material.texts or output / f"own-{plan.seed}-{material.max_tokens}.jsonl"
     if material.texts is None:
         _make_texts(file, model, material, plan.seed, threads)

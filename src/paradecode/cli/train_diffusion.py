@@ -12,6 +12,7 @@ from rich.table import Table
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import grouped, option
+from paradecode.cli.outputs import make_folder
 from paradecode.cli.train_steps import RunFolder, device_of, until_stopped
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def train_autoregressive(output: RunFolder, run: RunOptions) -> None:
 
 def _train(objective: str, output: Path, run: RunOptions) -> None:
     where = device_of(run.device)
+    make_folder("OUTPUT", output)
     import torch
 
     from paradecode.training.diffusion.run import VARIANTS, evaluate, look

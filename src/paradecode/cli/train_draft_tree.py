@@ -6,8 +6,9 @@ from pathlib import Path
 
 from paradecode.cli.console import out
 from paradecode.cli.options import Loading, grouped, option
+from paradecode.cli.outputs import writable
 from paradecode.cli.progress import watched
-from paradecode.cli.train_steps import Output, writable
+from paradecode.cli.train_steps import Output
 
 
 @grouped

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from paradecode.cli.console import out
 from paradecode.cli.options import Loading, grouped, option
+from paradecode.cli.outputs import make_folder
 from paradecode.cli.progress import stopping, watched
 from paradecode.cli.train_steps import RunFolder, need_torch, until_stopped
 from paradecode.core.errors import InvalidInput
@@ -126,6 +127,7 @@ def head(
     The result is the folder OUTPUT/head, for `eagle(head='OUTPUT/head')` and its kin.
     """
     need_torch()
+    make_folder("OUTPUT", output)
     from paradecode.models.heads import read_head
     from paradecode.training.heads.initial import METHODS
     from paradecode.training.heads.training import HEAD
@@ -173,6 +175,7 @@ def plan(
 ) -> None:
     """What more data or a larger head will bring: short trainings, and a law fitted to them."""
     need_torch()
+    make_folder("OUTPUT", output)
     from paradecode.training.heads.initial import OF_ROWS
     from paradecode.training.heads.scaling import ScalingLaw, ShortRun
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from paradecode.cli.console import out
 from paradecode.cli.options import Loading, argument, grouped, option
+from paradecode.cli.outputs import writable
 from paradecode.cli.progress import watched
-from paradecode.cli.train_steps import Output, writable
+from paradecode.cli.train_steps import Output
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.ngram_table import MOST_RANKS
 

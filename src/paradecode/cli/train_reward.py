@@ -42,7 +42,7 @@ def reward(
         found = logged(
             HeadSamples,
             samples,
-            workload.digest(llm),
+            workload.origin(llm),
             partial(record_reward_samples, llm, workload),
         )
 

@@ -15,6 +15,7 @@ from rich.progress import TextColumn
 from rich.table import Table
 
 from paradecode.cli.console import err, out, print_json
+from paradecode.cli.outputs import writable
 from paradecode.cli.progress import STOPPED, Tick, open_progress, watched
 from paradecode.core.errors import InvalidInput
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from paradecode.training.running import Training
+    from paradecode.training.samples import Origin
     from paradecode.training.samples import Samples as LoggedSamples
 
 Output = Annotated[Path, typer.Argument(help="The file to write.")]
@@ -51,7 +53,7 @@ def need_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        fix = "install the extra: pip install 'paradecode[train]'"
+        fix = "install the extra: pip install -e '.[train]' in the checkout"
         raise InvalidInput("training", "without PyTorch", fix) from None
 
 
@@ -124,21 +126,15 @@ def until_stopped(
         raise typer.Exit(STOPPED)
 
 
-def writable(field: str, path: Path) -> None:
-    """Raise InvalidInput unless ``path`` can become a file."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise InvalidInput(field, str(path), "name a file in a folder that is there")
-
-
 def logged(
-    kind: type[S], path: Path | None, digest: str, record: Callable[[Tick], S], **known: Any
+    kind: type[S], path: Path | None, origin: Origin, record: Callable[[Tick], S], **known: Any
 ) -> S:
     """The samples of a file, of which so much is known, or those of a run, kept in that file."""
     if path is not None and path.exists():
-        return kind.load(path, digest, **known)
+        return kind.load(path, origin, **known)
     made = watched("decoding", record)
     if path is not None:
-        made.save(path, digest)
+        made.save(path, origin)
     return made
 
 

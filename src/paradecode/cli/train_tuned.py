@@ -110,7 +110,7 @@ def model_and_texts(
         kept = run_folder(checkpoint, folder, kept)
     with loading.open() as llm:
         made = logged(
-            kind, kept, workload.digest(llm, named, *facts),
+            kind, kept, workload.origin(llm, named, *facts),
             partial(record, llm, workload, *facts), vocab_size=llm.config.vocab_size,
         )  # fmt: skip
     if loading.threads is not None:

@@ -43,7 +43,7 @@ def unmask_filter(
     workload = texts.workload()
     with loading.open() as llm:
         samples = logged(
-            FilterSamples, texts.samples, workload.digest(llm, "filter", block),
+            FilterSamples, texts.samples, workload.origin(llm, "filter", block),
             partial(record_filter_samples, llm, workload, block), B=block,
         )  # fmt: skip
     fit = partial(fit_filter, samples, FilterSettings(epochs, seed=texts.seed))

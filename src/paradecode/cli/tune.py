@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from rich.table import Table
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Loading, PerGroup, argument, grouped, option
+from paradecode.cli.outputs import writable
 from paradecode.cli.progress import measure_forwards
+from paradecode.core.errors import InvalidInput
 
 
 @grouped
@@ -31,13 +33,19 @@ def tune(
     from paradecode.engine.engine import Limits
     from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
     from paradecode.measure.tune.search import Costs
+    from paradecode.measure.tune.tuning import FEWEST
     from paradecode.measure.tune.tuning import tune as tuned
     from paradecode.methods.choice import Profile
 
+    writable("OUTPUT", output)
     prompts = first_of_each_group(load_prompts(workload), per_group)
+    if len(prompts) < FEWEST:
+        raise InvalidInput("workload", len(prompts), f"give at least {FEWEST} prompts")
+    _there("--table", table or ())
+    _there("--head", head or ())
     known = Costs.of(Profile.load(costs).record.get("costs")) if costs else None
     with (
-        loading.open(limits=Limits(prefix_cache=False)) as llm,
+        loading.open_autoregressive("tune", limits=Limits(prefix_cache=False)) as llm,
         Progress(console=err) as progress,
     ):
         measure_forwards(llm, progress)
@@ -54,6 +62,13 @@ def tune(
     out.print(_measured(profile))
     out.print(_why(profile))
     out.print(f"{profile['decoder']} in {output}", soft_wrap=True, highlight=False)
+
+
+def _there(field: str, paths: Sequence[Path]) -> None:
+    """Raise InvalidInput for a path that would be missing after the search."""
+    for path in paths:
+        if not path.exists():
+            raise InvalidInput(field, str(path), "name what is there")
 
 
 def _measured(profile: dict[str, Any]) -> Table:

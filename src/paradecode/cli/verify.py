@@ -9,8 +9,16 @@ import typer
 from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
-from paradecode.cli.options import Decoding, Json, Loading, grouped, option
+from paradecode.cli.options import (
+    Decoding,
+    Json,
+    Loading,
+    grouped,
+    only_autoregressive,
+    option,
+)
 from paradecode.cli.progress import stopping
+from paradecode.core.errors import InvalidInput
 
 
 @grouped
@@ -40,8 +48,14 @@ def verify(
     from paradecode.measure.certificate.record import certificate_record
     from paradecode.measure.certificate.show import report
     from paradecode.measure.prompts import encoder, first_turns
+    from paradecode.methods.choice import check_draft_model
 
     spec = decoding.spec()
+    if spec.method.family != "autoregressive":
+        raise InvalidInput("--decoder", str(spec), only_autoregressive("verify"))
+    draft_model = decoding.draft_model or spec.draft_model
+    decoding.check_draft_model()
+    check_draft_model(spec, draft_model)
     claim = Claim.of(spec)
     plan = CertificatePlan(
         max_tokens, temperature, seed, samples, keep_going=keep_going,
@@ -51,7 +65,7 @@ def verify(
     chosen = choose_prompts(prompts, count)
     with (
         stopping("[yellow]stopped: no certificate[/]"),
-        loading.open(decoder=spec, draft_model=decoding.draft_model) as llm,
+        loading.open_autoregressive("verify", draft_model=draft_model) as llm,
     ):
         texts = first_turns(chosen, encoder(llm))
         with Progress(console=err, transient=True) as progress:

@@ -13,7 +13,9 @@ from paradecode.core.aliases import own_names
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sequence import DRAFT
 from paradecode.methods.draft.ngram_table import packaged
+from paradecode.methods.parts import find
 from paradecode.methods.registry import Spec, parse
+from paradecode.methods.spec_text import name_and_settings, named
 
 SCHEMA = "paradecode-profile/1"
 MAX_BYTES = 1 << 24
@@ -95,8 +97,23 @@ def choose(
     if speculative_config is not None:
         if decoder != AUTO:
             raise InvalidInput(config, speculative_config, f"leave {name} out")
-        return parse(speculative_config)
+        return _configured(speculative_config)
     return decoder if decoder is None or decoder == AUTO else parse(decoder)
+
+
+def _configured(config: str | Mapping[str, Any]) -> Spec:
+    """A method as vLLM configures it: ``model`` is the head of a method that drafts with one."""
+    if isinstance(config, str) and config.lstrip().startswith("{"):
+        name, given = name_and_settings(config)
+    elif isinstance(config, Mapping):
+        name, given = named(config)
+    else:
+        return parse(config)
+    method = find("method", name)
+    takes = {parameter.name for parameter in method.parameters} if method else set()
+    if "head" in takes:
+        given = own_names(given, {"model": "head"})
+    return parse({"method": name, **given})
 
 
 def spec_for(decoder: Decoder, model: str, families: Sequence[str], own: str = "") -> Spec:

@@ -214,7 +214,8 @@ def near(kind: str, name: str) -> str:
     """Names like an unknown one, for an error message."""
     aliases = [alias for of, alias in _ALIASES if of == kind]
     close = difflib.get_close_matches(name.strip().lower(), [*TABLE.get(kind, {}), *aliases], 3)
-    return ", ".join(close) or LISTED
+    names = dict.fromkeys(_ALIASES.get((kind, each), each) for each in close)
+    return ", ".join(names) or LISTED
 
 
 def read(kind: str, where: str, text: Any, trusted: bool = True) -> tuple[Part, dict[str, Any]]:

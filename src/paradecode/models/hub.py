@@ -24,7 +24,8 @@ def download(name: str) -> Path:
     try:
         import huggingface_hub
     except ImportError:
-        raise InvalidModel("model", name, "install it: pip install 'paradecode[hub]'") from None
+        fix = "the hub needs a package: pip install -e '.[hub]' in the checkout"
+        raise InvalidModel("model", name, fix) from None
     repository, _, part = name.partition(":")
     try:
         if not part:

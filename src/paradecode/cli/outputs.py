@@ -1,0 +1,45 @@
+"""Files that commands write: that they can be written is seen before the work, not after it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from paradecode.core.errors import InvalidInput
+
+
+def writable(field: str, path: Path, suffix: str = "") -> None:
+    """Raise InvalidInput unless ``path`` can become a file.
+
+    Args:
+        suffix: what its name must end with.
+    """
+    kind = f"a {suffix} file" if suffix else "a file"
+    if not path.name.endswith(suffix):
+        raise InvalidInput(field, str(path), f"name {kind}")
+    if fix := _instead(path):
+        raise InvalidInput(field, str(path), f"name {kind} {fix}")
+
+
+def make_folder(field: str, path: Path) -> None:
+    """Make the folder of a run; raises InvalidInput if it cannot be made, or not be written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise InvalidInput(field, str(path), f"name a folder ({error.strerror})") from None
+
+
+def _instead(path: Path) -> str:
+    """What sort of file to name in place of one that cannot be written; empty if it can."""
+    folder = path.absolute().parent
+    try:
+        if path.is_dir() or not folder.is_dir():
+            return "in a folder that is there"
+        if path.exists():
+            return "" if os.access(path, os.W_OK) else "that can be written"
+        TemporaryFile(dir=folder).close()  # Rights alone do not tell: root has them for /proc.
+    except OSError as error:
+        return f"that can be written ({error.strerror})"
+    return ""

@@ -1,0 +1,35 @@
+"""Texts that commands are given: as an argument, or ``-`` for what standard input says."""
+
+from __future__ import annotations
+
+import sys
+
+from paradecode.core.errors import InvalidInput
+
+LONGEST_PROMPT = 1 << 22
+"""Most characters that are read."""
+
+NEEDED = "give UTF-8 text, as argument or on standard input"
+
+
+def read_prompt(field: str, given: str) -> str:
+    """The text that an argument gives.
+
+    Raises:
+        InvalidInput: it is not UTF-8, or there is nothing to read it from.
+    """
+    text = _standard_input(field) if given == "-" else given
+    try:
+        text.encode("utf-8")  # Python hides other bytes in characters that no model knows.
+    except UnicodeEncodeError:
+        raise InvalidInput(field, given, NEEDED) from None
+    return text
+
+
+def _standard_input(field: str) -> str:
+    if sys.stdin is None:
+        raise InvalidInput(field, "-", "standard input is closed: give the text as an argument")
+    try:
+        return sys.stdin.read(LONGEST_PROMPT)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(field, "-", f"{NEEDED} ({error})") from None

@@ -1,0 +1,40 @@
+"""Tables of results on any screen: a narrow one gets a line for each figure instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from paradecode.cli.console import out
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table without its empty columns. What is no screen, as a file, has any width."""
+    shown = [at for at in range(len(head)) if any(cells[at] for cells in rows)]
+    table = Table()
+    for at in shown:
+        table.add_column(escape(head[at]), no_wrap=True, justify="right" if at else "left")
+    for cells in rows:
+        table.add_row(*(escape(cells[at]) for at in shown))
+    wide = Console(width=1 << 16)
+    needed = wide.measure(table).maximum
+    if not out.is_terminal:
+        Console(width=needed).print(table)
+    elif needed <= out.width:
+        out.print(table)
+    else:
+        _print_lines(head, rows, shown[1:])
+
+
+def _print_lines(head: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int]) -> None:
+    """The first cell of each row, and below it a line for each of the others."""
+    names = max(len(head[at]) for at in shown)
+    for cells in rows:
+        out.print(f"[bold]{escape(cells[0])}[/]", highlight=False, soft_wrap=True)
+        for at in shown:
+            if cells[at]:
+                line = f"  {head[at]:<{names}}  {cells[at]}"
+                out.print(escape(line), highlight=False, soft_wrap=True)

@@ -1,0 +1,101 @@
+"""How a command begins and ends: help, version, one line of error, output that finds no place."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from paradecode import __version__, cli
+from paradecode.cli.console import print_json
+from program import in_process, paradecode
+
+FULL = Path("/dev/full")
+
+
+def test_version() -> None:
+    run = paradecode("--version")
+    assert (run.returncode, run.stdout) == (0, f"paradecode {__version__}\n")
+
+
+@pytest.mark.parametrize("command", [(), ("rank",), ("models", "pull"), ("train", "priors")])
+def test_every_command_has_a_short_help(command: tuple[str, ...]) -> None:
+    run = paradecode(*command, "-h")
+    assert run.returncode == 0
+    assert "Usage: paradecode" in run.stdout
+
+
+def test_nothing_to_do_shows_the_help() -> None:
+    run = paradecode()
+    assert run.returncode == 2
+    assert "generate" in run.stdout
+    assert run.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gener"], "No such command 'gener'"),
+        (["generate", "--nonsense"], "No such option: --nonsense"),
+        (["generate", "hi", "--max-tokens", "many"], "'--max-tokens'"),
+        (["bench", "load"], "Missing option '--endpoint'"),
+    ],
+)
+def test_a_word_that_no_command_takes_is_one_line(
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, error = in_process(arguments, monkeypatch, capsys)
+    assert status == 2
+    assert error.startswith("error: ")
+    assert said in error
+    assert "--help` says what it takes" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FULL.open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        status, error = in_process(["methods"], monkeypatch, capsys)
+    assert status == 2
+    assert error == "error: standard output: No space left on device\n"
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(**settings: object) -> int:
+        raise OSError(28, "No space left on device", "out.json")
+
+    monkeypatch.setattr(cli, "app", full)
+    status, error = in_process([], monkeypatch, capsys)
+    assert (status, error) == (2, "error: out.json: No space left on device\n")
+
+
+def test_control_c_before_a_command_has_begun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**settings: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    assert in_process([], monkeypatch, capsys) == (130, "")
+
+
+def test_output_that_says_ascii_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables lose what it cannot say; JSON spells it."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    monkeypatch.setattr(sys, "argv", ["paradecode", "methods", "prompt-lookup"])
+    monkeypatch.setattr(cli, "app", lambda **settings: print("é"))
+    with pytest.raises(SystemExit):
+        cli.main()
+    print_json({"text": "é"}, line=True)
+    assert written.getvalue() == b'?\n{"text": "\\u00e9"}\n'
