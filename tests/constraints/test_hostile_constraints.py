@@ -208,6 +208,17 @@ def test_a_trial_ends_what_would_not_end(monkeypatch):
         trial.close()
 
 
+def test_a_process_that_died_while_idle_is_no_fault_of_the_next_grammar():
+    trial = GrammarTrial()
+    try:
+        trial.check("choice", ["yes"])
+        trial._process.kill()  # As the system does where memory is short.
+        trial._process.wait()
+        trial.check("choice", ["no", "maybe"])
+    finally:
+        trial.close()
+
+
 def test_long_chains_of_lark_rules_do_not_crash(llm):
     for letter in ("r", "R"):  # Rules, and terminals.
         rules = [f"{letter}{i}: {letter}{i + 1}" for i in range(4000)]

@@ -66,6 +66,19 @@ def test_wide_characters_are_whole():
     assert not accepts(table, accepting, b"\xc0\x80")  # Overlong.
 
 
+@pytest.mark.parametrize("letter", "dDwWsS")
+@pytest.mark.parametrize("others", ["", "a", "é", r"\n"])
+def test_what_dialects_differ_about_is_in_no_class(letter, others):
+    """Is an Arabic digit a digit? Neither a class nor its opposite has it."""
+    for pattern in (rf"\{letter}", rf"[\{letter}{others}]", rf"[^\{letter}{others}]"):
+        table, accepting = byte_automaton(parse(pattern))
+        assert not any(accepts(table, accepting, text.encode()) for text in "٣€\u00a0ñ🙂")
+        for text in map(chr, range(9, 127)):
+            if not "\x1c" <= text <= "\x1f":  # Python alone calls these white space.
+                wanted = re.fullmatch(pattern, text) is not None
+                assert accepts(table, accepting, text.encode()) == wanted, (pattern, text)
+
+
 @pytest.mark.parametrize(
     "pattern",
     ["(", ")", "a)", "[a", "*a", "a{2", "a{3,2}", "a{99999}", r"\1", r"\p{L}", "(?=a)", "(?i)a",

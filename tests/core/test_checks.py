@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +25,7 @@ from paradecode.core.checks import (
     number,
     one_of,
     text,
+    text_in,
     whole,
 )
 from paradecode.core.errors import InvalidInput, InvalidModel
@@ -161,6 +165,26 @@ def test_a_file_that_holds_no_object(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(InvalidInput, match="profile"):
         json_object(path, "profile")
+
+
+def test_a_file_that_is_no_regular_file(tmp_path):
+    """A pipe would block, and a device may never end."""
+    for place in (tmp_path, Path("/dev/null")):
+        for read in (json_object, partial(text_in, most=9)):
+            with pytest.raises(InvalidInput, match=r"profile.*regular file"):
+                read(place, "profile")
+
+
+def test_no_more_is_read_than_may_be_there(tmp_path):
+    """The size that the system says can be wrong: files of /proc have none."""
+    path = tmp_path / "a"
+    path.write_bytes(b"ab\r\nc")
+    assert text_in(path, "profile", 5) == "ab\nc"
+    with pytest.raises(InvalidInput, match="at most 4 bytes"):
+        text_in(path, "profile", 4)
+    assert int(text_in(Path("/proc/self/stat"), "profile", 4096).split()[0]) == os.getpid()
+    with pytest.raises(InvalidInput, match="at most 3 bytes"):
+        text_in(Path("/proc/self/stat"), "profile", 3)
 
 
 def test_an_object_in_a_file(tmp_path):

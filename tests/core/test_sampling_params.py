@@ -127,6 +127,14 @@ def test_check_vocabulary():
         SamplingParams(stop_token_ids=[10]).check_vocabulary(10)
 
 
+def test_a_least_length_needs_a_token_that_ends_nothing():
+    every = [*range(10), 3]
+    SamplingParams(stop_token_ids=every).check_vocabulary(10)
+    SamplingParams(stop_token_ids=every[1:], min_tokens=1).check_vocabulary(10)
+    with pytest.raises(InvalidInput, match=r"min_tokens.*stop_token_ids"):
+        SamplingParams(stop_token_ids=every, min_tokens=1).check_vocabulary(10)
+
+
 def test_choices_have_seeds_of_their_own():
     params = SamplingParams(n=5, seed=11)
     choices = [params.for_choice(index) for index in range(5)]

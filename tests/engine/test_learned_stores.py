@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
+from driving import add, finish, plainly, toy_engine
 
+from paradecode.core.decoder import Steps
+from paradecode.core.request import Fork
+from paradecode.core.sequence import Sequence
 from paradecode.engine.resources import Limits, Resources
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
 from paradecode.methods.draft.past_outputs import PastOutputs
@@ -27,23 +32,23 @@ def resources(learned_bytes: int) -> Resources:
 
 def test_the_owner_with_the_most_bytes_forgets_first() -> None:
     shared = resources(104_000)
-    shared.stores_of("modest", "modest")["a"] = Store(20_000)
+    shared.stores.of("modest", "modest")["a"] = Store(20_000)
     for salt in ("x", "y", "z"):
-        shared.stores_of(salt, "greedy")["a"] = Store(30_000)
-    assert shared.stores_of("new", "new") == {}
-    assert "a" in shared.stores_of("modest", "modest")
-    assert "a" not in shared.stores_of("x", "greedy")  # Its oldest was forgotten,
-    assert all("a" in shared.stores_of(salt, "greedy") for salt in ("y", "z"))  # no other.
+        shared.stores.of(salt, "greedy")["a"] = Store(30_000)
+    assert shared.stores.of("new", "new") == {}
+    assert "a" in shared.stores.of("modest", "modest")
+    assert "a" not in shared.stores.of("x", "greedy")  # Its oldest was forgotten,
+    assert all("a" in shared.stores.of(salt, "greedy") for salt in ("y", "z"))  # no other.
 
 
 def test_many_small_tenants_are_kept_and_few_large_ones() -> None:
     shared = resources(1 << 20)
     for number in range(200):
-        shared.stores_of(str(number), "")["a"] = Store(100)
-    assert "a" in shared.stores_of("0", "")
+        shared.stores.of(str(number), "")["a"] = Store(100)
+    assert "a" in shared.stores.of("0", "")
     for number in range(200, 210):
-        shared.stores_of(str(number), "")["a"] = Store(1 << 19)
-    kept = [n for n in range(200, 210) if "a" in shared.stores_of(str(n), "")]
+        shared.stores.of(str(number), "")["a"] = Store(1 << 19)
+    kept = [n for n in range(200, 210) if "a" in shared.stores.of(str(n), "")]
     assert kept == [209]
 
 
@@ -58,13 +63,13 @@ def test_kept_states_go_before_what_others_have_learned() -> None:
     """Six tenants with heads do not cost the others their n-grams, whoever was quiet longest."""
     shared = resources(200_000)
     for salt in ("x", "y"):
-        shared.stores_of(salt, "modest")["n-grams"] = Store(20_000)
+        shared.stores.of(salt, "modest")["n-grams"] = Store(20_000)
     for salt in "abcdef":
-        own = shared.stores_of(salt, "heads")
+        own = shared.stores.of(salt, "heads")
         own["n-grams"], own["states"] = Store(1_000), kept(30_000)
-    shared.stores_of("x", "modest")
-    assert all("n-grams" in shared.stores_of(salt, "modest") for salt in ("x", "y"))
-    found = [shared.stores_of(salt, "heads") for salt in "abcdef"]
+    shared.stores.of("x", "modest")
+    assert all("n-grams" in shared.stores.of(salt, "modest") for salt in ("x", "y"))
+    found = [shared.stores.of(salt, "heads") for salt in "abcdef"]
     assert all("n-grams" in own for own in found)
     # The oldest were forgotten, and no more of them than have to be.
     assert ["states" in own for own in found] == [False] * 3 + [True] * 3
@@ -73,19 +78,19 @@ def test_kept_states_go_before_what_others_have_learned() -> None:
 def test_what_is_learned_goes_when_no_states_are_left() -> None:
     shared = resources(60_000)
     for salt in ("x", "y"):
-        own = shared.stores_of(salt, "")
+        own = shared.stores.of(salt, "")
         own["n-grams"], own["states"] = Store(30_000), kept(30_000)
-    assert shared.stores_of("z", "") == {}
-    assert list(shared.stores_of("y", "")) == ["n-grams"]
-    assert shared.stores_of("x", "") == {}
+    assert shared.stores.of("z", "") == {}
+    assert list(shared.stores.of("y", "")) == ["n-grams"]
+    assert shared.stores.of("x", "") == {}
 
 
 def test_one_tenant_may_be_larger_than_all_may_be() -> None:
     shared = resources(0)
-    shared.stores_of("one", "")["a"] = Store(9)
-    assert "a" in shared.stores_of("one", "")
-    shared.stores_of("two", "")
-    assert "a" not in shared.stores_of("one", "")
+    shared.stores.of("one", "")["a"] = Store(9)
+    assert "a" in shared.stores.of("one", "")
+    shared.stores.of("two", "")
+    assert "a" not in shared.stores.of("one", "")
 
 
 def recycling() -> RecyclingTable:
@@ -123,3 +128,39 @@ def test_stores_know_their_size(make: object) -> None:
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert 0.6 * held < store.nbytes < 1.7 * held
+
+
+def test_what_thousands_of_tenants_left_is_not_looked_at_again() -> None:
+    shared, looks = resources(1 << 30), []
+
+    class Counted(Store):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "nbytes":
+                looks.append(1)
+            return super().__getattribute__(name)
+
+    for number in range(2000):
+        shared.stores.of(str(number), "")["a"] = Counted(100)
+        shared.stores.left(str(number), "")
+    assert len(looks) < 3 * 2000
+    shared.stores.most = 100 * 5000  # What was there is too large now.
+    shared.stores.of("new", "")
+    assert "a" in shared.stores.of("1999", "")
+    assert len(looks) < 4 * 2000
+
+
+def test_sequences_say_when_they_leave_their_stores() -> None:
+    engine = toy_engine()
+    sequences = [add(engine, salt=str(number % 2)) for number in range(4)]
+    assert sum(engine.stores._users.values()) == 4
+
+    def decode(seq: Sequence) -> Steps:
+        children = yield Fork(2)
+        assert all(child.shared("x", dict) is seq.shared("x", dict) for child in children)
+        yield from plainly(seq)
+
+    sequences.append(add(engine, decode, salt="forks"))
+    engine.cancel(sequences[0])
+    finish(engine)
+    assert not engine.stores._users
+    assert not any(one.error for one in sequences)

@@ -310,7 +310,7 @@ def test_a_star_returns_its_best_node_where_tokens_end(
     found = run("a-star(k=3,step_tokens=4)", score, tokens=tokens, stop=(), ignore_eos=True)
     assert found.error is None
     assert best(found).new > 0
-    made = sum(len(sequence.output) for sequence in found.sequences)
+    made = sum(found.made)
     assert made <= tokens
     assert tokens - made < 3 or best(found).at_end
 

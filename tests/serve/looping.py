@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from paradecode.llm import LLM
@@ -21,10 +21,11 @@ class Served:
         self.llm, self.events = llm, list[Event]()
         self.loop = Loop(llm, WorkerSettings(**settings), self._send)
 
-    def _send(self, events: Iterable[Event]) -> None:
+    def _send(self, events: Iterable[Event]) -> Collection[str]:
         for event in events:
             json.loads(encode(event))  # Whatever is written must be a line.
             self.events.append(event)
+        return []
 
     def give(self, *messages: Request | bytes) -> None:
         for message in messages:

@@ -49,3 +49,10 @@ def test_a_buffer_never_holds_more_than_its_bound() -> None:
     assert not buffer.put(3, 10)
     buffer.replace(9)
     assert asyncio.run(buffer.get()) == 9
+
+
+def test_an_event_larger_than_the_bound_is_no_fault_of_the_reader() -> None:
+    buffer: Buffer[int] = Buffer(Bounds(full=10, most=30, patience=5.0), Clock())
+    assert buffer.put(1, 29)
+    assert buffer.put(2, 500)
+    assert not buffer.put(3, 1)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from http_server import Running, events
+from http_server import USER, Running, events
 
 from paradecode.serve.wire import Failure, WireScores
 
@@ -211,6 +211,42 @@ def test_a_streamed_call(server: Running) -> None:
     assert [call["function"]["arguments"] for call in calls[1:]] == ['{"ci', 'ty": "Ber', 'gen"}']
     assert parts[-1]["choices"][0]["finish_reason"] == "tool_calls"
     assert not any(delta.get("content") for delta in deltas)
+
+
+@pytest.mark.parametrize("parallel", [None, True, False])
+def test_parallel_calls(server: Running, parallel: bool | None) -> None:
+    called = '{"name": "weather", "arguments": {}}'
+    server.pool.texts = [called, "\n", called]
+    body: dict[str, Any] = {"tools": [TOOL], "parallel_tool_calls": parallel}
+    wanted = 1 if parallel is False else 2
+    (choice,) = server.chat(**body).json()["choices"]
+    assert len(choice["message"]["tool_calls"]) == wanted
+    assert choice["finish_reason"] == "tool_calls"
+    deltas = [part["choices"][0]["delta"] for part in chunks(server, **body)]
+    calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+    assert len({call["index"] for call in calls}) == wanted
+    body = {"input": "Hi", "tools": [FLAT], "parallel_tool_calls": parallel}
+    answer = server.post("/v1/responses", body).json()
+    assert [item["type"] for item in answer["output"]] == ["function_call"] * wanted
+    assert answer["parallel_tool_calls"] is (parallel is not False)
+
+
+def test_the_last_message_is_gone_on_with(server: Running) -> None:
+    begun = {"role": "assistant", "content": "```python\n"}
+    asked: dict[str, Any] = {"messages": [*USER, begun], "continue_final_message": True}
+    assert server.chat(**asked).status_code == 200
+    assert server.chat(**asked, add_generation_prompt=False).status_code == 200
+    for request in server.pool.seen:
+        assert (request.prompt.messages, request.prompt.begun) == (USER, "```python\n")
+    assert server.chat(messages=[*USER, begun], add_generation_prompt=True).status_code == 200
+    assert server.pool.seen[-1].prompt.begun is None
+    for both in (True, False):
+        wrong = {"add_generation_prompt": both, "continue_final_message": both}
+        error = server.chat(messages=[*USER, begun], **wrong).json()["error"]
+        assert error["param"] == "add_generation_prompt"
+    for messages in (USER, [begun]):
+        error = server.chat(messages=messages, continue_final_message=True).json()["error"]
+        assert error["param"] == "messages"
 
 
 def test_tools_are_told_in_a_message_where_the_template_knows_none(server: Running) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -14,7 +14,11 @@ from http_server import JSON, USER, FakePool, Running, raw, running, settings
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
 from paradecode.serve.connections import LINGER
+from paradecode.serve.errors import ApiError
+from paradecode.serve.keys import KeyLimits
+from paradecode.serve.limits import Account
 from paradecode.serve.protocol.base import Body
+from paradecode.serve.reading import ArrivingBodies
 
 KEYS = ("first-key-of-two", "other-key-of-two")
 
@@ -107,6 +111,29 @@ def test_bodies_on_their_way_are_bounded_together(server: Running, monkeypatch: 
     assert response.status_code == 503
     assert int(response.headers["retry-after"]) >= 1
     assert server.complete().status_code == 200
+
+
+def test_a_key_leaves_room_for_the_bodies_of_others(monkeypatch: Any) -> None:
+    monkeypatch.setattr("paradecode.serve.reading.BODIES", 120)
+    bodies = ArrivingBodies()
+    one, two, three = (Account(name, KeyLimits(), name) for name in ("one", "two", "three"))
+    for account, share in ((one, 60), (two, 30), (three, 15)):
+        bodies.add(account, share)
+        with pytest.raises(ApiError, match="too many bodies"):
+            bodies.add(account, 1)
+    bodies.remove(one, 60)
+    bodies.add(three, 30)
+
+
+def test_headers_alone_take_no_room(server: Running, monkeypatch: Any) -> None:
+    """Sixteen of them that promised 4 MiB each kept all other bodies out for half a minute."""
+    monkeypatch.setattr("paradecode.serve.reading.BODIES", 1600)
+    with ExitStack() as held:
+        for _ in range(16):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+            held.enter_context(connection)
+            connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+        assert [server.complete().status_code for _ in range(3)] == [200] * 3
 
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -121,8 +121,10 @@ def test_heads_of_health(server: Running) -> None:
 
 def test_pages_of_named_origins(server: Running) -> None:
     ours, theirs = {"origin": "https://ours.example"}, {"origin": "https://theirs.example"}
+    # As OpenAI's client asks in a browser; Anthropic's asks for others.
+    wanted = ["authorization", "content-type", "x-stainless-os", "x-stainless-retry-count"]
     asked = {"access-control-request-method": "POST",
-             "access-control-request-headers": "authorization,content-type"}  # fmt: skip
+             "access-control-request-headers": ",".join(wanted)}  # fmt: skip
     path, allowed = "/v1/chat/completions", "access-control-allow-origin"
     assert allowed not in server.client.get("/health", headers=ours).headers
     assert server.client.options(path, headers={**ours, **asked}).status_code == 405
@@ -131,6 +133,8 @@ def test_pages_of_named_origins(server: Running) -> None:
         preflight = open_.client.options(path, headers={**ours, **asked, "authorization": ""})
         assert preflight.status_code == 200
         assert preflight.headers[allowed] == "https://ours.example"
+        assert {*wanted} <= {*preflight.headers["access-control-allow-headers"].split(",")}
+        assert "access-control-allow-credentials" not in preflight.headers
         assert allowed not in open_.client.options(path, headers={**theirs, **asked}).headers
         assert open_.client.get("/health", headers=ours).headers[allowed] == ours["origin"]
         refused = open_.client.get("/health", headers={**ours, "authorization": ""})

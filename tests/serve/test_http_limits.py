@@ -112,6 +112,9 @@ def test_one_output_at_a_time(server: Running) -> None:
         assert ask(server, "free").status_code == 200  # It need not wait.
         assert first.result().status_code == second.result().status_code == 200
     assert error(ask(server, "narrow", n=2)) == (400, "n", None)
+    headers = {"authorization": f"Bearer {KEYS[3].key}"}  # What is only read takes turns.
+    read = server.post("/v1/embeddings", {"input": ["a", "b", "c"]}, headers=headers)
+    assert read.status_code == 200
     (waited,) = (one for one in server.pool.seen if one.deadline and one.deadline < 20)
     assert waited.deadline < 19.9  # Its time went on while it waited.
 

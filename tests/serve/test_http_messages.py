@@ -111,6 +111,51 @@ def test_a_call(server: Running) -> None:
     assert found[-2]["delta"]["stop_reason"] == "tool_use"
 
 
+@pytest.mark.parametrize("kind", ["auto", "any"])
+@pytest.mark.parametrize("single", [False, True])
+def test_parallel_calls(server: Running, kind: str, single: bool) -> None:
+    server.pool.texts = [CALL, CALL]
+    choice = {"type": kind, "disable_parallel_tool_use": single}
+    answer = ask(server, tools=[TOOL], tool_choice=choice).json()
+    assert [block["type"] for block in answer["content"]] == ["tool_use"] * (1 if single else 2)
+    assert answer["stop_reason"] == "tool_use"
+
+
+BEGUN = {"role": "assistant", "content": "The answer is"}
+HI = {"role": "user", "content": "Hi"}
+
+
+def test_an_answer_goes_on_behind_its_beginning(server: Running) -> None:
+    turns = [HI, BEGUN]
+    assert ask(server, messages=turns).json()["content"] == [{"type": "text", "text": "Hello"}]
+    blocks = {"role": "assistant", "content": [{"type": "text", "text": "The answer is"}]}
+    assert ask(server, messages=[HI, blocks], tools=[TOOL]).status_code == 200
+    for request in server.pool.seen:
+        assert request.prompt.messages[-1] == HI
+        assert request.prompt.begun == "The answer is"
+    assert ask(server, messages=[HI, BEGUN, HI]).status_code == 200
+    last = server.pool.seen[-1].prompt
+    assert (last.messages, last.begun) == ([HI, BEGUN, HI], None)
+
+
+@pytest.mark.parametrize(
+    ("turns", "said"),
+    [([HI, {**BEGUN, "content": "It is "}], "white space"),
+     ([HI, {**BEGUN, "content": [{"type": "text", "text": "So\n"}]}], "white space"),
+     ([BEGUN], "behind another one"),
+     ([HI, {"role": "assistant", "content": [
+         {"type": "tool_use", "id": "1", "name": "weather", "input": {}}]}], "result follow")],
+)  # fmt: skip
+def test_beginnings_that_nothing_can_go_on_behind(
+    server: Running, turns: list[dict[str, Any]], said: str
+) -> None:
+    for path, more in (("/v1/messages", {"max_tokens": 8}), ("/v1/messages/count_tokens", {})):
+        answer = server.post(path, {"messages": turns, **more})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+        assert said in answer.json()["error"]["message"]
+    assert server.pool.seen == []
+
+
 def test_an_empty_answer_and_a_cut_one(server: Running) -> None:
     server.pool.texts, server.pool.reason = [""], "length"
     answer = ask(server).json()

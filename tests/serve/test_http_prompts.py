@@ -14,7 +14,7 @@ from paradecode.serve.wire import WireScores
 
 HEL = WireScores(sizes=[2], tokens=[5, 5], logprobs=[-2.0, -2.0], spelled=["Hel", "Hel"])
 READ = {"tokens": ["a", "b"], "token_logprobs": [None, -0.5],
-        "top_logprobs": [None, {"c": -0.25}], "text_offset": [0, 1]}  # fmt: skip
+        "top_logprobs": [None, {"b": -0.5, "c": -0.25}], "text_offset": [0, 1]}  # fmt: skip
 
 
 def test_an_echo_without_logprobs_reads_nothing(server: Running) -> None:
@@ -32,7 +32,7 @@ def test_an_echo_with_logprobs(server: Running) -> None:
         assert choice["text"] == "abHello"
         assert choice["logprobs"] == {
             "tokens": ["a", "b", "Hel", "Hel"], "token_logprobs": [None, -0.5, -2.0, -2.0],
-            "top_logprobs": [None, {"c": -0.25}, {"Hel": -2.0}, {"Hel": -2.0}],
+            "top_logprobs": [None, {"b": -0.5, "c": -0.25}, {"Hel": -2.0}, {"Hel": -2.0}],
             "text_offset": [0, 1, 2, 5],
         }  # fmt: skip
 
@@ -70,6 +70,18 @@ def test_logprobs_of_a_prompt(server: Running) -> None:
 @pytest.mark.parametrize("more", [{"max_tokens": 0}, {"prompt_logprobs": 1}])
 def test_a_stream_has_outputs(server: Running, more: dict[str, Any]) -> None:
     assert server.complete(stream=True, **more).status_code == 400
+
+
+def test_many_inputs_are_read_in_turn(server: Running) -> None:
+    """As many as OpenAI's route takes, whatever the most outputs are: 64."""
+    answer = server.post("/v1/embeddings", {"input": ["a"] * 2048})
+    assert [entry["index"] for entry in answer.json()["data"]] == [*range(2048)]
+    for field in (["a"] * 2049, [[1]] * 2049):
+        error = server.post("/v1/embeddings", {"input": field}).json()["error"]
+        assert error["param"] == "input"
+        assert "2048" in error["message"]
+    error = server.complete(prompt=["a"] * 65).json()["error"]  # These have outputs.
+    assert error["param"] == "prompt"
 
 
 def test_embeddings_have_length_one(server: Running) -> None:

@@ -12,7 +12,7 @@ from http_server import FakePool, Running, running, settings
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import whole as answers
-from paradecode.serve.scores import MAX_SCORES, ScoreColumns
+from paradecode.serve.scores import MAX_SCORES, ScoreColumns, text_logprobs
 from paradecode.serve.wire import WireScores
 
 TOP = 20
@@ -90,6 +90,19 @@ def test_pieces_are_the_whole() -> None:
     assert json.loads(answers.whole(lazy).body) == {
         "list": [0, 1, 2], "none": [], "inner": [{"x": ["a", "b"]}],
     }  # fmt: skip
+
+
+def test_the_token_itself_is_among_the_top_ones() -> None:
+    found = WireScores(
+        sizes=[1, 2, 3, 2], tokens=[1, 2, 3, 4, 5, 4, 6, 7],
+        logprobs=[-4.0, -3.0, -1.0, -2.0, -1.0, -2.0, -3.0, -1.0],
+        spelled=["a", "b", "c", "d", "e", "d", "x", "x"],
+    )  # fmt: skip
+    told = text_logprobs([ScoreColumns(found)])
+    assert list(told["top_logprobs"]) == [
+        {"a": -4.0}, {"b": -3.0, "c": -1.0}, {"d": -2.0, "e": -1.0},
+        {"x": -1.0},  # Two tokens that read the same: the likeliest.
+    ]  # fmt: skip
 
 
 def test_columns_are_small() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -11,17 +12,23 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi")
 
-from paradecode.serve.tool_calls import CallReader, message
+from paradecode.serve.tool_calls import MOST_HEAD, PIECE, CallReader, message
 
 NAMES = ["weather", "now"]
 CALL = '{"name": "weather", "arguments": {"city": "Os}lo \\" {", "n": [1, {"a": {}}]}}'
 ARGUMENTS = '{"city": "Os}lo \\" {", "n": [1, {"a": {}}]}'
 
 
-def read(pieces: list[str]) -> dict[str, Any]:
-    reader = CallReader(NAMES)
+def read(pieces: list[str], parallel: bool = True) -> dict[str, Any]:
+    reader = CallReader(NAMES, parallel)
     deltas = [delta for piece in pieces for delta in reader.feed(piece)]
     return message([*deltas, *reader.finish()])
+
+
+def wide(beyond: int) -> str:
+    """A call whose beginning has so many characters more than it may have."""
+    head = '"name":"now","arguments":'
+    return "{" + " " * (MOST_HEAD + beyond - 1 - len(head)) + head + "5}"
 
 
 CASES = [
@@ -45,6 +52,13 @@ CASES = [
     ('{ "name" : "now" , "arguments" :  [ 1, 2 ] }', None, [("now", "[ 1, 2 ]")]),
     ('{"name": "now", "arguments": {"a": "b', None, [("now", '{"a": "b')]),
     ('{"name": "now", "arguments": 5}', None, [("now", "5")]),
+    (" " * MOST_HEAD + CALL, None, [("weather", ARGUMENTS)]),
+    (" " * (MOST_HEAD + 1) + CALL, " " * (MOST_HEAD + 1) + CALL, []),
+    (CALL + " " * (MOST_HEAD + 1) + "</tool_call>", " " * (MOST_HEAD + 1) + "</tool_call>",
+     [("weather", ARGUMENTS)]),
+    (wide(0), None, [("now", "5")]),
+    (wide(1), wide(1), []),
+    ("x" * PIECE + f"<tool_call>{CALL}", "x" * PIECE, [("weather", ARGUMENTS)]),
 ]  # fmt: skip
 
 
@@ -70,6 +84,39 @@ def test_arguments_are_streamed_before_the_call_ends() -> None:
 def test_each_call_has_an_id_of_its_own() -> None:
     found = read([f"{CALL}{CALL}"])["tool_calls"]
     assert len({call["id"] for call in found}) == 2
+
+
+@pytest.mark.parametrize(
+    "start", ["{", "<tool_call>", "<tool_call>{", "", CALL, CALL + "<tool_call>"]
+)
+def test_little_is_held_back(start: str) -> None:
+    """Each chunk is searched together with what is held: white space without an end was held,
+    and stopped the front for seconds."""
+    reader = CallReader(NAMES)
+    reader.feed(start)
+    for _ in range(2 * MOST_HEAD):
+        reader.feed(" ")
+        assert len(reader._held) <= MOST_HEAD + len("<tool_call>")
+    assert reader.feed(" ") == [{"content": " "}]
+
+
+def test_a_long_text_is_read_in_linear_time() -> None:
+    began = time.process_time()
+    found = read(["<tool_call>" * 25_000])  # 31 s when the rest was searched again for each.
+    assert found["content"] == "<tool_call>" * 25_000
+    assert time.process_time() - began < 5
+
+
+CALLS = f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>\n{CALL} So."
+
+
+@pytest.mark.parametrize("pieces", [[CALLS], list(CALLS)], ids=["whole", "cut"])
+def test_only_the_first_call_is_told_where_there_may_be_one(pieces: list[str]) -> None:
+    found = read(pieces, parallel=False)
+    (call,) = found["tool_calls"]
+    assert call["function"] == {"name": "weather", "arguments": ARGUMENTS}
+    assert found["content"] == " So."
+    assert len(read(pieces)["tool_calls"]) == 3
 
 
 @given(

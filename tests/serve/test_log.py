@@ -44,6 +44,13 @@ def test_a_request_is_one_line_of_counts_and_times() -> None:
     assert (output["prompt_tokens"], output["completion_tokens"]) == (20, 11)
     assert output["time"]["queue"] == 0.123457
     assert "error" not in line
+    assert "unlisted" not in line
+
+
+def test_a_line_is_not_long_whatever_the_request() -> None:
+    stream = io.StringIO()
+    (line,) = written(Log(stream), stream, done=[done()] * 2048)
+    assert (len(line["outputs"]), line["unlisted"]) == (64, 1984)
 
 
 def test_what_was_said_is_not_written(capfd: pytest.CaptureFixture[str]) -> None:

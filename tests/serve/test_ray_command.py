@@ -23,8 +23,8 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     command = import_module("paradecode.cli.serve")
     known = command.find_spec
     monkeypatch.setattr(command, "find_spec", lambda name: None if name == "ray" else known(name))
-    assert "pip install 'paradecode[ray]'" in refused(["--ray"])
-    assert "pip install 'paradecode[ray]'" in refused(["--ray-address", "auto"])
+    assert "pip install -e '.[ray]'" in refused(["--ray"])
+    assert "pip install -e '.[ray]'" in refused(["--ray-address", "auto"])
 
 
 def test_options_that_need_ray() -> None:

@@ -50,9 +50,9 @@ def server() -> Iterator[Running]:
 
 
 def test_the_commands_are_known() -> None:
-    first = {command.split()[0] for command in COMMANDS}
-    assert first == {"pip", "paradecode", "curl"}
-    starts = {command.splitlines()[0] for command in COMMANDS if command.startswith("paradecode")}
+    bare = [command.removeprefix(".venv/bin/") for command in COMMANDS]
+    assert {command.split()[0] for command in bare} == {"pip", "paradecode", "curl"}
+    starts = {command.splitlines()[0] for command in bare if command.startswith("paradecode")}
     assert starts == {"paradecode serve"}
 
 

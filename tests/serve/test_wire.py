@@ -40,7 +40,8 @@ MESSAGES = [
     Generate(
         id="a",
         prompt=PromptInput(
-            messages=[{"role": "user", "content": "hi\u2028\ud800"}], tools=[{"a": [1]}]
+            messages=[{"role": "user", "content": "hi\u2028\ud800"}], tools=[{"a": [1]}],
+            begun="So",
         ),
         sampling={"max_tokens": 3, "logit_bias": {"5": 1.5}},
         decoder={"method": "prompt-lookup", "max_ngram": 3},
@@ -100,6 +101,7 @@ def test_what_is_written_is_read_back(message: Any) -> None:
         ({"kind": "tokenize", "id": "a", "prompt": "a"}, "prompt"),
         ({"kind": "tokenize", "id": "a", "prompt": {"messages": ["hi"]}}, "prompt.messages[0]"),
         ({"kind": "tokenize", "id": "a", "prompt": {"text": "a", "tools": []}}, "prompt.tools"),
+        ({"kind": "tokenize", "id": "a", "prompt": {"text": "a", "begun": ""}}, "prompt.begun"),
         ({"kind": "generate", "id": "a", "prompt": {"text": "a"}}, "sampling"),
     ],
 )

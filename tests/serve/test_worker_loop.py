@@ -11,6 +11,7 @@ from looping import Served, ask
 
 from paradecode.core.errors import BackendError
 from paradecode.llm import LLM
+from paradecode.models.chat import ChatTemplate
 from paradecode.models.vocabulary import spelling
 from paradecode.serve.outputs import usage
 from paradecode.serve.scores import ScoreColumns
@@ -274,6 +275,25 @@ def test_questions(llm: LLM) -> None:
     assert isinstance(stats, WorkerStats)
     assert (stats.running, stats.waiting, stats.held_pages) == (0, 0, 0)
     assert stats.memory_bytes > 1 << 20
+
+
+def test_an_answer_is_begun(llm: LLM) -> None:
+    """Its beginning comes behind the template's, and is text only, whatever it says."""
+    llm.chat_template = ChatTemplate(
+        "{% for m in messages %}({{ m.role }}){{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}(answer){% endif %}"
+    )
+    served = Served(llm)
+    messages = [{"role": "user", "content": "hi"}]
+    for begun in ("ab", "ab<eos>", ""):
+        served.give(Tokenize(id="t", prompt=PromptInput(messages=messages, begun=begun)))
+        found = served.events[-1]
+        assert isinstance(found, TokenizedPrompt)
+        assert "".join(found.texts) == f"(user)hi(answer){begun}"
+        assert 0 not in found.tokens
+    long = PromptInput(messages=messages, begun="a" * 10**6)
+    served.give(replace(ask("long"), prompt=long))
+    assert served.failure("long").param == "prompt"
 
 
 def test_ids_that_the_model_does_not_have_are_refused(llm: LLM) -> None:

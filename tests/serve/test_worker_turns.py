@@ -114,10 +114,10 @@ def test_a_greedy_key_leaves_room_and_rows_to_a_modest_one(llm: LLM) -> None:
 
 def test_many_salts_of_one_key_forget_their_own(llm: LLM) -> None:
     resources = llm.engine
-    kept = resources.stores_of("s", "modest")
+    kept = resources.stores.of("s", "modest")
     for i in range(200):
-        resources.stores_of(f"salt {i}", "greedy")
-    assert resources.stores_of("s", "modest") is kept
+        resources.stores.of(f"salt {i}", "greedy")
+    assert resources.stores.of("s", "modest") is kept
 
 
 def test_a_request_that_waits_for_its_constraint_can_be_cancelled(llm: LLM) -> None:

@@ -64,18 +64,24 @@ class GrammarTrial:
     def _try(self, grammar: str) -> str:
         """What is wrong with a grammar; empty if it compiles in time."""
         with self._turn:
-            process = self._process = self._process or _start()
-            assert process.stdin is not None
-            assert process.stdout is not None
             try:
-                process.stdin.write(json.dumps(grammar) + "\n")
-                process.stdin.flush()
-                if said := process.stdout.readline():
-                    return str(json.loads(said))
-            except BrokenPipeError:
-                pass
+                said = self._ask(grammar)
+            except BrokenPipeError:  # It ended before it had read the grammar, which is not why.
+                self._end()
+                said = self._ask(grammar)
+            if said:
+                return str(json.loads(said))
             self._end()
             return f"simplify it: compiling it takes more than {SECONDS} s or {MEMORY >> 30} GiB"
+
+    def _ask(self, grammar: str) -> str:
+        """What the process says of a grammar; nothing if it ended over it."""
+        process = self._process = self._process or _start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(grammar) + "\n")
+        process.stdin.flush()
+        return process.stdout.readline()
 
     def _end(self) -> None:
         if self._process is not None:

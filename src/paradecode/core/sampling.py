@@ -146,12 +146,16 @@ class SamplingParams:
         return Warp(self.temperature, self.top_k, self.top_p, self.min_p)
 
     def check_vocabulary(self, size: int) -> None:
-        """Raise InvalidInput if a token id that the parameters name is outside the vocabulary."""
+        """Raise InvalidInput if the parameters name a token id outside the vocabulary, or leave no
+        token for the first place."""
         named = {"logit_bias": self.logit_bias or (), "stop_token_ids": self.stop_token_ids}
         for name, ids in named.items():
             for token in ids:
                 if token >= size:
                     raise InvalidInput(name, token, f"give token ids below {size}")
+        if self.min_tokens and len(set(self.stop_token_ids)) == size:
+            fix = f"all {size} tokens are stop_token_ids, which it bans: give 0, or leave one out"
+            raise InvalidInput("min_tokens", self.min_tokens, fix)
 
     def for_choice(self, index: int) -> SamplingParams:
         """The parameters of output ``index`` out of ``n``: the first keeps the seed as it is."""

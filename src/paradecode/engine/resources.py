@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from paradecode.backends.interface import PAGE, Backend, RunsNetworks
 from paradecode.core.checks import attributes, flag, whole
@@ -17,6 +15,7 @@ from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve, Load
 from paradecode.engine.kv import KVCache, PagePool, first_key
 from paradecode.engine.request import GenerationRequest
+from paradecode.engine.stores import LearnedStores
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.text_stream import NewTextStream
 from paradecode.models.weights import Weights
@@ -59,21 +58,6 @@ _LIMITS = {
     "prefix_cache": flag,
 }
 
-SMALL = 4096
-"""Bytes that count for a store that does not tell its ``nbytes``."""
-
-
-def _bytes(stores: Mapping[str, Any], saving: bool = False) -> int:
-    """Of what a salt has, or only of its stores that save work."""
-    if saving:
-        return sum(store.nbytes for store in stores.values() if _saves_work(store))
-    return SMALL + sum(getattr(store, "nbytes", SMALL) for store in stores.values())
-
-
-def _saves_work(store: Any) -> bool:
-    """Whether a store holds nothing but what requests can compute again."""
-    return getattr(store, "saves_work", False)
-
 
 class Resources:
     """Models with their pages, and what is measured or remembered across requests.
@@ -91,6 +75,7 @@ class Resources:
         config: of the target.
         pools: the pages of each model.
         load: what the steps hold at present, and what they cost.
+        stores: what methods have learned.
     """
 
     def __init__(
@@ -115,7 +100,7 @@ class Resources:
         self._reserved = 0
         self.weights: Weights = weights or {}
         self._heads: dict[tuple[str, int, str], Head] = {}
-        self._stores: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
+        self.stores = LearnedStores(self.limits.learned_bytes)
 
     @property
     def unreserved(self) -> int:
@@ -152,35 +137,6 @@ class Resources:
     def scratch_for(self, request: GenerationRequest) -> int:
         """Slots for the draft rows of a request; one that keeps forks has none."""
         return 0 if request.forks else self.limits.draft_tokens
-
-    def stores_of(self, salt: str, owner: str) -> dict[str, Any]:
-        """The shared stores of a salt.
-
-        Where all together are too large, the owner who has the most bytes forgets the salt that was
-        quiet longest: of all owners first the stores that only save work, then what is learned.
-        """
-        place = owner, salt
-        stores = self._stores.setdefault(place, {})
-        self._stores.move_to_end(place)
-        excess = sum(map(_bytes, self._stores.values())) - self.limits.learned_bytes
-        if excess <= 0:
-            return stores
-        others = {key: found for key, found in self._stores.items() if key != place}
-        for saving in (True, False):
-            sizes = {key: _bytes(found, saving) for key, found in others.items()}
-            while excess > 0 and any(sizes.values()):
-                owners = Counter[str]()
-                for key, size in sizes.items():
-                    owners[key[0]] += size
-                most = max(owners.values())
-                oldest = next(key for key in sizes if sizes[key] and owners[key[0]] == most)
-                excess -= sizes.pop(oldest)
-                if not saving:
-                    del self._stores[oldest]
-                    continue
-                for name in [n for n, store in others[oldest].items() if _saves_work(store)]:
-                    del others[oldest][name]
-        return stores
 
     def head(self, path: str, vocabulary: int, dtype: str) -> Head:
         """A draft head, read when it is first asked for; raises InvalidModel."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,7 @@ class LiveSequence:
     Args:
         request: what is wanted; its ``seed`` is set.
         resources: what the engine provides.
+        parent: the sequence of which it is a fork.
 
     Attributes:
         caches: keys and values in each model that was used so far.
@@ -62,7 +63,9 @@ class LiveSequence:
         late_error: what the method raised after the output's end. The output stands.
     """
 
-    def __init__(self, request: GenerationRequest, resources: Resources) -> None:
+    def __init__(
+        self, request: GenerationRequest, resources: Resources, parent: LiveSequence | None = None
+    ) -> None:
         params, config = request.params, resources.config
         prompt = np.asarray(request.prompt).astype(np.int32)
         eos = () if params.ignore_eos else config.eos_tokens
@@ -80,7 +83,10 @@ class LiveSequence:
         stream = None if resources.new_text is None else resources.new_text()
         self.text = OutputText(stream, params.stop)
         self.caches: dict[str, KVCache] = {}
-        self._stores = resources.stores_of(request.salt, request.owner)
+        self._forked = parent is not None
+        self._stores: dict[str, Any] = (
+            parent._stores if parent else resources.stores.of(request.salt, self.owner)
+        )
         self._translations = {
             name: Translation(vocabulary) for name, vocabulary in resources.vocabularies.items()
         }
@@ -260,7 +266,7 @@ class LiveSequence:
 
     def fork(self) -> LiveSequence:
         """A child with the same tokens, whose caches share this one's pages."""
-        child = LiveSequence(self._request, self._resources)
+        child = LiveSequence(self._request, self._resources, self)
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
         tokens = self.tokens[child._length :].tolist()
         child._buffer, child._length = self._buffer.copy(), self._length
@@ -282,6 +288,8 @@ class LiveSequence:
         self.release()
 
     def release(self) -> None:
+        if not self.released and not self._forked:
+            self._resources.stores.left(self._request.salt, self.owner)
         self.released = True
         for cache in self.caches.values():
             cache.release()

@@ -20,7 +20,8 @@ class Start:
             of its draws. Branch 0 draws what the request would draw without a search.
         after: the branch that it goes on from; None is the prompt.
         max_tokens: new tokens at most; None for as many as the request may have.
-        stop: texts that end it, beside those of the request.
+        marks: texts that end it where it writes them itself, beside the request's stop texts; they
+            stay in its text.
         score: whether log-probabilities of its tokens are wanted.
         decoder: a method in place of the request's.
         params: sampling parameters in place of the request's.
@@ -31,7 +32,7 @@ class Start:
     seed: int
     after: Branch | None = None
     max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
     score: bool = False
     decoder: Callable[[], Decoder] | None = None
     params: SamplingParams | None = None

@@ -9,11 +9,11 @@ from paradecode.completion import Completion, SearchCost, SearchedBranch, comple
 from paradecode.core.errors import DecoderError
 from paradecode.core.trace import Stats, Step
 from paradecode.engine.sequence import LiveSequence
-from paradecode.search.branch import Branch, Searched
+from paradecode.search.branch import Branch, Searched, Start
 from paradecode.search.run import SearchRun
 
 SUMMED = (
-    "forwards", "rows", "generated", "target_seconds", "other_model_seconds", "decoder_seconds",
+    "forwards", "rows", "target_seconds", "other_model_seconds", "decoder_seconds",
 )  # fmt: skip
 
 
@@ -24,40 +24,39 @@ def completion_of_search(run: SearchRun) -> Completion:
         prompt = run.request.prompt.tolist()
         return Completion("", [], "error", Stats(), [], prompt, error=error)
     found = run.found
-    made = sum(len(sequence.output) for sequence in run.sequences)
     cost = SearchCost(
         branches=len(run.sequences) if found.made is None else len(found.scores),
-        tokens=made if found.made is None else found.made,
+        tokens=sum(run.made) if found.made is None else found.made,
         rows=round(sum(sequence.rows for sequence in [*run.sequences, *run.readings])),
         seconds=run.ended - run.started,
         scores=found.scores,
         tree=_tree(run, found),
     )
-    others = tuple(_completion(branch) for branch in found.others if branch.sequence)
-    return replace(_completion(found.best), alternatives=others, search=cost)
+    scored = run.request.params.logprobs is not None
+    others = tuple(_completion(branch, scored) for branch in found.others if branch.sequence)
+    return replace(_completion(found.best, scored), alternatives=others, search=cost)
 
 
-def _completion(branch: Branch) -> Completion:
-    """A branch with those that it goes on from, as one output."""
+def _completion(branch: Branch, scored: bool) -> Completion:
+    """A branch with those that it goes on from, as one output.
+
+    Args:
+        scored: whether the request wants log-probabilities; a search may have needed them itself.
+    """
     chain = [*_chain(branch)][::-1]
-    last = completion_of(chain[-1])
-    logprobs = None
-    if last.logprobs is not None:
-        logprobs = [entry for sequence in chain for entry in sequence.logprobs]
-    stats, trace = _joined(chain)
+    stats, trace = _joined(chain, len(branch.tokens))
     return replace(
-        last,
-        stats=replace(stats, generated=len(branch.tokens)),  # Of drafts in one row, its own.
+        completion_of(chain[-1]),
+        stats=stats,
         text=branch.text,
         token_ids=list(branch.tokens),
         finish_reason=branch.reason or "cancelled",
         trace=trace,
-        prompt_token_ids=completion_of(chain[0]).prompt_token_ids,
-        logprobs=logprobs,
+        logprobs=[entry for sequence in chain for entry in sequence.logprobs] if scored else None,
     )
 
 
-def _joined(chain: Sequence[LiveSequence]) -> tuple[Stats, list[Step]]:
+def _joined(chain: Sequence[LiveSequence], generated: int) -> tuple[Stats, list[Step]]:
     """Statistics and steps of branches in a row, as those of one output."""
     each, trace = [sequence.stats for sequence in chain], list[Step]()
     forwards = 0
@@ -68,7 +67,8 @@ def _joined(chain: Sequence[LiveSequence]) -> tuple[Stats, list[Step]]:
     first = each[0]
     spent = sum(own.prefill_seconds + own.decode_seconds for own in each)
     stats = Stats.of(
-        trace, **summed, prompt_tokens=first.prompt_tokens, cached_tokens=first.cached_tokens,
+        trace, **summed, generated=generated,
+        prompt_tokens=first.prompt_tokens, cached_tokens=first.cached_tokens,
         queue_seconds=first.queue_seconds, decode_seconds=spent - first.prefill_seconds,
     )  # fmt: skip
     return stats, trace
@@ -85,15 +85,23 @@ def _tree(run: SearchRun, searched: Searched) -> tuple[SearchedBranch, ...]:
     numbers = {sequence: number for number, sequence in enumerate(run.sequences)}
     chosen = {*_chain(searched.best)}
     found = []
-    for sequence, start in zip(run.sequences, run.starts):
+    for sequence, start, made in zip(run.sequences, run.starts, run.made):
         before = None if start.after is None else start.after.sequence
         branch = SearchedBranch(
-            after=None if before is None else numbers[before], text=sequence.text.value,
-            tokens=len(sequence.output), reason=sequence.finish_reason or "cancelled",
+            after=None if before is None else numbers[before], text=_own_text(sequence, start),
+            tokens=made, reason=sequence.finish_reason or "cancelled",
             score=run.scores.get(sequence), chosen=sequence in chosen,
         )  # fmt: skip
         found.append(branch)
     return tuple(found)
+
+
+def _own_text(sequence: LiveSequence, start: Start) -> str:
+    """What a branch adds to the text before it."""
+    text, before = sequence.text.value, "" if start.after is None else start.after.text
+    while not text.startswith(before):  # That has ended within a character, or a stop text.
+        before = before[:-1]
+    return text.removeprefix(before)
 
 
 def _chain(branch: Branch | None) -> Iterator[LiveSequence]:

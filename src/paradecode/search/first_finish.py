@@ -44,11 +44,12 @@ class FirstFinish:
         def enough(branches: Sequence[Branch]) -> bool:
             ended = [p for p, b in enumerate(branches) if b.reason == "stop" and p not in order]
             order.extend(sorted(ended, key=lambda place: (branches[place].new, place)))
+            if self.by == "tokens":
+                order.sort(key=lambda place: (branches[place].new, place))
             if len(order) < self.keep:
                 return False
             if self.by == "steps":
                 return True
-            order.sort(key=lambda place: (branches[place].new, place))
             bar = branches[order[self.keep - 1]].new
             return all(b.reason is not None or b.new >= bar for b in branches)
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
 from paradecode.core.noise import Purpose, key
 from paradecode.engine.engine import Engine
@@ -26,6 +24,7 @@ from paradecode.search.branch import (
 )
 from paradecode.search.rating import Rating
 from paradecode.search.scorers.scorer import BranchScorer, find_scorer
+from paradecode.search.step import StepDecoder, StepText
 
 MOST_BRANCHES = 64
 """Outputs that a search grows at a time."""
@@ -81,7 +80,7 @@ class SearchRun:
     ) -> None:
         if request.params.seed is None:
             raise InvalidInput("seed", None, "a search needs a seed: it numbers its branches")
-        self.engine, self.request, self._text_of = engine, request, text_of
+        self.engine, self.request = engine, request
         self._most, self._budget = min(branches, MOST_BRANCHES), tokens
         self._prompt, self._scorer = prompt, find_scorer(scorer)
         self.found: Searched | None = None
@@ -102,6 +101,11 @@ class SearchRun:
     @property
     def finished(self) -> bool:
         return self.found is not None or self.error is not None
+
+    @property
+    def made(self) -> list[int]:
+        """Tokens that each of ``sequences`` has made itself, without those that it goes on from."""
+        return [_made(*begun) for begun in zip(self.starts, self.sequences, strict=True)]
 
     def advance(self) -> None:
         """Look at the branches, and go on with the strategy when it has what it asked for."""
@@ -165,8 +169,7 @@ class SearchRun:
             raise InvalidInput("branches", width, fix)
         if len(self.sequences) + len(grow.starts) > MOST_STARTED:
             raise CapacityError(f"a search may begin {MOST_STARTED} branches; lower its budget")
-        made = sum(len(sequence.tokens) - sequence.prompt_length for sequence in self.sequences)
-        share = (self._budget - made) // width
+        share = (self._budget - sum(self.made)) // width
         if share < 1:
             fix = "lower the number of branches or max_tokens"
             raise CapacityError(f"the search has used its {self._budget} tokens; {fix}")
@@ -194,18 +197,19 @@ class SearchRun:
         if most < 1:
             raise DecoderError("a branch was begun behind its last token")
         seed = params.seed if start.seed == 0 else key(params.seed, start.seed, Purpose.CHILD_SEED)
+        end = len(start.tokens) + most
         params = replace(
-            params, seed=seed, max_tokens=most, min_tokens=min(most, params.min_tokens),
-            stop=(*params.stop, *(each for each in start.stop if each not in params.stop)),
+            params, seed=seed, max_tokens=end, min_tokens=min(end, params.min_tokens),
             logprobs=0 if start.score and params.logprobs is None else params.logprobs,
         )  # fmt: skip
-        prompt = np.concatenate([self.request.prompt, np.array(start.tokens, np.int32)])
+        decoder = start.decoder or self.request.decoder
         deadline = self.request.deadline
         if deadline is not None:
             deadline = max(0.0, deadline - (time.perf_counter() - self.started))
+        # It goes on behind the output so far, as penalties, constraint and stop texts see it.
         return replace(
-            self.request, prompt=prompt.astype(np.int32), params=params, deadline=deadline,
-            decoder=start.decoder or self.request.decoder, forks=start.forks,
+            self.request, resume=start.tokens, params=params, deadline=deadline, forks=start.forks,
+            decoder=StepDecoder(decoder, start.marks) if start.marks else decoder,
         )  # fmt: skip
 
     def _branches(self) -> list[Branch]:
@@ -216,20 +220,15 @@ class SearchRun:
         if sequence is None:
             reason = None if self._grow else "cancelled"
             return Branch(start, None, start.tokens, 0, "", reason, False)
-        own = len(sequence.tokens) - sequence.prompt_length
+        own = _made(start, sequence)
         if not sequence.finished:  # This is asked after every step: no copy of the tokens.
             return Branch(start, sequence, (), own, "", None, False)
-        tokens = (*start.tokens, *sequence.output)
-        mark, params = sequence.text.stopped, self.request.params
-        ours = mark in params.stop
-        text = sequence.text.value
-        if start.after is not None or (mark is not None and not ours):
-            text = self._text_of(tokens)
-            text = text[: text.rfind(mark)] if mark is not None and ours else text
-        ended = sequence.finish_reason == "stop" and (mark is None or ours)
+        text, reason = sequence.text, sequence.finish_reason
+        marked = isinstance(text, StepText) and text.marked
+        end = min(sequence.prompt_length + self.request.params.max_tokens, sequence.context)
         return Branch(
-            start, sequence, tokens, own, text, sequence.finish_reason,
-            at_end=ended or len(tokens) >= params.max_tokens,
+            start, sequence, tuple(sequence.output), own, text.value, reason,
+            at_end=(reason == "stop" and not marked) or len(sequence.tokens) >= end,
             logprob=sum(entry.logprob for entry in sequence.logprobs),
         )  # fmt: skip
 
@@ -241,3 +240,7 @@ class SearchRun:
             if not reading.finished:
                 self.engine.cancel(reading)
         self._grow = self._rating = None
+
+
+def _made(start: Start, sequence: LiveSequence) -> int:
+    return len(sequence.tokens) - sequence.prompt_length - len(start.tokens)

@@ -15,6 +15,7 @@ from paradecode.serve.limits import RATE_HEADERS
 from paradecode.serve.log import Log
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.page import router as page
+from paradecode.serve.reading import ArrivingBodies
 from paradecode.serve.routes import (
     blocks,
     chat,
@@ -44,7 +45,7 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     app.state.settings, app.state.pool, app.state.metrics = settings, pool, metrics
     accounts = accounts_of(settings.keys)
     metrics.keys.accounts = accounts.values()
-    app.state.bodies = 0  # Bytes that are being read.
+    app.state.bodies = ArrivingBodies()
     for routes in (
         status,
         blocks,
@@ -72,8 +73,8 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     if settings.origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.origins, allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type", "x-api-key", "anthropic-version"],
-            expose_headers=["x-request-id", "retry-after", *RATE_HEADERS],
+            allow_headers=["*"],  # Clients have their own, as OpenAI's x-stainless-os.
+            expose_headers=["x-request-id", "retry-after", "retry-after-ms", *RATE_HEADERS],
         )  # fmt: skip
     app.add_middleware(Audit, metrics=metrics, log=Log() if settings.log_requests else None)
     return app

@@ -41,6 +41,7 @@ class Buffer(Generic[T]):
 
     def put(self, event: T, size: int) -> bool:
         """Add an event of so many bytes; False if the reader has been too slow."""
+        before = self._held
         self._events.append((event, size))
         self._held += size
         self._arrived.set()
@@ -50,7 +51,8 @@ class Buffer(Generic[T]):
         if self._full_since is None:
             self._full_since = now
         late = now - self._full_since > self._bounds.patience
-        return not late and self._held <= self._bounds.most
+        # One event may be larger than all the room: no reader is fast enough to have read it.
+        return not late and before < self._bounds.most
 
     def replace(self, event: T) -> None:
         """Drop what was not read; ``event`` is the last one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from paradecode.serve.protocol.schemas import closed
 from paradecode.serve.scores import MAX_SCORES, ScoreColumns
 from paradecode.serve.security import tenant
 from paradecode.serve.settings import ServerSettings
-from paradecode.serve.workers import Workers
+from paradecode.serve.workers import Events, Workers
 
 CHARACTERS = 4
 """About so many are a token."""
@@ -36,7 +37,7 @@ class WholeOutput:
 
     text: str = ""
     scores: ScoreColumns = field(default_factory=ScoreColumns)
-    embedding: list[float] = field(default_factory=list)
+    embedding: array[float] = field(default_factory=lambda: array("f"))
     ranked: list[list[float]] = field(default_factory=list)
     done: wire.Done = field(default=None)  # type: ignore[assignment]  # Set at its end.
 
@@ -81,9 +82,8 @@ class Generation:
         """
         search: wire.SearchSpec | None = wanted.get("search")
         self.wide = self.n if search is None else max(self.n, search.branches)
-        if len(prompts) * self.wide > self.settings.outputs:
-            what, field = ("outputs", "n") if search is None else ("branches", "search")
-            raise wrong(field, f"ask for at most {self.settings.outputs} {what}")
+        if "reads" not in wanted:  # Prompts that are only read take turns.
+            self._check_outputs(len(prompts), search is not None)
         most = self.model.ready.context_length
         if sampling.get("max_tokens", 0) > most:
             raise wrong("max_tokens", f"the model's context has {most} tokens")
@@ -139,14 +139,14 @@ class Generation:
     async def outputs(self) -> list[WholeOutput]:
         """All outputs, when the last has ended; raises ApiError if one fails."""
         found = [WholeOutput() for _ in range(len(self.requests) * self.n)]
-        async with aclosing(await self.started()) as news:
+        async with aclosing(self._events()) as news:
             async for index, event in news:
                 if isinstance(event, wire.Done):
                     found[index].done = event
                 elif isinstance(event, wire.OutputChunk):
                     found[index].text += event.text
                     found[index].scores.add(event.logprobs)
-                    found[index].embedding += event.embedding or ()
+                    found[index].embedding.extend(event.embedding or ())
                     found[index].ranked += event.ranked or ()
         return found
 
@@ -155,11 +155,12 @@ class Generation:
         number, that it was accepted. Raises ApiError for a failure."""
         first, began = self.requests[0], time.monotonic()
         assert first.deadline is not None
+        width = self._width()
         staying = self.account.stay(
             [about(request.prompt) for request in self.requests],
-            len(self.requests) * self.wide, self.most, first.priority, first.deadline,
+            width * self.wide, self.most, first.priority, first.deadline,
         )  # fmt: skip
-        async with staying as stay, aclosing(self._submitted(began)) as events:
+        async with staying as stay, aclosing(self._submitted(began, width)) as events:
             async for prompt, event in events:
                 if isinstance(event, wire.Failure):
                     raise ApiError.of(event)
@@ -188,11 +189,33 @@ class Generation:
             fix = f"the product of {what} is {self._scores}, at most {MAX_SCORES}: ask for less"
             raise wrong("logprobs", fix + ("" if self.body.stream else ", or stream"))
 
-    def _submitted(self, began: float) -> AsyncGenerator[tuple[int, wire.OutputEvent], None]:
-        """The requests, with what is left of their deadline, given to workers."""
+    def _check_outputs(self, prompts: int, searches: bool) -> None:
+        """Refuse more outputs, or branches, than a request may have at the same time."""
+        most = self.settings.outputs
+        if prompts * self.wide > most:
+            field = "search" if searches else "n" if self.n > 1 else "prompt"
+            raise wrong(field, f"ask for at most {most} {'branches' if searches else 'outputs'}")
+
+    def _width(self) -> int:
+        """How many of the requests are with workers at the same time: all that generate."""
+        if self.requests[0].reads is None:
+            return len(self.requests)
+        most = self.settings.outputs
+        return min(len(self.requests), most, self.account.limits.sequences or most)
+
+    def _submitted(
+        self, began: float, width: int
+    ) -> AsyncGenerator[tuple[int, wire.OutputEvent], None]:
+        """What workers answer to the requests, of which they are given ``width`` at a time."""
+        return merged([self._answered(request, began) for request in self.requests], width)
+
+    async def _answered(self, request: wire.Generate, began: float) -> Events:
+        """The events of a request, which has what is left of its deadline."""
         left = max(0.0, self._deadline() - (time.monotonic() - began))
-        requests = [replace(request, deadline=left) for request in self.requests]
-        return merged([self.pool.submit(self.model.name, request) for request in requests])
+        submitted = self.pool.submit(self.model.name, replace(request, deadline=left))
+        async with aclosing(submitted) as events:
+            async for event in events:
+                yield event
 
     def _default(self) -> int:
         """The most tokens of an output that does not say."""
@@ -229,7 +252,11 @@ def about(prompt: wire.PromptInput) -> int:
     if prompt.tokens is not None:
         return len(prompt.tokens)
     said = [message.get("content") for message in prompt.messages or ()]
-    texts = [prompt.text or "", *(text for text in said if isinstance(text, str))]
+    texts = [
+        prompt.text or "",
+        prompt.begun or "",
+        *(text for text in said if isinstance(text, str)),
+    ]
     return sum(map(len, texts)) // CHARACTERS
 
 

@@ -26,11 +26,16 @@ class WireError(InvalidInput):
     id: str | None = None
 
 
+class LineTooLong(InvalidInput):
+    """A message that is too long for a line."""
+
+
 def encode(message: Request | Event) -> bytes:
     """The line of a message.
 
     Raises:
-        InvalidInput: if it is longer than a line may be, or JSON cannot hold it.
+        LineTooLong: if it is longer than a line may be.
+        InvalidInput: if JSON cannot hold it.
     """
     try:
         body = {"kind": _NAMES[type(message)], **vars(message)}
@@ -38,7 +43,7 @@ def encode(message: Request | Event) -> bytes:
     except (ValueError, TypeError, RecursionError):
         raise InvalidInput(_NAMES[type(message)], message, "give plain finite JSON") from None
     if len(line) >= MAX_LINE:
-        raise InvalidInput("request", f"{len(line)} bytes", f"give less than {MAX_LINE} bytes")
+        raise LineTooLong("request", f"{len(line)} bytes", f"give less than {MAX_LINE} bytes")
     return line + b"\n"
 
 

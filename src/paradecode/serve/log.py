@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # Workers log too, and need nothing of HTTP.
 MAX_NAME = 256
 """Characters that are kept of a text that a client may choose."""
 
+MAX_OUTPUTS = 64
+"""Outputs of one request that are listed; the others are counted."""
+
 FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
 """Our own field names; any other name is text that the client chose."""
 
@@ -89,7 +92,8 @@ class Log:
             model=None if note.model is None else note.model[:MAX_NAME],
             error=None if error is None else error.type,
             param=error.param if error and error.param and FIELD.fullmatch(error.param) else None,
-            outputs=[_output(done) for done in note.done] or None,
+            outputs=[_output(done) for done in note.done[:MAX_OUTPUTS]] or None,
+            unlisted=len(note.done[MAX_OUTPUTS:]) or None,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -14,17 +14,24 @@ AHEAD = 256
 """Most events that are read ahead of the reader."""
 
 
-async def merged(streams: Sequence[Events]) -> AsyncGenerator[tuple[int, OutputEvent], None]:
-    """Each event with the number of its stream; ends when all have. Closing it closes them."""
+async def merged(
+    streams: Sequence[Events], width: int
+) -> AsyncGenerator[tuple[int, OutputEvent], None]:
+    """Each event with the number of its stream; ends when all have. Closing it closes them.
+
+    Args:
+        width: how many are read at the same time; the others begin later, in order.
+    """
     if len(streams) == 1:
         async with aclosing(streams[0]) as events:
             async for event in events:
                 yield 0, event
         return
     queue: asyncio.Queue[tuple[int, Any]] = asyncio.Queue(AHEAD)
-    tasks = [asyncio.ensure_future(_pump(*entry, queue)) for entry in enumerate(streams)]
+    entries = enumerate(streams)  # Shared: each task takes the next one.
+    tasks = [asyncio.ensure_future(_pump(entries, queue)) for _ in streams[:width]]
     try:
-        left = len(tasks)
+        left = len(streams)
         while left:
             number, event = await queue.get()
             if isinstance(event, BaseException):
@@ -39,13 +46,17 @@ async def merged(streams: Sequence[Events]) -> AsyncGenerator[tuple[int, OutputE
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pump(number: int, stream: Events, queue: asyncio.Queue[tuple[int, Any]]) -> None:
-    """Put a stream's events into the queue; then None, or what it raised."""
-    end: BaseException | None = None
-    try:
-        async with aclosing(stream) as events:
-            async for event in events:
-                await queue.put((number, event))
-    except Exception as error:
-        end = error
-    await queue.put((number, end))
+async def _pump(
+    entries: Iterator[tuple[int, Events]], queue: asyncio.Queue[tuple[int, Any]]
+) -> None:
+    """Put the events of one stream after another into the queue; behind each None, or what it
+    raised."""
+    for number, stream in entries:
+        end: BaseException | None = None
+        try:
+            async with aclosing(stream) as events:
+                async for event in events:
+                    await queue.put((number, event))
+        except Exception as error:
+            end = error
+        await queue.put((number, end))

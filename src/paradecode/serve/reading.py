@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
 from paradecode.serve.errors import ApiError
+from paradecode.serve.limits import Account
 from paradecode.serve.protocol.base import AnyBody, known_only, validated
 
 T = TypeVar("T")
@@ -23,21 +25,43 @@ LARGE = 1 << 15
 BODIES = 1 << 26
 """Bytes of all bodies that are being read; more are asked to come back."""
 
+
 _apart = ThreadPoolExecutor(1, "bodies")  # One: threads take the event loop's time.
+
+
+class ArrivingBodies:
+    """Counts the bytes of bodies that have arrived and are not read yet.
+
+    What has not arrived takes no room. An account may hold as much as it leaves free: one alone
+    half of :data:`BODIES`, and beside others that do the same there is still room for one more.
+    """
+
+    def __init__(self) -> None:
+        self._held: Counter[Account] = Counter()
+
+    def add(self, account: Account, size: int) -> None:
+        """Count bytes. Raises ApiError 503 if there is no room for them."""
+        if self._held[account] + size > BODIES - self._held.total() - size:
+            raise ApiError(503, "too many bodies are on their way; try again later")
+        self._held[account] += size
+
+    def remove(self, account: Account, size: int) -> None:
+        self._held[account] -= size
+        if not self._held[account]:
+            del self._held[account]
 
 
 def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
     """A FastAPI dependency that gives the request's body as a ``kind``, or refuses it."""
 
     async def read(request: Request) -> AnyBody:
-        state, settings = request.app.state, request.app.state.settings
-        request.state.account.request()
-        size = _size(request, settings.body_bytes)
-        if state.bodies + size > BODIES:
-            raise ApiError(503, "too many bodies are on their way")
-        state.bodies += size
+        settings, account = request.app.state.settings, request.state.account
+        account.request()
+        _check_head(request, settings.body_bytes)
+        body = bytearray()
         try:
-            body = await asyncio.wait_for(_collect(request, size), settings.body_seconds)
+            collecting = _collect(request, body, settings.body_bytes)
+            await asyncio.wait_for(collecting, settings.body_seconds)
             request.state.large = len(body) >= LARGE
             return await apart(request, partial(_parsed, kind, settings.ignore_unknown, body))
         except asyncio.TimeoutError:
@@ -45,7 +69,7 @@ def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
         except ClientDisconnect:
             raise ApiError(400, "the body ended early") from None
         finally:
-            state.bodies -= size
+            request.app.state.bodies.remove(account, len(body))
 
     return read
 
@@ -57,36 +81,34 @@ async def apart(request: Request, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_apart, work)
 
 
-def _size(request: Request, limit: int) -> int:
-    """The body's length, or the limit where it is not said."""
+def _check_head(request: Request, limit: int) -> None:
+    """Refuse what is no JSON, or says that it is longer than the limit."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON with 'Content-Type: application/json'")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise ApiError(415, "send the body without Content-Encoding")
-    if "transfer-encoding" in request.headers:
-        return limit
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length[:20]) > limit:
         raise _too_large(limit)
-    return int(length)
 
 
-async def _collect(request: Request, limit: int) -> bytes:
-    body = bytearray()
+async def _collect(request: Request, body: bytearray, limit: int) -> None:
+    """Add what arrives to ``body``, and count it."""
+    bodies: ArrivingBodies = request.app.state.bodies
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
+        if len(body) + len(chunk) > limit:  # Its length was not said.
             raise _too_large(limit)
-    return bytes(body)
+        bodies.add(request.state.account, len(chunk))
+        body += chunk
 
 
 def _too_large(limit: int) -> ApiError:
     return ApiError(413, f"send at most {limit} bytes")
 
 
-def _parsed(kind: type[AnyBody], ignore_unknown: bool, body: bytes) -> AnyBody:
+def _parsed(kind: type[AnyBody], ignore_unknown: bool, body: bytearray) -> AnyBody:
     try:
-        return validated(kind, known_only(kind, strict_json.read(body), ignore_unknown))
+        return validated(kind, known_only(kind, strict_json.read(bytes(body)), ignore_unknown))
     except InvalidInput as error:
         raise ApiError(400, str(error), code="invalid_json") from None

@@ -106,8 +106,10 @@ def text_logprobs(
     return {
         "tokens": (chosen.text for chosen, *_ in each()),
         "token_logprobs": known(chosen.logprob for chosen, *_ in each()),
-        # Of tokens with one text the likeliest is told.
-        "top_logprobs": known({c.text: c.logprob for c in reversed(top)} for _, *top in each()),
+        # The token itself is told as well. Of tokens with one text the likeliest is.
+        "top_logprobs": known(
+            {one.text: one.logprob for one in (chosen, *reversed(top))} for chosen, *top in each()
+        ),
         "text_offset": offsets(),
     }
 

@@ -2,7 +2,8 @@
 
 A call is the JSON object ``{"name": ..., "arguments": ...}`` with the name of an offered function:
 at the very start of an output, after another call, or between ``<tool_call>`` and ``</tool_call>``,
-as Qwen's and Hermes' templates ask for. Text that may still become a call is held back.
+as Qwen's and Hermes' templates ask for. Text that may still become a call is held back, up to a
+bound: what begins a call is short, and longer text is no call.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from typing import Any
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([a-zA-Z0-9_.-]{1,64})"\s*,\s*"arguments"\s*:')
 
+MOST_HEAD = 256
+"""Characters of what begins a call, and of white space before it."""
+
+PIECE = 1 << 12
+"""Characters that are read at once, so that what is held, and searched again, stays short."""
+
 Delta = dict[str, Any]
 """Of a message: ``{"content": text}``, or ``{"tool_calls": [a part of one call]}``."""
 
@@ -24,24 +31,29 @@ class CallReader:
 
     Args:
         names: of the functions that may be called; without any, all is text.
+        parallel: whether there may be several calls; if not, all but the first are left out.
+
+    Attributes:
+        calls: that were told.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.calls = 0
+    def __init__(self, names: Sequence[str], parallel: bool = True) -> None:
+        self.calls, self._parallel = 0, parallel
         self._heads = [f'{{"name":"{name}","arguments":' for name in names]
         self._names = frozenset(names)
         self._held = ""
         self._read = self._beginning
-        self._depth, self._in_text, self._escaped = 0, False, False
+        self._told, self._depth, self._in_text, self._escaped = True, 0, False, False
 
     def feed(self, text: str) -> list[Delta]:
         """The deltas that are certain after ``text``."""
         if not self._names:
             return _content(text)
-        self._held += text
         deltas: list[Delta] = []
-        while self._read(deltas):
-            pass
+        for start in range(0, len(text), PIECE):
+            self._held += text[start : start + PIECE]
+            while self._read(deltas):
+                pass
         return deltas
 
     def finish(self) -> list[Delta]:
@@ -55,6 +67,9 @@ class CallReader:
     def _beginning(self, deltas: list[Delta]) -> bool:
         """Before anything was said, or after a call."""
         seen = self._held.lstrip()
+        if len(self._held) - len(seen) > MOST_HEAD:
+            self._read = self._text
+            return True
         if self.calls and seen.startswith(CLOSE):
             self._held = seen[len(CLOSE) :]
             return True
@@ -82,24 +97,32 @@ class CallReader:
     def _head(self, deltas: list[Delta]) -> bool:
         """After what may be the start of a call; ``held`` begins with its tag or its brace."""
         tag = OPEN if self._held.startswith(OPEN) else ""
-        found = HEAD.match(self._held, len(tag))
+        end = len(tag) + MOST_HEAD
+        found = HEAD.match(self._held, len(tag), end)
         if found and found[1] in self._names:
             self._held = self._held[found.end() :]
-            function = {"name": found[1], "arguments": ""}
-            call = {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
-            deltas.append({"tool_calls": [{"index": self.calls, **call}]})
-            self.calls += 1
-            self._depth, self._in_text, self._escaped = 0, False, False
-            self._read = self._arguments
+            self._begin(deltas, found[1])
             return True
-        compact = re.sub(r"\s+", "", self._held[len(tag) :])
-        if any(len(compact) < len(h) and h.startswith(compact) for h in self._heads):
+        compact = re.sub(r"\s+", "", self._held[len(tag) : end])
+        open_ = any(len(compact) < len(h) and h.startswith(compact) for h in self._heads)
+        if open_ and len(self._held) < end:
             return False
         skipped = tag or self._held[:1]
         deltas += _content(skipped)
         self._held = self._held[len(skipped) :]
         self._read = self._text
         return True
+
+    def _begin(self, deltas: list[Delta], name: str) -> None:
+        """Tell of a call, if it is not one too many, and read its arguments."""
+        self._told = self._parallel or self.calls == 0
+        if self._told:
+            function = {"name": name, "arguments": ""}
+            call = {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
+            deltas.append({"tool_calls": [{"index": self.calls, **call}]})
+            self.calls += 1
+        self._depth, self._in_text, self._escaped = 0, False, False
+        self._read = self._arguments
 
     def _arguments(self, deltas: list[Delta]) -> bool:
         """Inside of a call: everything up to the brace that closes the call itself."""
@@ -126,7 +149,7 @@ class CallReader:
         return False
 
     def _give(self, deltas: list[Delta], letters: list[str]) -> None:
-        if letters:
+        if letters and self._told:
             part = {"index": self.calls - 1, "function": {"arguments": "".join(letters)}}
             deltas.append({"tool_calls": [part]})
 

@@ -98,11 +98,13 @@ class PromptInput(WireMessage):
         tokens: token ids.
         messages: a conversation, for the model's chat template, which reads ``tools`` and
             ``variables`` as well.
+        begun: the beginning of the answer to it; the output goes on behind that.
     """
 
     text: Text | None = None
     tokens: Tokens | None = None
     messages: Messages | None = None
+    begun: Text | None = None
     tools: Tools | None = None
     variables: dict[str, Any] | None = None
 
@@ -112,6 +114,8 @@ class PromptInput(WireMessage):
             raise InvalidInput("prompt", sum(given), "give one of text, tokens and messages")
         if self.tools is not None and self.messages is None:
             raise InvalidInput("prompt.tools", len(self.tools), "tools need messages")
+        if self.begun is not None and self.messages is None:
+            raise InvalidInput("prompt.begun", self.begun, "an answer needs messages")
 
 
 @dataclass(frozen=True, kw_only=True)

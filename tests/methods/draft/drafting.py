@@ -28,7 +28,7 @@ class Request:
     rows costs; without it nothing was measured yet.
     """
 
-    neighbours = 0
+    neighbours, scratch = 0, 64
 
     def __init__(
         self,

@@ -36,11 +36,17 @@ DEEPEST = 50
 
 @dataclass(frozen=True)
 class Characters:
-    """A set of characters: ASCII codes, some other characters, or all others."""
+    """A set of characters: ASCII codes, some other characters, or all others.
+
+    Attributes:
+        disputed: whether dialects differ about the others: neither this set nor its opposite has
+            any of them.
+    """
 
     ascii: frozenset[int]
     wide: frozenset[str] = frozenset()
     others: bool = False
+    disputed: bool = False
 
     def expression(self, quoted: bool) -> Expression:
         """One character of the set; ``quoted`` as in a JSON string, without control characters."""
@@ -132,7 +138,7 @@ class _PatternReader:
     def escape(self) -> Characters:
         letter = self.take()
         if letter in NAMED:
-            return Characters(NAMED[letter])
+            return Characters(NAMED[letter], disputed=True)
         if letter in CONTROL:
             return _one(CONTROL[letter])
         if letter in "xu":
@@ -152,6 +158,7 @@ class _PatternReader:
             self.take()
         narrow: set[int] = set()
         wide: set[str] = set()
+        disputed = False
         first = True
         while first or self.next != "]":
             first = False
@@ -171,9 +178,10 @@ class _PatternReader:
             else:
                 narrow |= one.ascii
                 wide |= one.wide
+                disputed |= one.disputed
         self.take()
         if negated:
-            return Characters(ASCII - narrow, others=not wide)
+            return Characters(ASCII - narrow, others=not (wide or disputed))
         return Characters(frozenset(narrow), frozenset(wide))
 
     def member(self) -> Characters:

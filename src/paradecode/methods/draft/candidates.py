@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.logits import Logits, kept
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Bias, Logits, kept
 from paradecode.core.noise import gumbel
 from paradecode.core.sequence import Sequence
 from paradecode.core.vocabulary import Vocabulary
@@ -34,39 +35,56 @@ def candidates(
         int32 [F, W] its own ids, int32 [F, W] the target's ids, float64 [F, W] how likely each is
         to be the target's token, best first; 0 marks tokens that the target does not have.
     """
-    sampler, noisy = seq.sampler, shares_noise and seq.sampler.warp.temperature > 0
-    logits, vocabulary = penalisable(seq, logits, vocabulary)
-    if vocabulary is None and not sampler.bare:
-        biases = [sampler.bias(logits.select([row]), path) for row, path in enumerate(paths)]
-        if any(bias is not None for bias in biases):
-            logits = logits.with_bias(biases)
+    noisy = shares_noise and seq.sampler.warp.temperature > 0
+    logits, vocabulary = processed(seq, logits, paths, vocabulary)
     if not noisy and vocabulary is None:
-        own, values = logits.top_k(width)
-        best = np.exp(logits.log_probability(own))
-        best[~np.isfinite(values)] = 0.0
-        return own, own, best
-    rows, values = logits.top_k(POOL)
-    scores = logits.log_probability(rows)
+        own, scores = _best(logits, width)
+        return own, own, np.exp(scores)
+    rows, scores = _best(logits, POOL)
     own = rows if vocabulary is None else vocabulary.said(rows)
     ids = own if vocabulary is None else vocabulary.to_target[own]
-    scores[(ids < 0) | ~np.isfinite(values)] = -np.inf
+    scores[ids < 0] = -np.inf
     if noisy:
         for row, path in enumerate(paths):
             scores[row] = _perturbed(seq, scores[row], ids[row], len(path))
-        scores -= np.log(np.exp(scores - scores.max()).sum(axis=1, keepdims=True)) + scores.max()
+        total = np.logaddexp.reduce(scores, axis=1, keepdims=True)
+        scores -= np.where(np.isfinite(total), total, 0.0)  # A row may have nothing to offer.
     order = np.argsort(-scores, axis=1, kind="stable")[:, :width]
     best = np.exp(np.take_along_axis(scores, order, axis=1))
     return np.take_along_axis(own, order, axis=1), np.take_along_axis(ids, order, axis=1), best
 
 
-def penalisable(
-    seq: Sequence, logits: Logits, vocabulary: Vocabulary | None
+def processed(
+    seq: Sequence, logits: Logits, paths: list[list[int]], vocabulary: Vocabulary | None
 ) -> tuple[Logits, Vocabulary | None]:
-    """Logits to which the target's penalties, bans and constraints can be added, where there are
-    any and the draft model has the target's tokens; and how to read the ids of their columns."""
-    if vocabulary is None or not vocabulary.same or seq.sampler.bare:
+    """Logits with the target's penalties, bans and constraint added behind each path, where there
+    are any and the draft model has the target's tokens; and how to read the ids of their columns.
+
+    A row has minus infinity for every token where none may follow, or none that the draft model
+    says.
+    """
+    if seq.sampler.bare or not (vocabulary is None or vocabulary.same):
         return logits, vocabulary
-    return vocabulary.widened(logits), None
+    if vocabulary is not None:
+        logits = vocabulary.widened(logits)
+    biases = [_bias(seq, logits.select([row]), path) for row, path in enumerate(paths)]
+    return (logits.with_bias(biases) if any(bias is not None for bias in biases) else logits), None
+
+
+def _best(logits: Logits, count: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The likeliest tokens of each row and their log-probabilities, -inf for banned ones."""
+    ids, values = logits.top_k(count)
+    with np.errstate(invalid="ignore"):  # In a row without any token these are no numbers.
+        scores = logits.log_probability(ids)
+    return ids, np.where(np.isfinite(values), scores, -np.inf)
+
+
+def _bias(seq: Sequence, row: Logits, path: list[int]) -> Bias | None:
+    try:
+        return seq.sampler.bias(row, path)
+    except InvalidInput:  # It ends the request if the target comes here, and only then.
+        size = row.shape[1]
+        return np.arange(size, dtype=np.int32), np.full(size, -np.inf, np.float32)
 
 
 def _perturbed(

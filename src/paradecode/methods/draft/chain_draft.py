@@ -29,12 +29,14 @@ class ChainDraft:
         tokens, own: the chain in the target's ids and in the draft model's.
         rows: the logits that each token of the chain was chosen from.
         held: tokens of the chain that the draft model's cache holds.
+        ended: the draft model has nothing to say behind it.
     """
 
     tokens: list[int] = field(default_factory=list)
     own: list[int] = field(default_factory=list)
     rows: list[Logits] = field(default_factory=list)
     held: int = 0
+    ended: bool = False
 
     def commit(self, seq: Sequence, verdict: Verdict) -> None:
         """Commit, and keep what the chain has behind these tokens if it begins with them."""
@@ -42,7 +44,7 @@ class ChainDraft:
         same = self.tokens[:count] == verdict.tokens
         behind = slice(count, None) if same else slice(0)
         self.tokens, self.own = self.tokens[behind], self.own[behind]
-        self.rows, self.held = self.rows[behind], 0
+        self.rows, self.held, self.ended = self.rows[behind], 0, False
         seq.commit(verdict)
 
     def fits(self, seq: Sequence) -> bool:
@@ -64,7 +66,8 @@ class ChainDraft:
         False if the target has no such token."""
         vocabulary = seq.about(DRAFT).vocabulary
         own, ids, chance = candidates(seq, logits, [path], 1, vocabulary)
-        if chance[0, 0] <= 0:
+        self.ended = bool(chance[0, 0] <= 0)
+        if self.ended:
             return False
         self.rows.append(logits)
         self.own.append(int(own[0, 0]))
@@ -74,7 +77,7 @@ class ChainDraft:
     def extend(self, seq: Sequence, count: int) -> Generator[Forward, Reply, None]:
         """Draft until the chain has ``count`` tokens, or as many as there is room for."""
         count = min(count, seq.scratch)
-        while len(self.tokens) < count and self.fits(seq):
+        while not self.ended and len(self.tokens) < count and self.fits(seq):
             reply = yield self.forward(seq)
             if not self.add(seq, reply.logits, self.tokens):
                 return

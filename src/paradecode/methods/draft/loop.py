@@ -141,7 +141,7 @@ class DraftVerify:
                 budget.rested(made.count)
                 continue
             # The last free place is for the token that the verification itself yields.
-            limit = min(budget.limit(seq), seq.room - 1)
+            limit = min(budget.limit(seq), seq.room - 1, seq.scratch)
             tree = EMPTY
             if limit > 0:
                 tree = yield from drafter.propose(seq, limit)
@@ -155,7 +155,7 @@ class DraftVerify:
                 if limit > 0 or len(tree):
                     if budget.networks:
                         yield from budget.prepare(seq, tree)
-                    tree = budget.cut(seq, tree)
+                    tree = budget.cut(seq, tree).capped(seq.scratch)
             hidden = (*drafter.hidden, LAST) if budget.reads_target else drafter.hidden
             # The trace keeps the forward's tree: not the rows of q with it.
             forward = Forward(seq.pending, tree=tree.determined(), hidden=hidden)

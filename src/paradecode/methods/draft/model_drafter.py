@@ -17,7 +17,7 @@ from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.candidates import candidates, penalisable
+from paradecode.methods.draft.candidates import candidates, processed
 from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.greedy_draws import Draws
 from paradecode.methods.draft.loop import Drafter, Proposal
@@ -25,6 +25,7 @@ from paradecode.methods.draft.source import DraftSource
 
 Law = tuple[Ids, Ids, Weights]
 """Tokens that may follow, in the draft model's ids and in the target's, and how likely each is."""
+NO_LAW: Law = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
 
 
 @dataclass(kw_only=True)
@@ -138,15 +139,17 @@ class ModelDrafter(Drafter):
     def _laws(
         self, seq: Sequence, model: str, leaves: NDArray[np.int32], logits: Logits
     ) -> dict[int, Law]:
-        """What the children of each leaf are drawn from, in order of the target's ids."""
-        sampler = seq.sampler
-        logits, vocabulary = penalisable(seq, logits, seq.about(model).vocabulary)
+        """What the children of each leaf are drawn from, in order of the target's ids; of a leaf
+        behind which nothing may follow, no tokens."""
+        paths = [self._tree.tokens_to(leaf) for leaf in leaves.tolist()]
+        logits, vocabulary = processed(seq, logits, paths, seq.about(model).vocabulary)
+        best = logits.top_k(1)[1][:, 0].tolist()
         laws: dict[int, Law] = {}
         for row, leaf in enumerate(leaves.tolist()):
-            one = logits.select([row])
-            if vocabulary is None:
-                one = sampler.processed(logits, row, self._tree.tokens_to(leaf))
-            ids, q = distribution(one, 0, sampler.warp)
+            if best[row] == -np.inf:
+                laws[leaf] = NO_LAW
+                continue
+            ids, q = distribution(logits, row, seq.sampler.warp)
             own = ids
             if vocabulary is not None:  # Only what the target can give, in the target's order.
                 own = vocabulary.said(ids)

@@ -9,6 +9,12 @@ LONGEST = 16
 """Matching tokens that are counted."""
 PLACES = 8
 """Occurrences of an n-gram that are compared; of more, the latest ones."""
+SIZES = (1, 2, 3, 4, 8, 16, 32)
+"""Lengths that are entered, beside the shortest one; what lies between is found by comparing."""
+MOST_COMPARED = 256
+"""Occurrences of an entered n-gram among which longer ones are looked for."""
+MOST_NEW = 4096
+"""Tokens that are entered in one step, in some 20 ms: others wait meanwhile."""
 _MATCHED = (1, 2, 3, 7, 15)
 
 
@@ -21,23 +27,38 @@ class NgramIndex:
     """Grows with the text; a look-up costs O(longest n-gram), not O(length).
 
     Args:
-        shortest, longest: bounds on the n-grams that are entered.
+        shortest, longest: bounds on the n-grams that are looked up.
     """
 
     def __init__(self, shortest: int, longest: int) -> None:
         self.shortest, self.longest = shortest, longest
         self.text: list[int] = []
+        sizes = [shortest, *(size for size in SIZES if shortest < size <= longest)]
+        # Of each length: up to which one its entries serve, and how many of them are kept.
+        ends = [*(size - 1 for size in sizes[1:]), longest]
+        self._sizes = [
+            (size, most, PLACES if size == most else MOST_COMPARED)
+            for size, most in zip(sizes, ends)
+        ]
         self._places: dict[tuple[int, ...], list[int]] = {}
+        self._next = 1
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append tokens; every n-gram that ends before the last one is entered."""
-        text, first = self.text, len(self.text)
+        """Append tokens, and enter the n-grams that end before the last one.
+
+        Of a long text a part is left for the next calls.
+        """
+        text, places = self.text, self._places
         text += tokens
-        for end in range(max(first, 1), len(text)):
-            for size in range(self.shortest, min(self.longest, end) + 1):
-                ends = self._places.setdefault(tuple(text[end - size : end]), [])
+        first = self._next
+        self._next = max(first, min(len(text), first + MOST_NEW))
+        for end in range(first, self._next):
+            for size, _, kept in self._sizes:
+                if size > end:
+                    break
+                ends = places.setdefault(tuple(text[end - size : end]), [])
                 ends.append(end)
-                if len(ends) > PLACES:
+                if len(ends) > kept:
                     del ends[0]
 
     def find(self, recent: list[int]) -> tuple[int, int]:
@@ -46,17 +67,25 @@ class NgramIndex:
         The longest n-gram wins; of its occurrences the one before which most text matches, or else
         the latest. The place is 0 when there is none.
         """
-        text = self.text
-        for size in range(min(self.longest, len(recent)), self.shortest - 1, -1):
-            ends = self._places.get(tuple(recent[-size:]))
+        for size, most, _ in reversed(self._sizes):
+            ends = self._places.get(tuple(recent[-size:])) if size <= len(recent) else None
             if ends is None:
                 continue
+            if size < most:  # The longest n-gram may be one that was not entered.
+                found = [self._matching(recent, end, size, most) for end in ends]
+                size = max(found)
+                ends = [end for end, same in zip(ends, found) if same == size]
             best = longest = 0
-            for end in reversed(ends):
-                most, same = min(end, len(recent), LONGEST), size
-                while same < most and text[end - 1 - same] == recent[-1 - same]:
-                    same += 1
+            for end in reversed(ends[-PLACES:]):
+                same = self._matching(recent, end, size, LONGEST)
                 if same > longest:
                     best, longest = end, same
             return best, longest
         return 0, 0
+
+    def _matching(self, recent: list[int], end: int, same: int, most: int) -> int:
+        """How many tokens before a place are the last ones of ``recent``, of which ``same`` are."""
+        text, most = self.text, min(end, len(recent), most)
+        while same < most and text[end - 1 - same] == recent[-1 - same]:
+            same += 1
+        return same

@@ -22,6 +22,7 @@ from paradecode.serve.protocol.tools import (
     instructions,
     offered,
 )  # fmt: skip
+from paradecode.serve.tool_calls import CallReader
 from paradecode.serve.wire import ConstraintSpec, PromptInput
 
 MAX_MESSAGES = 1 << 12
@@ -68,8 +69,12 @@ class ChatRequest(Sampled):
     chat_template_kwargs: Annotated[dict[Variable, Plain], Field(max_length=32)] | None = Field(
         None, description="Variables of the model's template, such as `enable_thinking`."
     )
-    add_generation_prompt: Literal[True] | None = None
-    continue_final_message: Literal[False] | None = None
+    add_generation_prompt: bool | None = Field(
+        None, description="The opposite of `continue_final_message`."
+    )
+    continue_final_message: bool | None = Field(
+        None, description="The last message, an assistant's, is the beginning of the answer."
+    )
     add_special_tokens: Literal[False] | None = None
 
     @model_validator(mode="after")
@@ -135,6 +140,11 @@ class ChatRequest(Sampled):
             return ConstraintSpec(type="json_schema", value=call_schema(tools))
         return wanted
 
+    def calls(self) -> CallReader:
+        """Reads the calls that an output may make; raises as :meth:`callable_tools`."""
+        names = [tool.function.name for tool in self.callable_tools()]
+        return CallReader(names, parallel=self.parallel_tool_calls is not False)
+
     def prompt(self, template_has_tools: bool) -> PromptInput:
         """The conversation for the model's template.
 
@@ -143,16 +153,37 @@ class ChatRequest(Sampled):
                 become messages.
         """
         tools = self.callable_tools()
-        messages, variables = to_wire(self.messages, template_has_tools), self.chat_template_kwargs
+        said, begun = self._said()
+        messages, variables = to_wire(said, template_has_tools), self.chat_template_kwargs
         if not tools or template_has_tools:
             shown = offered(tools) if tools else None
-            return PromptInput(messages=messages, tools=shown, variables=variables)
-        said = instructions(tools)
+            return PromptInput(messages=messages, begun=begun, tools=shown, variables=variables)
+        told = instructions(tools)
         if messages[0]["role"] in ("system", "developer"):
-            messages[0]["content"] += "\n\n" + said
+            messages[0]["content"] += "\n\n" + told
         else:
-            messages.insert(0, {"role": "system", "content": said})
-        return PromptInput(messages=messages, variables=variables)
+            messages.insert(0, {"role": "system", "content": told})
+        return PromptInput(messages=messages, begun=begun, variables=variables)
+
+    def _said(self) -> tuple[list[Message], str | None]:
+        """The messages to answer, and the beginning of the answer.
+
+        Raises:
+            ApiError: 400, where the last message is not that, though it should be.
+        """
+        *before, last = self.messages
+        goes_on = self.continue_final_message or False
+        if self.add_generation_prompt is goes_on:
+            fix = "give the opposite of continue_final_message, or leave it out"
+            raise wrong("add_generation_prompt", fix)
+        if not goes_on:
+            return self.messages, None
+        if last.role != "assistant" or not before:
+            fix = "to go on with the last one, let it be the assistant's, behind another one"
+            raise wrong("messages", fix)
+        if last.tool_calls:
+            raise wrong("messages", "the last one calls a tool: let the tool's result follow")
+        return before, last.content
 
 
 def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[str, Any]]:

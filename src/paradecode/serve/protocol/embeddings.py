@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from paradecode.serve.protocol.completions import Prompts, prompt_inputs
-from paradecode.serve.protocol.fields import Common
+from pydantic import Field, field_validator
+
+from paradecode.serve.protocol.completions import SomeTokenIds, prompt_inputs
+from paradecode.serve.protocol.fields import Common, Text
 from paradecode.serve.wire import PromptInput
+
+MOST_INPUTS = 1 << 11
+"""As OpenAI's route has it."""
+
+Inputs = (
+    Text
+    | Annotated[list[Text], Field(min_length=1, max_length=MOST_INPUTS)]
+    | SomeTokenIds
+    | Annotated[list[SomeTokenIds], Field(min_length=1, max_length=MOST_INPUTS)]
+)
 
 
 class EmbeddingsRequest(Common):
-    input: Prompts
+    input: Inputs
     encoding_format: Literal["float", "base64"] | None = None
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _few(cls, given: Any) -> Any:
+        """Say it of the list itself: its types would each complain of an entry."""
+        many = isinstance(given, list) and len(given) > MOST_INPUTS
+        if many and not isinstance(given[0], int):
+            raise ValueError(f"give at most {MOST_INPUTS} inputs, not {len(given)}")
+        return given
 
     def prompts(self) -> list[PromptInput]:
         return prompt_inputs(self.input)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paradecode.core.sampling import MAX_STOPS, MAX_TOKENS
+from paradecode.serve.errors import wrong
 from paradecode.serve.protocol.base import Body, validated
 from paradecode.serve.protocol.chat import MAX_MESSAGES, ChatRequest
 from paradecode.serve.protocol.content import Content
@@ -81,14 +82,21 @@ class CountTokensRequest(Common):
             ApiError: 400, for what that request refuses.
         """
         messages = [message for turn in self.messages for message in _messages(turn)]
+        goes_on = self.messages[-1].role == "assistant"
+        if goes_on and messages[-1].get("content", "")[-1:].isspace():
+            fix = "the answer goes on behind the last turn: remove the white space at its end"
+            raise wrong("messages", fix)
         if self.system is not None:
             messages.insert(0, {"role": "system", "content": self.system})
         given = {
             **self.settings(),
             "messages": messages,
+            "continue_final_message": goes_on,
             "tools": [_tool(tool) for tool in self.tools or ()] or None,
-            "tool_choice": None if self.tool_choice is None else _choice(self.tool_choice),
         }
+        if self.tool_choice is not None:
+            given["tool_choice"] = _choice(self.tool_choice)
+            given["parallel_tool_calls"] = not self.tool_choice.disable_parallel_tool_use
         return validated(ChatRequest, {k: v for k, v in given.items() if v is not None})
 
     def settings(self) -> dict[str, Any]:

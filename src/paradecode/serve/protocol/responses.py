@@ -100,6 +100,7 @@ class ResponsesRequest(Common):
             "max_tokens": self.max_output_tokens,
             "tools": [_tool(tool) for tool in self.tools or ()] or None,
             "tool_choice": self.tool_choice,
+            "parallel_tool_calls": self.parallel_tool_calls,
             "response_format": None if self.text is None else _format(self.text.format),
             "temperature": self.temperature,
             "top_p": self.top_p,

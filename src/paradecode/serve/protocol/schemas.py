@@ -7,65 +7,130 @@ that sends the schema of a class expects one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import unquote
 
 DATA = ("const", "enum", "default", "examples")
 """Keywords whose values are data, not schemas."""
-NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+NAMED = (
+    "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies",
+)  # fmt: skip
 """Keywords whose values map names to schemas."""
-JOINED = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "$ref", "not")
-"""What stands beside ``properties`` and may name more of them."""
+NAMERS = ("properties", "anyOf", "oneOf", "$ref")
+"""What may name properties of an object; so may each schema of ``allOf``."""
+PARTING = ("if", "not", "dependentSchemas", "dependencies")
+"""What names properties of an object only in some cases."""
+JOINED = ("allOf", "anyOf", "oneOf", "then", "else", *PARTING)
+"""Keywords whose schemas are about the same object as the schema that they stand in."""
 OPENING = ("additionalProperties", "unevaluatedProperties", "patternProperties")
+
+Schema = dict[str, Any]
+"""One that is an object; ``true`` and ``false`` are schemas, too, and need no work here."""
+
+Place = tuple[str, ...]
+"""Where a schema is inside of another one: keywords, names and numbers."""
 
 
 def closed(schema: Any) -> Any:
     """The schema with ``additionalProperties: false`` wherever it names properties and leaves open
     whether there may be others. Parts that are joined to one object stay as they are: each alone
     would forbid what the others name."""
-    return _closed(schema, False, frozenset(_joined(schema)))
+    joined = _joined(schema)
+
+    def close(part: Schema, place: Place) -> Schema:
+        made = _rebuilt(part, lambda at, inner: close(inner, (*place, *at)))
+        opened = place in joined or any(key in part for key in OPENING)
+        if "properties" in part and not opened:
+            made["additionalProperties"] = False
+        return made
+
+    return close(schema, ()) if isinstance(schema, dict) else schema
 
 
-def _closed(schema: Any, joined: bool, shared: frozenset[str], place: str = "#") -> Any:
-    if isinstance(schema, list):
-        return [_closed(entry, joined, shared) for entry in schema]
-    if not isinstance(schema, dict):
-        return schema
-    part = joined or _is_joined(schema)
-    made = {}
+def moved(schema: Schema, pointer: str) -> Schema:
+    """The schema as it has to be at ``pointer`` of another one: its references follow."""
+    made = _rebuilt(schema, lambda _, inner: moved(inner, pointer))
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+        made["$ref"] = pointer + reference[1:]
+    return made
+
+
+def _joined(root: Any) -> set[Place]:
+    """Where the parts are of objects of which several parts name properties."""
+    if not isinstance(root, dict):
+        return set()
+    pending = [(place, part) for place, part in _schemas(root, ()) if _is_joined(part)]
+    found: set[Place] = set()
+    while pending:
+        place, part = pending.pop()
+        if place in found:
+            continue
+        found.add(place)
+        pending += [((*place, *at), inner) for at, inner in _below(part) if at[0] in JOINED]
+        target = _target(part)
+        if target is not None and isinstance(meant := _at(root, target), dict):
+            pending.append((target, meant))
+    return found
+
+
+def _is_joined(schema: Schema) -> bool:
+    """Whether more than one part of the schema may name properties of the same object."""
+    every = schema.get("allOf")
+    namers = len(every) if isinstance(every, list) else 0
+    namers += sum(key in schema for key in NAMERS)
+    return namers > 1 or any(key in schema for key in PARTING)
+
+
+def _schemas(schema: Schema, place: Place) -> Iterator[tuple[Place, Schema]]:
+    """The schema and all those inside of it."""
+    yield place, schema
+    for at, inner in _below(schema):
+        yield from _schemas(inner, (*place, *at))
+
+
+def _below(schema: Schema) -> list[tuple[Place, Schema]]:
+    """The schemas directly inside of one."""
+    found: list[tuple[Place, Schema]] = []
+    _rebuilt(schema, lambda at, inner: found.append((at, inner)))
+    return found
+
+
+def _rebuilt(schema: Schema, change: Callable[[Place, Schema], Any]) -> Schema:
+    """A schema with ``change`` made to all schemas directly inside of it."""
+
+    def changed(value: Any, *at: str) -> Any:
+        return change(at, value) if isinstance(value, dict) else value
+
+    made: Schema = {}
     for key, value in schema.items():
         if key in DATA:
             made[key] = value
         elif key in NAMED and isinstance(value, dict):
-            names = value.items()
-            below = {name: f"{place}/{key}/{name}" for name in value}
-            made[key] = {k: _closed(v, below[k] in shared, shared, below[k]) for k, v in names}
+            made[key] = {name: changed(inner, key, name) for name, inner in value.items()}
+        elif isinstance(value, list):
+            made[key] = [changed(inner, key, f"{at}") for at, inner in enumerate(value)]
         else:
-            made[key] = _closed(value, key in JOINED and part, shared)
-    if "properties" in schema and not part and not any(key in schema for key in OPENING):
-        made["additionalProperties"] = False
+            made[key] = changed(value, key)
     return made
 
 
-def _is_joined(schema: dict[str, Any]) -> bool:
-    """Whether more than one part of the schema may name properties of the same object."""
-    if "if" in schema or "not" in schema or "dependentSchemas" in schema:
-        return True
-    every = schema.get("allOf")
-    own = "properties" in schema
-    several = isinstance(every, list) and len(every) + own > 1
-    return several or (own and any(key in schema for key in ("anyOf", "oneOf", "$ref")))
+def _target(schema: Schema) -> Place | None:
+    """What a schema refers to, if that is a place in the whole."""
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    steps = unquote(reference).split("/")[1:]
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in steps)
 
 
-def _joined(schema: Any, joined: bool = False) -> Iterator[str]:
-    """The references among the parts of joined objects."""
-    if isinstance(schema, list):
-        for entry in schema:
-            yield from _joined(entry, joined)
-    elif isinstance(schema, dict):
-        part = joined or _is_joined(schema)
-        if part and isinstance(schema.get("$ref"), str):
-            yield schema["$ref"]
-        for key, value in schema.items():
-            if key not in DATA:
-                yield from _joined(value, key in JOINED and part)
+def _at(root: Any, place: Place) -> Any:
+    """What is at a place; None if nothing is."""
+    for step in place:
+        if isinstance(root, list):
+            numbers = step.isascii() and step.isdecimal() and len(step) < 8
+            root = root[int(step)] if numbers and int(step) < len(root) else None
+        else:
+            root = root.get(step) if isinstance(root, dict) else None
+    return root

@@ -13,6 +13,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.fields import Name
+from paradecode.serve.protocol.schemas import moved
 
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 Arguments = Annotated[str, StringConstraints(max_length=1 << 20)]
@@ -97,24 +98,10 @@ def call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
     for index, tool in enumerate(tools):
         place = f"#/$defs/tool_{index}"
         parameters = tool.function.parameters or NO_PARAMETERS
-        definitions[f"tool_{index}"] = _moved(parameters, place)
+        definitions[f"tool_{index}"] = moved(parameters, place)
         properties = {"name": {"const": tool.function.name}, "arguments": {"$ref": place}}
         calls.append({**CALL, "properties": properties})
     return {"anyOf": calls, "$defs": definitions}
-
-
-def _moved(schema: Any, place: str) -> Any:
-    """The schema with references to its root turned to ``place``."""
-    if isinstance(schema, list):
-        return [_moved(entry, place) for entry in schema]
-    if not isinstance(schema, dict):
-        return schema
-    data = ("const", "enum", "default", "examples")
-    moved = {key: v if key in data else _moved(v, place) for key, v in schema.items()}
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#"):
-        moved["$ref"] = place + reference[1:]
-    return moved
 
 
 def for_template(call: ToolCall) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from paradecode.serve.reading import apart, reading
 from paradecode.serve.routes.prompts import read
 from paradecode.serve.routes.reply import ChoicesReply, Part
 from paradecode.serve.scores import ScoreColumns, chat_logprobs, prompt_logprobs
-from paradecode.serve.tool_calls import CallReader, Delta, message
+from paradecode.serve.tool_calls import Delta, message
 from paradecode.serve.wire import Done, OutputChunk
 
 router = APIRouter()
@@ -46,8 +46,7 @@ class _ChatReply(ChoicesReply):
 
     def __init__(self, job: Generation, body: ChatRequest, prompts: list[Any]) -> None:
         super().__init__(job, body, prompts)
-        names = [tool.function.name for tool in body.callable_tools()]
-        self.readers = [CallReader(names) for _ in range(job.n)]
+        self.readers = [body.calls() for _ in range(job.n)]
 
     def choice(self, index: int, output: WholeOutput) -> dict[str, Any]:
         reader = self.readers[index]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+from array import array
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from paradecode.serve.documents import posts
 from paradecode.serve.outputs import usage
@@ -15,6 +16,7 @@ from paradecode.serve.protocol.answers import EmbeddingList
 from paradecode.serve.protocol.embeddings import EmbeddingsRequest
 from paradecode.serve.reading import reading
 from paradecode.serve.routes.prompts import read
+from paradecode.serve.whole import whole
 
 router = APIRouter()
 
@@ -25,16 +27,16 @@ async def embed(
 ) -> Response:
     """Vectors of texts or lists of token ids."""
     name, outputs = await read(request, body, body.prompts(), "embedding")
-    data = [
+    data = (  # Written piece by piece: as lists of numbers all of them would be large.
         {"object": "embedding", "index": index, "embedding": _spelled(output.embedding, body)}
         for index, output in enumerate(outputs)
-    ]
+    )
     spent = usage([output.done for output in outputs], 1)
     counts = {name: spent[name] for name in ("prompt_tokens", "total_tokens")}
-    return JSONResponse({"object": "list", "data": data, "model": name, "usage": counts})
+    return whole({"object": "list", "data": data, "model": name, "usage": counts})
 
 
-def _spelled(mean: list[float], body: EmbeddingsRequest) -> Any:
+def _spelled(mean: array[float], body: EmbeddingsRequest) -> Any:
     vector = np.array(mean, np.float32)
     vector /= max(float(np.linalg.norm(vector)), 1e-12)
     if body.encoding_format == "base64":

@@ -19,7 +19,7 @@ from paradecode.serve.protocol.messages import CountTokensRequest, MessagesReque
 from paradecode.serve.reading import apart, reading
 from paradecode.serve.routes.reply import RouteReply
 from paradecode.serve.sse import event, unless_gone
-from paradecode.serve.tool_calls import CallReader, Delta, message
+from paradecode.serve.tool_calls import Delta, message
 from paradecode.serve.wire import Done
 
 router = APIRouter()
@@ -52,7 +52,7 @@ class _MessageReply(RouteReply):
         prompt = chat.prompt(job.model.ready.tools)
         job.ask([prompt], chat.sampling(), constraint=chat.constraint())
         self.body = body
-        self.calls = CallReader([tool.function.name for tool in chat.callable_tools()])
+        self.calls = chat.calls()
 
     def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
         (output,) = outputs

@@ -19,7 +19,7 @@ from paradecode.serve.protocol.responses import ResponsesRequest
 from paradecode.serve.reading import apart, reading
 from paradecode.serve.routes.reply import RouteReply
 from paradecode.serve.sse import event
-from paradecode.serve.tool_calls import CallReader, Delta
+from paradecode.serve.tool_calls import Delta
 from paradecode.serve.wire import Done
 
 router = APIRouter()
@@ -41,7 +41,7 @@ class _ResponseReply(RouteReply):
         prompt = chat.prompt(job.model.ready.tools)
         job.ask([prompt], chat.sampling(), constraint=chat.constraint())
         self.body, self.item = body, f"msg_{job.note.id}"
-        self.calls = CallReader([tool.function.name for tool in chat.callable_tools()])
+        self.calls = chat.calls()
         said = body.model_dump(include={"text", "tools", "tool_choice"}, by_alias=True)
         chosen = (said["text"] or {}).get("format")
         self.common = {
@@ -54,7 +54,7 @@ class _ResponseReply(RouteReply):
             "metadata": body.metadata or {},
             "temperature": 1.0 if body.temperature is None else body.temperature,
             "top_p": 1.0 if body.top_p is None else body.top_p,
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": None,
             "store": False,
             "text": {"format": chosen or {"type": "text"}},

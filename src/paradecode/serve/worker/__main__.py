@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 
 from paradecode.backends.native import core_is_built
@@ -17,13 +16,14 @@ from paradecode.llm import LLM
 from paradecode.methods.parts import known
 from paradecode.search import find_scorer
 from paradecode.serve.failures import failure
-from paradecode.serve.lines import MAX_LINE, encode
+from paradecode.serve.lines import MAX_LINE
 from paradecode.serve.log import PlacesOnly
-from paradecode.serve.wire import WORKER, Drain, Event, Ready
+from paradecode.serve.wire import WORKER, Drain, Ready
 from paradecode.serve.worker.bits import bits
 from paradecode.serve.worker.inbox import Inbox
 from paradecode.serve.worker.loop import Loop, Message
 from paradecode.serve.worker.settings import WorkerSettings
+from paradecode.serve.worker.writer import EventWriter
 
 SERVED, NOT_LOADED, BROKEN = 0, 2, 3
 """Exit statuses: served to the end; the model could not be loaded as asked; the engine failed."""
@@ -40,13 +40,8 @@ def main() -> int:
     form = "%(asctime)s worker %(process)d %(levelname)s %(message)s"
     logging.root.handlers[0].setFormatter(PlacesOnly(form))
     # Events have the pipe for themselves: what anything prints goes to stderr.
-    events = os.fdopen(os.dup(1), "wb", buffering=0)
+    send = EventWriter(os.fdopen(os.dup(1), "wb", buffering=0))
     os.dup2(2, 1)
-
-    def send(news: Iterable[Event]) -> None:
-        data = memoryview(b"".join(encode(event) for event in news))
-        while len(data):
-            data = data[events.write(data) :]
 
     try:
         warm()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from paradecode.core.sequence import TARGET
@@ -59,7 +59,7 @@ class Loop:
     """Serves one model until it is told to stop.
 
     Args:
-        send: writes events, in order.
+        send: writes events, in order; returns the requests that failed because of theirs.
 
     Attributes:
         jobs: by id, the outputs of each request that has not ended.
@@ -67,11 +67,14 @@ class Loop:
     """
 
     def __init__(
-        self, llm: LLM, settings: WorkerSettings, send: Callable[[Iterable[wire.Event]], None]
+        self,
+        llm: LLM,
+        settings: WorkerSettings,
+        send: Callable[[Iterable[wire.Event]], Collection[str]],
     ) -> None:
-        self._llm, self._engine, self._send = llm, llm.engine, send
-        self._preparer = Preparer(llm, settings)
+        self._llm, self._engine, self._write = llm, llm.engine, send
         self._speller = Speller(llm.tokenizer)
+        self._preparer = Preparer(llm, settings, self._speller)
         self._admission = Admission(llm.engine, settings)
         self.jobs: dict[str, list[OutputReport]] = {}
         self.searches: dict[str, SearchJob] = {}
@@ -111,8 +114,7 @@ class Loop:
                     return wire.Failure(id=message.id, status=400, message="it was cancelled")
                 return Prepared(message, self._preparer)
             if isinstance(message, wire.Tokenize):
-                tokens = self._preparer.tokens(message.prompt)
-                texts = [self._speller.text(token) for token in tokens]
+                tokens, texts = self._preparer.tokenized(message.prompt)
                 return wire.TokenizedPrompt(id=message.id, tokens=tokens, texts=texts)
             text = self._preparer.text(message.tokens)
             return wire.DecodedText(id=message.id, text=text)
@@ -154,6 +156,11 @@ class Loop:
         assert isinstance(message, (wire.TokenizedPrompt, wire.DecodedText))
         self._later.pop(message.id, None)
         return [message]
+
+    def _send(self, events: Iterable[wire.Event]) -> None:
+        """Write events; a request that fails by that is over, and nothing more is said of it."""
+        for id in self._write(events):
+            self._cancel(id)
 
     def _cancel(self, id: str) -> list[wire.Event]:
         if id in self.searches:

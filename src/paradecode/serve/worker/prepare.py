@@ -5,6 +5,8 @@ None of this touches the engine: it runs in the thread that reads, while the eng
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from paradecode.backends.interface import PAGE
@@ -17,11 +19,16 @@ from paradecode.llm import LLM
 from paradecode.methods.choice import AUTO
 from paradecode.methods.registry import Spec, parse
 from paradecode.serve.wire import Generate, PromptInput
+from paradecode.serve.worker.output import Speller
 from paradecode.serve.worker.settings import WorkerSettings
 
 MAX_SCORES = 1 << 16
 MAX_CANDIDATES = 64
 """Contexts whose length all candidates together may have."""
+MOST_TOKENS = 1 << 18
+"""Of a text that is only tokenized: as many as may be detokenized."""
+MOST_BYTES = 1 << 21
+"""Of the texts of tokens in one answer: JSON may write six for one, and an answer is one line."""
 PREDICTED = "predicted-output"
 MAX_TOKENS = {"max_tokens", *(alias for alias, name in ALIASES.items() if name == "max_tokens")}
 
@@ -29,8 +36,9 @@ MAX_TOKENS = {"max_tokens", *(alias for alias, name in ALIASES.items() if name =
 class Preparer:
     """Prepares the requests of one model."""
 
-    def __init__(self, llm: LLM, settings: WorkerSettings) -> None:
-        self._llm, self._settings, self._trial = llm, settings, GrammarTrial()
+    def __init__(self, llm: LLM, settings: WorkerSettings, speller: Speller) -> None:
+        self._llm, self._settings, self._speller = llm, settings, speller
+        self._trial = GrammarTrial()
         self._most = llm.config.context_length * llm.tokenizer.longest
 
     def tokens(self, prompt: PromptInput) -> list[int]:
@@ -41,16 +49,34 @@ class Preparer:
             self._check_length(len(prompt.text))
             return self._llm.encode(prompt.text)
         assert prompt.messages is not None
-        contents = [message.get("content") for message in prompt.messages]
+        contents = [prompt.begun, *(message.get("content") for message in prompt.messages)]
         self._check_length(sum(len(text) for text in contents if isinstance(text, str)))
-        return self._llm.chat_tokens(prompt.messages, prompt.tools, **prompt.variables or {})
+        ids = self._llm.chat_tokens(prompt.messages, prompt.tools, **prompt.variables or {})
+        if not prompt.begun:
+            return ids
+        # By itself, as the model would write it behind the template; the names of control tokens
+        # are text in it, as in all that comes from users.
+        begun = self._llm.tokenizer.encode(prompt.begun, special=False, parse_special=False)
+        return ids + begun
+
+    def tokenized(self, prompt: PromptInput) -> tuple[list[int], list[str]]:
+        """Token ids of a prompt, and the text of each. Raises InvalidInput for too many."""
+        tokens = self.tokens(prompt)
+        if len(tokens) > MOST_TOKENS:
+            fix = f"give one of at most {MOST_TOKENS} tokens"
+            raise InvalidInput("prompt", f"{len(tokens)} tokens", fix)
+        self._check_bytes("prompt", Counter(tokens))
+        return tokens, [self._speller.text(token) for token in tokens]
 
     def text(self, tokens: list[int]) -> str:
-        """Raises InvalidInput for ids that the model does not have."""
+        """Raises InvalidInput for ids that the model does not have, or whose text is too long."""
         top = max(tokens, default=0)
         if top >= self._llm.config.vocab_size:
             fix = f"token ids go up to {self._llm.config.vocab_size - 1}"
             raise InvalidInput("tokens", top, fix)
+        control = self._llm.tokenizer.is_control  # These have no text.
+        counts = Counter(tokens)
+        self._check_bytes("tokens", {t: n for t, n in counts.items() if not control(t)})
         return self._llm.tokenizer.decode(tokens)
 
     def requests(self, message: Generate) -> list[GenerationRequest]:
@@ -126,6 +152,13 @@ class Preparer:
         return max(
             1, min(self._settings.max_tokens, self._llm.config.context_length - prompt, room)
         )
+
+    def _check_bytes(self, field: str, counts: Mapping[int, int]) -> None:
+        """``counts``: how often each token is written."""
+        size = sum(count * len(self._speller.bytes(token)) for token, count in counts.items())
+        if size > MOST_BYTES:
+            fix = f"give tokens whose texts have at most {MOST_BYTES} bytes together"
+            raise InvalidInput(field, f"{size} bytes of text", fix)
 
     def _check_length(self, characters: int, field: str = "prompt", times: int = 1) -> None:
         if characters > self._most * times:

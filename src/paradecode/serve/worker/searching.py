@@ -84,7 +84,8 @@ class SearchJob:
 
     def _branches(self) -> Iterator[BranchNews]:
         run, numbers = self.run, {sequence: at for at, sequence in enumerate(self.run.sequences)}
-        for number, (sequence, start) in enumerate(zip(run.sequences, run.starts)):
+        each = zip(run.sequences, run.starts, run.made, strict=True)
+        for number, (sequence, start, made) in enumerate(each):
             text, score = sequence.take_text(), run.scores.get(sequence)
             state = sequence.finish_reason, score
             if not text and self._told.get(number) == state:
@@ -94,7 +95,7 @@ class SearchJob:
             yield BranchNews(
                 id=self.message.id, branch=number, text=text, reason=sequence.finish_reason,
                 after=None if before is None else numbers[before], score=score,
-                tokens=len(sequence.tokens) - sequence.prompt_length,
+                tokens=made,
             )  # fmt: skip
 
     def _output(self, index: int, completion: Completion, found: Completion) -> Iterator[Event]:

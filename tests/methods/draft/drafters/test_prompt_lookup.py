@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from drafting import Request, certain, hashed, play
@@ -13,8 +15,9 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.drafters.lookup_tree import LookupTree
 from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
-from paradecode.methods.draft.ngram_index import LONGEST, PLACES
+from paradecode.methods.draft.ngram_index import LONGEST, MOST_NEW, PLACES, NgramIndex
 from paradecode.methods.draft.plain import Plain
 from paradecode.methods.registry import parse
 
@@ -56,6 +59,56 @@ def test_equals_a_brute_force_scan(text, limit, longest, shortest):
     tree = propose(PromptLookup(longest, shortest), Request(text), limit)
     assert tree.is_chain
     assert tree.tokens.tolist() == scan(text, limit, longest, shortest)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=30), min_size=1, max_size=4),
+    st.lists(st.integers(0, 3), max_size=12), st.integers(1, 32), st.integers(1, 32),
+)  # fmt: skip
+def test_lengths_that_are_not_entered_are_found_by_comparing(pieces, order, longest, shortest):
+    text = [*pieces[0], *(token for place in order for token in pieces[place % len(pieces)])]
+    shortest = min(shortest, longest)
+    tree = propose(PromptLookup(longest, shortest), Request(text), 3)
+    assert tree.tokens.tolist() == scan(text, 3, longest, shortest)
+
+
+def test_few_lengths_are_entered():
+    index = NgramIndex(1, 32)
+    index.extend(range(1000))
+    assert sum(map(len, index._places.values())) <= 7 * 1000
+    assert len(index._sizes) == 7
+
+
+@pytest.mark.parametrize("method", [PromptLookup, LookupTree])
+def test_a_long_prompt_is_entered_in_parts(method):
+    """Others wait while a step enters n-grams. Until all are, it drafts from those it has."""
+    random = np.random.default_rng(0)
+    once = random.integers(0, 1 << 20, 3 * MOST_NEW)
+    early, between, late = once[100:120], once[5000:5020], once[-40:-20]
+    seq = Request([*once, *once[-80:-72]], 1000, vocabulary=1 << 20)
+    drafter = method()
+    assert len(propose(drafter, seq, 4)) == 0
+    assert 0 < len(drafter._index._places) <= 3 * MOST_NEW
+    commit(seq, early[:8])
+    assert propose(drafter, seq, 4).tokens.tolist() == early[8:12].tolist()
+    for _ in range(2):
+        commit(seq, [7])
+        propose(drafter, seq, 4)
+    for known in (between, late):
+        commit(seq, known[:8])
+        assert propose(drafter, seq, 4).tokens.tolist() == known[8:12].tolist()
+
+
+def test_usual_prompts_are_entered_at_once():
+    random = np.random.default_rng(1)
+    once = random.integers(0, 1 << 20, MOST_NEW - 8)
+    seq = Request([*once, *once[-40:-32]], vocabulary=1 << 20)
+    assert propose(PromptLookup(), seq, 4).tokens.tolist() == once[-32:-28].tolist()
+
+
+def commit(seq: Request, tokens: Sequence[int]) -> None:
+    said = [int(token) for token in tokens]
+    seq.commit(Verdict(said, [0] * len(said), ArrayLogits(np.zeros((1, 4)))))
 
 
 @given(texts, st.lists(texts, max_size=5), st.integers(1, 4), st.integers(1, 4))
@@ -177,5 +230,6 @@ def test_requests_do_not_share_an_index():
 
 
 def test_sizes_must_be_in_order():
-    with pytest.raises(InvalidInput, match="min_ngram"):
-        parse("prompt-lookup(min_ngram=4, max_ngram=2)")
+    for method in ("prompt-lookup", "lookup-tree"):
+        with pytest.raises(InvalidInput, match=r"^min_ngram: 4 .* at most max_ngram"):
+            parse(f"{method}(min_ngram=4, max_ngram=2)")

@@ -52,7 +52,7 @@ class PromptLookup(ModelFree):
 
     def __post_init__(self) -> None:
         if self.min_ngram > self.max_ngram:
-            raise InvalidInput("prompt-lookup.min_ngram", self.min_ngram, "give at most max_ngram")
+            raise InvalidInput("min_ngram", self.min_ngram, "give at most max_ngram")
         self._table = TableDrafts(load_ngrams(self.table)) if self.table else None
         self._index = NgramIndex(self.min_ngram, self.max_ngram)
 

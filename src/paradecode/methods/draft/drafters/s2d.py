@@ -72,5 +72,6 @@ class SortedDraft(ModelDrafter):
                 fix = f"the draft model has {layers} layers"
                 raise InvalidInput("s2d.exits", self.exits, fix)
             self._rows = NestedRows(exits, self.sure)
-        calibration = seq.shared(f"s2d {self._rows.exits} {self.sure}", Calibration)
+        # Settings that hardly differ learn together.
+        calibration = seq.shared(f"s2d {self._rows.exits} {self.sure:.2f}", Calibration)
         return self.grow(seq, limit, self._rows, 1, calibration)

@@ -84,9 +84,9 @@ class Stand(ModelFree):
                     paths[node] = (*paths[draft.parents[node]], draft.tokens[node])
                 sizes[node], known = store.longest(paths[node], self.max_ngram)
                 if known is not None and len(paths[node]) < len(tail) + self.depth:
-                    order = np.argsort(known[0])
-                    q = np.maximum(known[1][order], 1e-12) ** (1.0 / seq.sampler.warp.temperature)
-                    drawing.know(seq.sampler, node, known[0][order], q / q.sum(), self.width)
+                    ids = known[0][order := np.argsort(known[0])]
+                    _, q = guess(seq, 0, ids, np.log(np.maximum(known[1][order], 1e-12)), False)
+                    drawing.know(seq.sampler, node, ids, np.array(q), self.width)
             wanted = drawing.draw()
         pairs = zip(draft.estimates, draft.parents)
         draft.rate_drawn([kind_of(q) + 11 * (sizes[parent] == 2) for q, parent in pairs])

@@ -46,7 +46,8 @@ class Swift(ModelDrafter):
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
         total = seq.about().layers
-        search = seq.shared(f"swift {total} {self.skip}", lambda: LayerSearch(total, self.skip))
+        skip = round(self.skip, 2)  # Settings that hardly differ search together.
+        search = seq.shared(f"swift {total} {skip}", lambda: LayerSearch(total, skip))
         self._steps += 1
         enough = len(seq.tokens) - seq.prompt_length > self.window
         if enough and self._steps % self.interval == 0 and not search.settled(self.trials):

@@ -59,7 +59,12 @@ class Coupled(Verifier):
         rows: list[int] = []
         while node is not None:
             row = node + 1
-            token = int(greedy[row]) if greedy is not None else sampler.token(logits, row, tokens)
+            try:
+                token = sampler.token(logits, row, tokens) if greedy is None else int(greedy[row])
+            except InvalidInput:  # No token may follow: an error where the output gets here.
+                if not tokens:
+                    raise
+                break
             tokens.append(token)
             rows.append(row)
             node = tree.child(node, token)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.drawn import Drawn, Mode
-from paradecode.core.errors import DecoderError
+from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.noise import GOLDEN, MASK64, Purpose, mix
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
@@ -128,17 +128,27 @@ class SamplingVerifier(Verifier):
         if sampler.warp.temperature == 0.0:
             return coupled(seq, tree, reply)
         known: dict[int, Row] = {}
+        ends: set[int] = set()
 
         def p(node: int) -> Row:
             if node not in known:
-                row = sampler.processed(logits, node + 1, tree.tokens_to(node))
+                try:
+                    row = sampler.processed(logits, node + 1, tree.tokens_to(node))
+                except InvalidInput:  # No token may follow.
+                    if node == ROOT:
+                        raise
+                    ends.add(node)
+                    row = logits.select([node + 1])
                 row.argmax()  # Raises when the row holds no numbers.
                 known[node] = row.probabilities(sampler.warp)[0]
             return known[node]
 
         chance = Noise(sampler.noise_key(0, Purpose.ACCEPT))
         tokens, after = run(self.rule, p, tree, chance)
-        return Verdict(tokens, [node + 1 for node in after], logits)
+        # What a rule draws behind such an end is left out; all before it has its law, whatever
+        # stands for p there.
+        count = next((place for place, node in enumerate(after) if node in ends), len(after))
+        return Verdict(tokens[:count], [node + 1 for node in after[:count]], logits)
 
 
 class TopDown(SamplingVerifier):
