@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -74,6 +75,25 @@ def test_without_sure_tokens_it_is_plain_decoding(spec):
 )  # fmt: skip
 def test_what_every_method_promises(case):
     case.run()
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2])
+def test_a_unit_ends_where_no_token_may_follow(allowed):
+    """That is an error where the output gets there, and not before."""
+
+    def token(logits, row, path):
+        if row == allowed:
+            raise InvalidInput("constraint", "regex", "loosen it")
+        return 5 + row
+
+    sampler = SimpleNamespace(plain=False, stop_ids=(EOS,), token=token)
+    method, logits = parse("lud(threshold=0.0)")(), ArrayLogits(np.zeros((4, 29), np.float32))
+    if allowed == 0:
+        with pytest.raises(InvalidInput, match="constraint"):
+            method.unit(SimpleNamespace(sampler=sampler), logits, MASK)
+    else:
+        made = method.unit(SimpleNamespace(sampler=sampler), logits, MASK)
+        assert list(made.tokens) == [5 + row for row in range(allowed)]
 
 
 def test_a_model_without_a_placeholder_is_refused():

@@ -64,7 +64,12 @@ class LexicalUnits:
         tokens: list[int] = []
         while len(tokens) < rows and not (tokens and tokens[-1] in sampler.stop_ids):
             row = len(tokens)
-            token = int(greedy[row]) if greedy is not None else sampler.token(usable, row, tokens)
+            try:
+                token = sampler.token(usable, row, tokens) if greedy is None else int(greedy[row])
+            except InvalidInput:  # No token may follow: an error where the output gets here.
+                if not tokens:
+                    raise
+                break
             tokens.append(token)
         # The placeholder's own probability counts: it says that the unit ends here.
         given = logits.select(range(len(tokens))).log_probability(np.array(tokens)[:, None])
