@@ -296,7 +296,7 @@ def test_places_that_are_not_there_are_refused(
 
 def test_without_torch_a_device_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match="pip install 'paradecode"):
+    with pytest.raises(BackendError, match=r"pip install -e '\.\[torch\]'"):
         LLM("there-is-no-such-model", draft_device="cpu")
 
 

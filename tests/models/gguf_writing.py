@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,25 @@ FILE_NAMES = {
     "k_norm": "attn_k_norm.weight", "mlp_norm": "ffn_norm.weight", "gate": "ffn_gate.weight",
     "up": "ffn_up.weight", "down": "ffn_down.weight", "router": "ffn_gate_inp.weight",
 }  # fmt: skip
+
+
+def raw_gguf(
+    fields: list[tuple[str, int]],
+    tensors: dict[str, tuple[tuple[int, ...], int]],
+    data: bytes,
+) -> bytes:
+    """A file as bytes, whatever it says: whole numbers, and F32 tensors of (shape, offset)."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(fields))
+    for name, number in fields:
+        out += text(name) + struct.pack("<II", 4, number)
+    for name, (shape, offset) in tensors.items():
+        out += text(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape[::-1])
+        out += struct.pack("<IQ", 0, offset)
+    return out + bytes(-len(out) % 32) + data
 
 
 def permute(rows: np.ndarray, heads: int) -> np.ndarray:

@@ -168,7 +168,7 @@ def test_folder_with_tokenizer(tmp_path):
 
 def test_hub_without_network(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(InvalidModel, match=r"paradecode\[hub\]"):
+    with pytest.raises(InvalidModel, match=r"\[hub\]"):
         catalogue.open_model("org/name")
 
 

@@ -6,15 +6,22 @@ import json
 import os
 import resource
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from gguf_writing import write_gguf
+from gguf_writing import raw_gguf, write_gguf
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models import gguf_header, safetensors_dir
+from paradecode.models.diffusion import diffusion_gemma
+from paradecode.models.gguf_experts import single
 from paradecode.models.gguf_file import read_gguf
+from paradecode.models.gguf_header import read_header
+from paradecode.models.mixture import Mixture
 from paradecode.models.safetensors_dir import read_folder, read_weights
 from paradecode.models.tiny import tiny_checkpoint
+from paradecode.models.weights import Tensor
 
 ROUNDS = 300
 
@@ -204,6 +211,136 @@ def test_damaged_configuration(tmp_path, folder):
 )  # fmt: skip
 def test_absurd_configuration(tmp_path, folder, changes):
     assert not survives(read_weights, copy(folder, tmp_path / "d", **changes))
+
+
+HUGE = 10**400
+EXPERTS = {
+    "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}  # fmt: skip
+GEMMA = {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32, "num_hidden_layers": 6}
+
+
+def gemma(**changes):
+    return {"architectures": [diffusion_gemma.NAME], "text_config": {**GEMMA, **changes}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"head_dim": HUGE}, "head_dim"), ({"hidden_size": HUGE}, "hidden_size"),
+        (gemma(global_head_dim=HUGE), "global_head_dim"),
+        (gemma(per_layer_config={"5": {"head_dim": HUGE}}), "head_dim"),
+        ({**EXPERTS, "mlp_only_layers": 5}, "mlp_only_layers"),
+        ({**EXPERTS, "mlp_only_layers": "abc"}, "mlp_only_layers"),
+        ({**EXPERTS, "mlp_only_layers": [-1]}, "mlp_only_layers"),
+        ({**EXPERTS, "mlp_only_layers": [0.5]}, "mlp_only_layers"),
+        ({**EXPERTS, "num_hidden_layers": 1025}, "num_hidden_layers"),
+    ],
+    ids=lambda each: str(each)[-40:],
+)  # fmt: skip
+def test_numbers_without_bounds(tmp_path, folder, changes, field):
+    with pytest.raises(InvalidModel, match=field):
+        read_weights(copy(folder, tmp_path / "d", **changes))
+
+
+def test_experts_of_all_layers_are_bounded():
+    """Every expert has names and shapes, before any file is read."""
+    config, _ = tiny_checkpoint("llama")
+    assert replace(config, layers=94, mixture=Mixture(512, 8, 32)).layers == 94
+    with pytest.raises(InvalidModel, match="at most 128"):
+        replace(config, layers=1024, mixture=Mixture(129, 8, 32))
+
+
+def test_a_message_is_short(tmp_path, folder):
+    llada = {"architectures": ["LLaDAModelLM"], "n_layers": "x" * 100_000}
+    with pytest.raises(InvalidModel, match=r"n_layers says 'x+") as caught:
+        read_weights(copy(folder, tmp_path / "d", **llada))
+    assert len(str(caught.value)) < 500
+    llada = {"architectures": ["LLaDAModelLM"], "embedding_size": 5, "vocab_size": "x" * 100_000}
+    with pytest.raises(InvalidModel) as caught:
+        read_weights(copy(folder, tmp_path / "d", **llada))
+    assert len(str(caught.value)) < 500
+
+
+def stored(target, header, data=b""):
+    """The folder with a file of tensors that has this header."""
+    text = json.dumps(header).encode()
+    (target / "model.safetensors").unlink()
+    (target / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return target
+
+
+def test_tensors_without_numbers(tmp_path, folder):
+    """A file of a hundred bytes could have millions of experts."""
+    name = "model.decoder.layers.0.experts.down_proj"
+    header = {name: {"dtype": "F32", "shape": [4000, 0, 5], "data_offsets": [0, 0]}}
+    with pytest.raises(InvalidModel, match=f"{name}.*must have numbers"):
+        read_weights(stored(copy(folder, tmp_path / "d", **gemma()), header))
+
+
+def test_as_many_experts_as_the_configuration_says(tmp_path, folder):
+    name = "model.decoder.layers.0.experts.down_proj"
+    header = {name: {"dtype": "F32", "shape": [5, 1, 1], "data_offsets": [0, 20]}}
+    with pytest.raises(InvalidModel, match=f"{name}.*each of 4 experts"):
+        read_weights(stored(copy(folder, tmp_path / "d", **gemma()), header, bytes(20)))
+    five = Tensor(np.zeros((5, 1, 1), np.float32), (5, 1, 1))
+    assert len(list(single("experts.down", five, Mixture(5, 2, 1)))) == 5
+    for mixture in (Mixture(4, 2, 1), None):
+        with pytest.raises(InvalidModel, match="matrix for each"):
+            list(single("experts.down", five, mixture))
+
+
+def test_a_number_in_the_place_of_a_matrix(tmp_path, folder):
+    name = "model.layers.0.attention.query_key_value.weight"
+    header = {name: {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}}
+    with pytest.raises(InvalidModel, match=name):
+        read_weights(stored(copy(folder, tmp_path / "d"), header, bytes(4)))
+
+
+def test_headers_and_settings_have_a_size(tmp_path, folder, monkeypatch):
+    """The objects of a text take thirty times its memory."""
+    target = copy(folder, tmp_path / "d")
+    (target / "config.json").write_text("{}" + " " * (1 << 22))
+    with pytest.raises(InvalidModel, match="too large"):
+        read_weights(target)
+    monkeypatch.setattr(safetensors_dir, "MAX_HEADER", 1000)
+    with pytest.raises(InvalidModel, match="at most 1000 bytes"):
+        read_weights(folder)
+
+
+def test_only_regular_files_are_read(tmp_path, folder):
+    """A pipe would block for ever, and a device may never end."""
+    for kind in ("device", "pipe"):
+        target = copy(folder, tmp_path / kind)
+        (target / "config.json").unlink()
+        if kind == "device":
+            (target / "config.json").symlink_to("/dev/null")
+        else:
+            os.mkfifo(target / "config.json")
+        with pytest.raises(InvalidModel, match="regular file"):
+            read_weights(target)
+
+
+def test_tensors_in_one_place(tmp_path):
+    """A small file would become a large model."""
+    shape, data = (32, 8), bytes(1024)
+    one = raw_gguf([], {"a": (shape, 0), "b": (shape, 1024)}, data * 2)
+    assert len(read_header(memoryview(one)).tensors) == 2
+    with pytest.raises(InvalidModel, match=r"2 tensors.*damaged"):
+        read_header(memoryview(raw_gguf([], {"a": (shape, 0), "b": (shape, 0)}, data)))
+
+
+def test_names_and_numbers_of_entries_in_a_gguf_file(monkeypatch):
+    fields = [(f"{index:0256}", index) for index in range(3)]
+    assert len(read_header(memoryview(raw_gguf(fields, {}, b""))).fields) == 3
+    with pytest.raises(InvalidModel, match="metadata key"):
+        read_header(memoryview(raw_gguf([("k" * 257, 1)], {}, b"")))
+    with pytest.raises(InvalidModel, match="tensor name"):
+        read_header(memoryview(raw_gguf([], {"t" * 257: ((32, 8), 0)}, bytes(1024))))
+    monkeypatch.setattr(gguf_header, "MAX_ENTRIES", 2)
+    with pytest.raises(InvalidModel, match="kv_count"):
+        read_header(memoryview(raw_gguf(fields, {}, b"")))
 
 
 def test_shards_stay_in_the_folder(tmp_path, folder):

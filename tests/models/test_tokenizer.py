@@ -208,6 +208,22 @@ def test_contradictory_vocabularies(changes, match):
 
 
 @pytest.mark.parametrize(
+    ("changes", "ids"),
+    [
+        ({"pre": "llama-bpe"}, [3, 2]), ({"pre": "llama3"}, [3, 2]), ({"pre": "llama-v3"}, [3, 2]),
+        ({"pre": "llama-bpe", "add_bos_token": False}, [2]), ({"pre": "llama-bpe",
+        "bos_token_id": None}, [2]), ({"pre": "qwen2"}, [2]), ({}, [2]),
+        ({"add_bos_token": True}, [3, 2]),
+    ],
+)  # fmt: skip
+def test_which_prompts_begin_with_bos(changes, ids):
+    """As llama.cpp does where the file does not say it."""
+    tokenizer = tokenizer_from_header(fields(**{"bos_token_id": 3, **changes}))
+    assert tokenizer.encode("ab") == ids
+    assert tokenizer.add_bos is (len(ids) == 2)
+
+
+@pytest.mark.parametrize(
     ("pre", "text", "words"),
     [
         ("gpt-2", "ab 12ab", ["ab", "Ġ12", "ab"]),

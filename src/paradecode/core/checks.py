@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -267,26 +269,41 @@ def _of_type(hint: Any) -> Check:
 MOST_TEXT, MOST_ENTRIES = 1 << 26, 1 << 24
 
 
-def json_object(path: Path, name: str, most: int = 1 << 26) -> dict[str, Any]:
-    """The JSON object in a file.
+def text_in(path: Path, name: str, most: int, what: str = "text") -> str:
+    """The UTF-8 text in a regular file: a pipe would block, and a device may never end.
 
     Args:
         name: of the setting that named the file, for errors.
         most: bytes.
+        what: the file should hold, for errors.
 
     Raises:
-        InvalidInput: the file is missing, too large, or holds something else.
+        InvalidInput: the file is missing, no regular file, too large, or holds something else.
     """
     try:
-        size = path.stat().st_size
-        if size > most:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InvalidInput(name, str(path), f"give a regular file that holds {what}")
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
             raise InvalidInput(name, str(path), f"the file is too large: give at most {most} bytes")
-        value = json.loads(path.read_text("utf-8"))
+        return TextIOWrapper(BytesIO(data), "utf-8").read()  # Every line ends with "\n".
     except InvalidInput:
         raise
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        fix = f"the file cannot be read ({reason}); give a JSON file"
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"it is not {what}"
+        fix = f"the file cannot be read ({reason}); give a file that holds {what}"
+        raise InvalidInput(name, str(path), fix) from None
+
+
+def json_object(path: Path, name: str, most: int = 1 << 26) -> dict[str, Any]:
+    """The JSON object in a file; arguments and errors are those of :func:`text_in`."""
+    try:
+        value = json.loads(text_in(path, name, most, "JSON"))
+    except InvalidInput:
+        raise
+    except (ValueError, RecursionError):
+        fix = "the file cannot be read (it is not JSON); give a JSON file"
         raise InvalidInput(name, str(path), fix) from None
     if not isinstance(value, dict):
         raise InvalidInput(name, str(path), "the file must hold a JSON object")

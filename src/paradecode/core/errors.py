@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from reprlib import Repr
+from typing import Any
+
+MOST_SHOWN, MOST_FIELD, MOST_FIX = 80, 200, 2000
+"""Characters of a value, a name and a fix in a message; names and fixes may quote a file."""
+
 
 class ParadecodeError(Exception):
     """Base class of every error that Paradecode raises on purpose."""
@@ -11,20 +18,49 @@ class InvalidInput(ParadecodeError, ValueError):
     """A value from outside (request, configuration, model file) that cannot be used.
 
     Args:
-        field: dotted name of the offending field, as the user wrote it.
+        field: dotted name of the offending field, as the user wrote it; shortened.
         value: the offending value; shortened in the message.
-        fix: what would be accepted, as an imperative sentence.
+        fix: what would be accepted, as an imperative sentence; shortened.
     """
 
     def __init__(self, field: str, value: object, fix: str) -> None:
-        try:
-            shown = repr(value)
-        except (ValueError, RecursionError):  # Thousands of digits, or of nested lists.
-            shown = f"this {type(value).__name__}"
-        if len(shown) > 80:
-            shown = shown[:77] + "..."
-        super().__init__(f"{field}: {shown} is not usable; {fix}")
-        self.field, self.value, self.fix = field, value, fix
+        self.field, self.value, self.fix = cut(field, MOST_FIELD), value, cut(fix, MOST_FIX)
+        super().__init__(f"{self.field}: {shown(value)} is not usable; {self.fix}")
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning and "..."; ``most`` characters at most."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+class _Beginnings(Repr):
+    """``repr`` of the beginning of a value: all of it could take more memory than the value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = 2 * MOST_SHOWN
+        # More entries would not fit into a message.
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 30
+        self.maxlevel = 1 << 20  # As deep as ``repr`` goes.
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """In the order of the value; the library would sort all of it."""
+        if level <= 0:
+            return "{...}"
+        first = islice(x.items(), self.maxdict)
+        pairs = (f"{self.repr1(key, level - 1)}: {self.repr1(v, level - 1)}" for key, v in first)
+        return "{" + ", ".join(pairs) + "}"
+
+
+_BEGINNINGS = _Beginnings()
+
+
+def shown(value: object) -> str:
+    """How a value reads in a message."""
+    try:
+        return cut(_BEGINNINGS.repr(value), MOST_SHOWN)
+    except (ValueError, RecursionError):  # Thousands of digits, or of nested lists.
+        return f"this {type(value).__name__}"
 
 
 class InvalidModel(InvalidInput):

@@ -141,12 +141,14 @@ def _divided(header: Mapping[str, Any], numbers: NDArray[Any]) -> dict[str, NDAr
     end = 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         shape, start = entry["shape"], end
+        # First: the product of a text and a number is a longer text.
+        if not isinstance(shape, list) or len(shape) > MOST_AXES:
+            raise ValueError(name)
+        if not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError(name)
         end += math.prod(shape)
-        sizes_are_right = all(type(size) is int and size >= 0 for size in shape)
         places = [start * numbers.itemsize, end * numbers.itemsize]
         if entry["dtype"] != NAMES[numbers.dtype] or entry["data_offsets"] != places:
-            raise ValueError(name)
-        if not sizes_are_right or len(shape) > MOST_AXES:
             raise ValueError(name)
         tensors[name] = numbers[start:end].reshape(shape)
     if end != len(numbers):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+
+# The functions behind those of `signal`, which pack results in enumerations: 9 us more a step.
+from _signal import getsignal as get_handler  # type: ignore[import-not-found]
+from _signal import signal as set_handler
+from collections.abc import Callable
 from functools import wraps
-from threading import current_thread, main_thread
+from threading import get_ident, main_thread
 from typing import Any, Protocol, TypeVar, cast
 
 Operation = TypeVar("Operation", bound=Callable[..., Any])
 SIGNALS = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)
+    int(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)
 ]
 
 
@@ -28,29 +31,34 @@ class Operated(Protocol):
         """Do what was put off."""
 
 
-@contextmanager
-def interrupts_behind() -> Iterator[None]:
+class interrupts_behind:
     """Ctrl-C and other signals of which a handler may raise take effect at the end of the block.
 
     Python raises between any two instructions: books would be half written, and tokens that the
-    backend has made would be lost.
+    backend has made would be lost. In other threads than the main one nothing is interrupted.
     """
-    handlers: dict[int, Callable[[int, Any], Any]] = {}
-    if current_thread() is main_thread():  # Others are not interrupted.
+
+    __slots__ = ("caught", "handlers")
+
+    def __enter__(self) -> None:
+        self.caught: list[tuple[int, Any]] = []
+        self.handlers: list[tuple[int, Callable[[int, Any], Any]]] = []
+        if get_ident() != main_thread().ident:
+            return
         for number in SIGNALS:
-            handler = signal.getsignal(number)
+            handler = get_handler(number)
             if callable(handler):  # Else it is of another language, or ends the process.
-                handlers[number] = handler
-    caught: list[tuple[int, Any]] = []
-    for number in handlers:
-        signal.signal(number, lambda number, frame: caught.append((number, frame)))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number, frame in caught[-1:]:
-            handlers[number](number, frame)
+                self.handlers.append((number, handler))
+                set_handler(number, self._catch)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.handlers:
+            set_handler(number, handler)
+        for number, frame in self.caught[-1:]:
+            dict(self.handlers)[number](number, frame)
+
+    def _catch(self, number: int, frame: Any) -> None:
+        self.caught.append((number, frame))
 
 
 def unbroken(operation: Operation) -> Operation:

@@ -12,11 +12,13 @@ from typing import Any, NoReturn
 from jinja2 import TemplateError
 
 from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.models.sandbox import SandboxedEnvironment, allowance
+from paradecode.models.sandbox import SandboxedEnvironment
+from paradecode.models.template_allowance import allowance
 from paradecode.models.tokenizer import Tokenizer
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-MAX_TEMPLATE = 1 << 18
+MAX_TEMPLATE = 1 << 16
+"""Characters; published templates have up to 20,000."""
 MAX_MESSAGES = 1 << 12
 MAX_CONTENT = 1 << 21
 
@@ -119,7 +121,8 @@ class ChatTemplate:
         except _Refused as error:
             raise InvalidInput("messages", str(error), "change them as the template asks") from None
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError,
-                RecursionError, AttributeError, MemoryError) as error:  # fmt: skip
+                RecursionError, AttributeError, MemoryError, SyntaxError) as error:  # fmt: skip
+            # Jinja writes Python, which may refuse it: SyntaxError.
             raise InvalidModel(
                 "chat_template", f"{type(error).__name__}: {error}", "use another template"
             ) from None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paradecode.core.checks import attributes, checked, flag, number, one_of, whole
 from paradecode.core.errors import InvalidModel
 from paradecode.models.gemma import Gemma
-from paradecode.models.mixture import Mixture
+from paradecode.models.mixture import MOST_EXPERTS, MOST_LAYERS, Mixture
 
 _POSITIVE = number(1e-12, 1e12)
 
@@ -117,7 +117,7 @@ class ModelConfig:
     architecture: str
     vocab_size: int = checked(whole(1, 1 << 21))
     hidden_size: int = checked(whole(1, 1 << 16))
-    layers: int = checked(whole(1, 1024))
+    layers: int = checked(whole(1, MOST_LAYERS))
     heads: int = checked(whole(1, 1024))
     kv_heads: int = checked(whole(1, 1024))
     head_dim: int = checked(whole(1, 1024))
@@ -155,6 +155,9 @@ class ModelConfig:
         if self.outputs > self.vocab_size or (self.outputs and self.tied_head):
             fix = f"an LM head of its own has at most {self.vocab_size} rows"
             raise InvalidModel("outputs", self.outputs, fix)
+        if self.mixture is not None and self.layers * self.mixture.experts > MOST_EXPERTS:
+            fix = f"with {self.layers} layers give at most {MOST_EXPERTS // self.layers}"
+            raise InvalidModel("mixture.experts", self.mixture.experts, fix)
         if not (self.attention == "block") <= self.block_length <= 1 << 16:
             raise InvalidModel("block_length", self.block_length, "blocks have 1 to 65536 tokens")
         for name in ("eos_tokens", "bos_token", "mask_token"):

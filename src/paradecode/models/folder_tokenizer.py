@@ -8,13 +8,24 @@ from typing import Any
 from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Backend
 
+from paradecode.core.checks import text_in
 from paradecode.core.errors import InvalidModel
 from paradecode.models.gguf_tokenizer import PRE_TOKENIZERS
-from paradecode.models.metadata import MAX_JSON, Metadata, read_json
+from paradecode.models.metadata import (
+    MAX_CONFIG,
+    MAX_JSON,
+    MAX_LISTING,
+    Metadata,
+    as_model,
+    read_json,
+)
 from paradecode.models.tokenizer import Tokenizer
+from paradecode.models.tokenizer_library import check_steps, library_errors
 
 BY_MERGES = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
 """Classes whose files may be vocab.json and merges.txt: byte-level BPE with Qwen2's pieces."""
+MOST_ADDED = 64
+"""Tokens that a post-processor may add to a prompt."""
 
 
 def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None, int | None]:
@@ -30,32 +41,29 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None, int | None]:
         backend = _loaded(path)
     else:
         backend = _merged(folder, settings)
-    backend.no_truncation()
-    backend.no_padding()
     bos, eos, mask = (
         _token_id(backend, settings.get(f"{name}_token")) for name in ("bos", "eos", "mask")
     )
-    start: list[int] = backend.encode("").ids
+    with library_errors(str(folder), "the post-processor of its tokenizer is damaged"):
+        start: list[int] = backend.encode("").ids
+    if len(start) > MOST_ADDED:
+        fix = f"give a post-processor that adds at most {MOST_ADDED}"
+        raise InvalidModel("tokenizer", f"{len(start)} tokens around each prompt", fix)
     add_bos = bos is not None and start[:1] == [bos]
     return Tokenizer(backend, bos, eos, add_bos), _template(folder, settings), mask
 
 
 def _loaded(path: Path) -> Any:
-    try:
-        return Backend.from_str(_text(path))
-    except InvalidModel:
-        raise
-    except Exception as error:  # The library raises bare Exceptions.
-        raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
+    with library_errors(str(path), "the file is damaged"):
+        backend: Any = Backend.from_str(_text(path, MAX_JSON))
+        backend.no_truncation()
+        backend.no_padding()
+        check_steps(backend)
+        return backend
 
 
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_JSON:
-            raise InvalidModel("model", str(path), "the file is too large")
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidModel("model", str(path), f"the file cannot be read: {error}") from None
+def _text(path: Path, most: int) -> str:
+    return str(as_model(lambda: text_in(path, "model", most)))
 
 
 def _merged(folder: Path, settings: Metadata) -> Any:
@@ -64,13 +72,13 @@ def _merged(folder: Path, settings: Metadata) -> Any:
     if kind not in BY_MERGES:
         usable = ", ".join(BY_MERGES)
         raise InvalidModel("tokenizer_class", kind, f"give tokenizer.json; without: {usable}")
-    ids = dict(read_json(folder / "vocab.json"))
+    ids = dict(read_json(folder / "vocab.json", MAX_LISTING))
     added = _added(folder, settings)
     ids |= {token.content: index for index, token in added.items()}
-    lines = _text(folder / "merges.txt").split("\n")
+    lines = _text(folder / "merges.txt", MAX_LISTING).split("\n")
     merges = [line.partition(" ") for line in lines if line and not line.startswith("#version:")]
     pairs = [(left, right) for left, _, right in merges]
-    try:
+    with library_errors(str(folder / "merges.txt"), "it does not fit vocab.json"):
         backend: Any = Backend(models.BPE(vocab=ids, merges=pairs))
         backend.normalizer = normalizers.NFC()
         backend.pre_tokenizer = PRE_TOKENIZERS["qwen2"]()
@@ -78,17 +86,14 @@ def _merged(folder: Path, settings: Metadata) -> Any:
         for index in sorted(added):
             add = backend.add_special_tokens if added[index].special else backend.add_tokens
             add([added[index]])
-    except Exception as error:  # The library raises bare Exceptions.
-        path = str(folder / "merges.txt")
-        raise InvalidModel("model", path, f"it does not fit vocab.json: {error}") from None
-    return backend
+        return backend
 
 
 def _added(folder: Path, settings: Metadata) -> dict[int, AddedToken]:
     """Id -> token, of ``added_tokens_decoder``, or of added_tokens.json."""
     known = settings.get("added_tokens_decoder")
     if known is None and (folder / "added_tokens.json").is_file():
-        texts = read_json(folder / "added_tokens.json")
+        texts = read_json(folder / "added_tokens.json", MAX_LISTING)
         known = {index: {"content": text, "special": True} for text, index in texts.items()}
     found: dict[int, AddedToken] = {}
     try:
@@ -111,7 +116,7 @@ def _token_id(backend: Any, token: object) -> int | None:
 def _template(folder: Path, settings: dict[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return _text(path)
+        return _text(path, MAX_CONFIG)
     template = settings.get("chat_template")
     if isinstance(template, list):  # several by name; the default one is for chatting
         named = [t for t in template if isinstance(t, dict) and t.get("name") == "default"]

@@ -39,14 +39,19 @@ def mixture_of(architecture: str, need: Callable[[str, int | None], int]) -> Mix
     )  # fmt: skip
 
 
-def single(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The tensor, or those of each expert, which are views of it."""
+def single(name: str, tensor: Tensor, mixture: Mixture | None) -> Iterator[tuple[str, Tensor]]:
+    """The tensor, or those of each expert, which are views of it.
+
+    Args:
+        mixture: of the configuration, which says how many experts a tensor has.
+    """
     place, _, part = name.partition("experts.")
     if not part:
         yield name, tensor
         return
-    if len(tensor.shape) != 3:
-        raise InvalidModel(name, tensor.shape, "a tensor of experts has three dimensions")
+    experts = 0 if mixture is None else mixture.experts
+    if len(tensor.shape) != 3 or tensor.shape[0] != experts:
+        raise InvalidModel(name, tensor.shape, f"give a matrix for each of {experts} experts")
     count, rows, columns = tensor.shape
     if part == "gate_up" and rows % 2:
         raise InvalidModel(name, tensor.shape, "gate and up have as many rows")

@@ -219,7 +219,7 @@ def _weights(
     weights = {
         own: tensor
         for name, stored in names.items()
-        for own, tensor in single(name, tensor_in(header.tensors[stored], buffer))
+        for own, tensor in single(name, tensor_in(header.tensors[stored], buffer), config.mixture)
     }
     unknown = sorted(weights.keys() - config.tensors().keys())
     if unknown:

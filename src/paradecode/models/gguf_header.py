@@ -22,6 +22,10 @@ from paradecode.models.weights import Kind
 MAX_HEADER_BYTES = 1 << 28
 MAX_ITEMS = 1 << 23
 MAX_STRING = 1 << 24
+MAX_NAME = 256
+"""Bytes of a key or of a tensor's name; ggml's tensors have 64."""
+MAX_ENTRIES = 1 << 16
+"""Fields of a file, and tensors."""
 _LENGTH = Struct("<Q").unpack_from
 DAMAGED = "the file is damaged or truncated; download it again"
 
@@ -73,10 +77,10 @@ class _Walk:
         self.at = start + size
         return start
 
-    def count(self, number: int, what: str) -> int:
-        """Count ``number`` more items; at most MAX_ITEMS are allowed."""
+    def count(self, number: int, what: str, most: int = MAX_ITEMS) -> int:
+        """Count ``number`` more items; at most MAX_ITEMS are allowed, and ``most`` of these."""
         self.items += number
-        if self.items > MAX_ITEMS:
+        if self.items > MAX_ITEMS or number > most:
             raise InvalidModel(what, number, DAMAGED)
         return number
 
@@ -88,18 +92,22 @@ class _Walk:
         start = self.take(8, what)
         return int.from_bytes(self.buffer[start : start + 8], "little")
 
-    def string(self, what: str) -> str:
-        return self.strings(1, what)[0]
+    def name(self, what: str) -> str:
+        return self.strings(1, what, MAX_NAME)[0]
 
-    def strings(self, number: int, what: str) -> list[str]:
-        """So many texts, each behind its length; a vocabulary has a hundred thousand."""
+    def strings(self, number: int, what: str, most: int = MAX_STRING) -> list[str]:
+        """So many texts, each behind its length; a vocabulary has a hundred thousand.
+
+        Args:
+            most: bytes of a text.
+        """
         found, data, at = [], self.buffer, self.at
         try:
             for _ in range(number):
                 start = at + 8
-                size = _LENGTH(data, at)[0] if start <= self.end else MAX_STRING + 1
+                size = _LENGTH(data, at)[0] if start <= self.end else most + 1
                 at = start + size
-                if size > MAX_STRING or at > self.end:
+                if size > most or at > self.end:
                     raise InvalidModel(what, size, DAMAGED)
                 found.append(str(data[start:at], "utf-8"))
         except UnicodeDecodeError as error:
@@ -110,7 +118,7 @@ class _Walk:
     def value(self, code: int, what: str) -> object:
         """One metadata value of the type with this number."""
         if code == GGUFValueType.STRING:
-            return self.string(what)
+            return self.strings(1, what)[0]
         if code == GGUFValueType.ARRAY:
             inner = self.u32(what)
             number = self.count(self.u64(what), what)
@@ -144,15 +152,15 @@ def read_header(buffer: memoryview) -> Header:
     version = walk.u32("version")
     if version not in (2, 3):
         raise InvalidModel("version", version, "give a little-endian GGUF file of version 2 or 3")
-    tensors = walk.count(walk.u64("tensor_count"), "tensor_count")
-    fields = _fields(walk, walk.count(walk.u64("kv_count"), "kv_count"))
+    tensors = walk.count(walk.u64("tensor_count"), "tensor_count", MAX_ENTRIES)
+    fields = _fields(walk, walk.count(walk.u64("kv_count"), "kv_count", MAX_ENTRIES))
     return Header(fields, _tensors(walk, tensors, _alignment(fields)))
 
 
 def _fields(walk: _Walk, number: int) -> Metadata:
     fields = Metadata()
     for _ in range(number):
-        key = walk.string("metadata key")
+        key = walk.name("metadata key")
         if key in fields:
             raise InvalidModel(key, "twice", DAMAGED)
         fields[key] = walk.value(walk.u32(key), key)
@@ -169,7 +177,7 @@ def _alignment(fields: Metadata) -> int:
 def _tensors(walk: _Walk, number: int, alignment: int) -> dict[str, TensorInfo]:
     found: dict[str, tuple[tuple[int, ...], Kind, int, int]] = {}
     for _ in range(number):
-        name = walk.string("tensor name")
+        name = walk.name("tensor name")
         if name in found:
             raise InvalidModel(name, "twice", DAMAGED)
         dimensions = walk.u32(name)
@@ -179,6 +187,9 @@ def _tensors(walk: _Walk, number: int, alignment: int) -> dict[str, TensorInfo]:
         kind = _kind(name, walk.u32(name))
         found[name] = shape, kind, walk.u64(name), _nbytes(name, shape, kind)
     start = -(-walk.at // alignment) * alignment
+    # Tensors in one place would make much of a small file.
+    if start + sum(nbytes for *_, nbytes in found.values()) > len(walk.buffer):
+        raise InvalidModel("tensors", f"{len(found)} tensors", DAMAGED)
     for name, (_, _, offset, nbytes) in found.items():
         if offset % alignment or start + offset + nbytes > len(walk.buffer):
             raise InvalidModel(name, offset, DAMAGED)

@@ -13,6 +13,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.gguf_header import DAMAGED, Header
 from paradecode.models.metadata import Metadata
 from paradecode.models.tokenizer import Tokenizer
+from paradecode.models.tokenizer_library import library_errors
 
 MAX_PIECE = 128
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
@@ -59,11 +60,10 @@ PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {
     "llama-bpe": lambda: _split(_LLAMA3),
     "llada-moe": lambda: _split(_BAILING),
 }
-PRE_TOKENIZERS |= {
-    "deepseek-r1-qwen": PRE_TOKENIZERS["qwen2"],
-    "llama3": PRE_TOKENIZERS["llama-bpe"],
-    "llama-v3": PRE_TOKENIZERS["llama-bpe"],
-}
+LLAMA3 = ("llama-bpe", "llama3", "llama-v3")
+"""llama.cpp's names of one kind."""
+PRE_TOKENIZERS |= dict.fromkeys(LLAMA3, PRE_TOKENIZERS["llama-bpe"])
+PRE_TOKENIZERS["deepseek-r1-qwen"] = PRE_TOKENIZERS["qwen2"]
 
 
 def tokenizer_from_header(header: Header) -> Tokenizer:
@@ -81,21 +81,17 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
     builders = {"gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _gemma}
     if model not in builders:
         raise InvalidModel("tokenizer.ggml.model", model, f"use {' or '.join(builders)}")
-    try:
+    with library_errors("tokenizer.ggml", DAMAGED):
         backend = builders[model](header, ids, types)
         for kind, special in ((_CONTROL, True), (_USER_DEFINED, False)):
             # An empty token would match everywhere.
             added = [tokens[index] for index in np.flatnonzero(types == kind) if tokens[index]]
             add = backend.add_special_tokens if special else backend.add_tokens
             add([AddedToken(token, special=special, normalized=False) for token in added])
-    except InvalidModel:
-        raise
-    except Exception as error:  # the library raises bare Exceptions
-        raise InvalidModel("tokenizer.ggml", str(error), DAMAGED) from None
     bos, eos = _token_id(header, "bos", tokens), _token_id(header, "eos", tokens)
-    add_bos = (
-        header.fields.flag("tokenizer.ggml.add_bos_token", model != "gpt2") and bos is not None
-    )
+    # llama.cpp's defaults: with a byte-level vocabulary only Llama 3's prompts start so.
+    usual = model != "gpt2" or header.fields.text("tokenizer.ggml.pre") in LLAMA3
+    add_bos = header.fields.flag("tokenizer.ggml.add_bos_token", usual) and bos is not None
     if add_bos:
         backend.post_processor = processors.TemplateProcessing(
             single="BOS $A",
@@ -112,8 +108,7 @@ def _byte_level(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
     if pre not in PRE_TOKENIZERS:
         raise InvalidModel("tokenizer.ggml.pre", pre, f"use one of {', '.join(PRE_TOKENIZERS)}")
     merges = _listed_merges(header)
-    whole_words = PRE_TOKENIZERS[pre] is PRE_TOKENIZERS["llama-bpe"]
-    backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=whole_words))
+    backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=pre in LLAMA3))
     if PRE_TOKENIZERS[pre] is PRE_TOKENIZERS["qwen2"]:
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = PRE_TOKENIZERS[pre]()

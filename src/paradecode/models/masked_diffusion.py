@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from paradecode.core.errors import InvalidModel
+from paradecode.core.errors import InvalidModel, shown
 from paradecode.models.diffusion.a2d import A2D_QWEN2, A2D_QWEN3
 from paradecode.models.diffusion.dream import DREAM
 from paradecode.models.diffusion.family import Family
@@ -57,7 +57,8 @@ def as_causal(
     known = family or Family(str(name), "causal", -1, usual)
     for theirs, ours in known.settings.items():
         if theirs in raw and raw.get(ours, raw[theirs]) != raw[theirs]:
-            raise InvalidModel(ours, raw[ours], f"{theirs} says {raw[theirs]}; keep one of the two")
+            fix = f"{theirs} says {shown(raw[theirs])}; keep one of the two"
+            raise InvalidModel(ours, raw[ours], fix)
     given = {known.settings.get(key, key): value for key, value in raw.items()}
     values = Metadata({**known.defaults, **{k: v for k, v in given.items() if v is not None}})
     size, mask = values.whole("vocab_size"), known.mask_token

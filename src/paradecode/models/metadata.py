@@ -11,6 +11,11 @@ from paradecode.core import checks
 from paradecode.core.errors import InvalidInput, InvalidModel
 
 MAX_JSON = 1 << 26
+"""Bytes of a tokenizer.json: Gemma's has 33 million."""
+MAX_LISTING = 1 << 24
+"""Of a file that lists a model's tensors or tokens: the index of DeepSeek-V3 has 9 million."""
+MAX_CONFIG = 1 << 22
+"""Of every other JSON file: Gemma's tokenizer_config.json has 1 million."""
 
 
 class Metadata(dict[str, Any]):
@@ -59,6 +64,10 @@ def as_model(read: Any) -> Any:
         raise InvalidModel(error.field, error.value, error.fix) from None
 
 
-def read_json(path: Path) -> Metadata:
-    """The JSON object in a file of a model's folder; InvalidModel if there is none."""
-    return Metadata(as_model(lambda: checks.json_object(path, "model", MAX_JSON)))
+def read_json(path: Path, most: int = MAX_CONFIG) -> Metadata:
+    """The JSON object in a file of a model's folder; InvalidModel if there is none.
+
+    Args:
+        most: bytes; the objects of a text can take thirty times its memory.
+    """
+    return Metadata(as_model(lambda: checks.json_object(path, "model", most)))

@@ -10,12 +10,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from paradecode.core.checks import attributes, number, whole
+from paradecode.core.checks import attributes, listed, number, whole
 from paradecode.core.errors import InvalidModel
-from paradecode.models.metadata import Metadata
+from paradecode.models.metadata import Metadata, as_model
 
 MOST = 1 << 20
 """Largest value of any count in config.json."""
+MOST_LAYERS = 1024
+MOST_EXPERTS = 1 << 17
+"""In all layers of a model together; Kimi K2 has 23 thousand."""
 
 
 @dataclass(frozen=True)
@@ -101,17 +104,24 @@ class Mixture:
 
 def qwen3_moe(values: Metadata) -> dict[str, Any]:
     """Fields of a ``ModelConfig`` for the config.json of Qwen3 with experts."""
-    layers = values.whole("num_hidden_layers", None, 1, MOST)
+    layers = values.whole("num_hidden_layers", None, 1, MOST_LAYERS)
     every = values.whole("decoder_sparse_step", 1, 1, MOST)
-    dense = values.get("mlp_only_layers") or []
+    dense = _layers(values, "mlp_only_layers")
     mixture = Mixture(
         experts=values.whole("num_experts", None, 1, MOST),
         chosen=values.whole("num_experts_per_tok", None, 1, MOST),
         expert_size=values.whole("moe_intermediate_size", None, 1, MOST),
-        dense=frozenset(i for i in range(min(layers, MOST)) if i in dense or (i + 1) % every),
+        dense=frozenset(i for i in range(layers) if i in dense or (i + 1) % every),
         normalised=values.flag("norm_topk_prob"),
     )
     return {"mixture": mixture}
+
+
+def _layers(values: Metadata, key: str) -> set[int]:
+    """Numbers of layers, given as a list or not at all."""
+    given = values.get(key)
+    check = listed(whole(0, MOST_LAYERS), MOST_LAYERS)
+    return set() if given is None else set(as_model(lambda: check(key, given)))
 
 
 _EXPERT = re.compile(r"mlp\.experts\.(\d{1,4})\.(gate|up|down)_proj\.weight")

@@ -23,7 +23,7 @@ from paradecode.models.diffusion.llada2 import stored_in_one
 from paradecode.models.folder_tokenizer import read_tokenizer
 from paradecode.models.gguf_tokenizer import END_OF_TURN
 from paradecode.models.masked_diffusion import FAMILIES, as_causal, stored_as
-from paradecode.models.metadata import Metadata, read_json
+from paradecode.models.metadata import MAX_LISTING, Metadata, read_json
 from paradecode.models.mixture import in_layer, qwen3_moe
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
@@ -46,6 +46,8 @@ _NAMES = {
     "model.embed_tokens.weight": "embed", "model.norm.weight": "norm", "lm_head.weight": "head",
 }  # fmt: skip
 SCORE = "score."
+MAX_HEADER = 1 << 23
+"""Bytes of a safetensors header; one file of 94 layers with 128 experts has 5 million."""
 _LAYER = re.compile(r"model\.layers\.(\d{1,5})\.(.+)")
 _LAYER_NAMES = {
     "input_layernorm.weight": "attn_norm", "post_attention_layernorm.weight": "mlp_norm",
@@ -86,10 +88,11 @@ def read_classifier(path: str | Path) -> tuple[Checkpoint, dict[str, NDArray[np.
 
 def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Checkpoint:
     tokenizer, template, mask = read_tokenizer(folder)
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InvalidModel(
-            "tokenizer.json", tokenizer.vocab_size, f"config.json has {config.vocab_size} tokens"
-        )
+    highest = tokenizer.highest
+    if max(highest + 1, tokenizer.vocab_size) > config.vocab_size:
+        said = f"{tokenizer.vocab_size} tokens with ids up to {highest}"
+        fix = f"config.json says vocab_size {config.vocab_size}; get the files of one model"
+        raise InvalidModel("tokenizer.json", said, fix)
     config = replace(
         config,
         bos_token=config.bos_token if tokenizer.bos is None else tokenizer.bos,
@@ -134,8 +137,8 @@ def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tens
     config = folder_config(folder, read_json(folder / "config.json"))
     if config.gemma is not None:
         every = [pair for file in shards(folder) for pair in _tensors(file)]
-        return config, [(name, own, part) for name, tensor in every
-                        for own, part in diffusion_gemma.separated(name, tensor)]  # fmt: skip
+        parts = [(name, diffusion_gemma.separated(name, t, config.mixture)) for name, t in every]
+        return config, [(name, own, tensor) for name, those in parts for own, tensor in those]
     found = [pair for file in shards(folder) for pair in _separate(_tensors(file), config)]
     named = [(name, _canonical(name, config), tensor) for name, tensor in found]
     return config, [(name, own, tensor) for name, own, tensor in named if own is not None]
@@ -165,15 +168,17 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
         raise InvalidModel(
             "quantization_config", "set", "use the original F16 or BF16 weights, or a GGUF file"
         )
-    heads = values.whole("num_attention_heads")
-    head_dim = values.whole("head_dim", values.whole("hidden_size") // max(heads, 1))
+    heads, hidden = (
+        values.whole(key, None, 1, 1 << 16) for key in ("num_attention_heads", "hidden_size")
+    )
+    head_dim = values.whole("head_dim", hidden // heads, 1, 1024)
     biased = values.flag("attention_bias") and family in ("llama", "qwen3")
     ends = _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ())) | said
     fields: dict[str, Any] = {
         "name": folder.resolve().name,
         "architecture": family,
         "vocab_size": values.whole("vocab_size"),
-        "hidden_size": values.whole("hidden_size"),
+        "hidden_size": hidden,
         "layers": values.whole("num_hidden_layers"),
         "heads": heads,
         "kv_heads": values.whole("num_key_value_heads", heads),
@@ -281,7 +286,7 @@ def shards(folder: Path) -> list[Path]:
         pickles = any(folder.glob("*.bin")) or any(folder.glob("*.pt*"))
         fix = "pickles can run code; convert it to safetensors" if pickles else "it is missing"
         raise InvalidModel("model", str(folder / "model.safetensors"), fix)
-    names = read_json(index).get("weight_map")
+    names = read_json(index, MAX_LISTING).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise InvalidModel("weight_map", names, "the index must map tensors to files")
     for name in names.values():
@@ -292,16 +297,23 @@ def shards(folder: Path) -> list[Path]:
 
 
 def mapped(path: Path) -> Iterator[tuple[str, str, tuple[int, ...], NDArray[np.uint8]]]:
-    """Name, dtype, shape and memory-mapped bytes of each tensor of a file; raises InvalidModel."""
+    """Name, dtype, shape and memory-mapped bytes of each tensor of a file; raises InvalidModel.
+
+    A shape has no axis below 1: a tensor without numbers could have any number of rows.
+    """
     try:
         if not path.is_file():
             raise InvalidModel("model", str(path), "the file is missing; get a complete folder")
+        with path.open("rb") as file:
+            start = 8 + int.from_bytes(file.read(8), "little")
+        if start > MAX_HEADER:
+            fix = f"its header is damaged or too large: at most {MAX_HEADER} bytes are read"
+            raise InvalidModel("model", str(path), fix)
         # The library checks the header. Its NumPy reader copies and does not support BF16, so the
         # arrays are made here from the checked offsets.
         with safe_open(path, "numpy"):
             pass
         data = np.memmap(path, np.uint8, "r")
-        start = 8 + int(data[:8].view("<u8")[0])
         header = json.loads(bytes(data[8:start]))
     except InvalidModel:
         raise
@@ -309,8 +321,11 @@ def mapped(path: Path) -> Iterator[tuple[str, str, tuple[int, ...], NDArray[np.u
         raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
     header.pop("__metadata__", None)
     for name, entry in header.items():
+        shape = tuple(entry["shape"])
+        if min(shape, default=1) < 1:
+            raise InvalidModel(name, shape, "a tensor must have numbers; get a good file")
         begin, end = (start + offset for offset in entry["data_offsets"])
-        yield name, entry["dtype"], tuple(entry["shape"]), np.asarray(data[begin:end])
+        yield name, entry["dtype"], shape, np.asarray(data[begin:end])
 
 
 def _tensors(path: Path) -> list[tuple[str, Tensor]]:
@@ -333,7 +348,7 @@ def _separate(tensors: list[tuple[str, Tensor]], config: ModelConfig) -> list[tu
             found.append((stored, tensor))
             continue
         ends = np.cumsum([config.heads, config.kv_heads, config.kv_heads]) * config.head_dim
-        if tensor.shape[0] != ends[-1]:
+        if tensor.shape[:1] != (ends[-1],):
             raise InvalidModel(stored, tensor.shape, f"the configuration implies {ends[-1]} rows")
         parts = np.split(tensor.data, ends[:-1])
         found += [(n, Tensor(p, p.shape, tensor.kind)) for n, p in zip(names, parts, strict=True)]

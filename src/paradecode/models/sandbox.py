@@ -3,36 +3,58 @@
 Jinja's own sandbox stops access to attributes. But ``{{ 'a' * 10**10 }}``, a string that a loop
 doubles, or a macro that calls itself twice can still take all memory or run for ever. Here every
 loop step and call uses up a part of one allowance. Operations that make text or lists pay for its
-size, and operations that could make something large in one step are removed.
+size, those that look into values pay for all that is inside, and operations that could make
+something large in one step are removed.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import (
+    Callable,
+    Collection,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    ValuesView,
+)
 from typing import Any
 
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
-from jinja2.utils import Namespace
+from markupsafe import soft_str
 
-SECONDS = 5.0
-MAX_VALUE = 1 << 23
-MAX_TOTAL = 1 << 26
-STEP = 32
+from paradecode.models.template_allowance import measured, pay, size_of, steps, weighed
+
+MAX_NODES = 1 << 13
+"""Of a template's syntax tree, which takes time to compile. Published templates have up to 800."""
+MAX_NEEDLE = 256
+"""Characters of a text that is looked for from the end, or of a set of characters to strip."""
 
 FILTERS = (
-    "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float",
-    "indent", "int", "items", "join", "last", "length", "list", "lower", "map", "max", "min",
-    "reject", "rejectattr", "replace", "reverse", "safe", "select", "selectattr", "sort",
-    "string", "title", "trim", "unique", "upper",
+    "abs", "count", "d", "default", "first", "float", "int", "items", "last", "length", "map",
+    "reject", "rejectattr", "reverse", "select", "selectattr",
 )  # fmt: skip
+DEEP_FILTERS = (
+    "capitalize", "dictsort", "e", "escape", "lower", "safe", "string", "title", "upper",
+)  # fmt: skip
+"""Filters that write or compare what is inside of a value."""
+ENTRY_FILTERS = ("max", "min", "sort", "unique")
+"""Filters that compare the entries of a list, or the characters of a text."""
+TESTS = (
+    "boolean", "callable", "defined", "escaped", "false", "filter", "float", "integer", "iterable",
+    "mapping", "none", "number", "sameas", "sequence", "string", "test", "true", "undefined",
+)  # fmt: skip
+DEEP_TESTS = (
+    "!=", "<", "<=", "==", ">", ">=", "eq", "equalto", "ge", "greaterthan", "gt", "in", "le",
+    "lessthan", "lower", "lt", "ne", "upper",
+)  # fmt: skip
+NUMBER_TESTS = ("divisibleby", "even", "odd")
 TEXT_METHODS = frozenset(
     (
         "capitalize", "count", "endswith", "find", "index", "isalnum", "isalpha", "isascii",
@@ -41,149 +63,134 @@ TEXT_METHODS = frozenset(
         "rstrip", "split", "splitlines", "startswith", "strip", "title", "upper",
     )
 )  # fmt: skip
-
-
-class _Allowance:
-    """The rest of the time and size that one rendering may use."""
-
-    def __init__(self) -> None:
-        self.left = MAX_TOTAL
-        self.deadline = time.monotonic() + SECONDS
-
-    def pay(self, size: int) -> None:
-        self.left -= size + STEP
-        if size > MAX_VALUE or self.left < 0:
-            raise SecurityError("the template makes too much text or too many steps")
-        if time.monotonic() > self.deadline:
-            raise SecurityError("the template takes too long")
-
-
-_allowance: ContextVar[_Allowance] = ContextVar("template_allowance")
-
-
-@contextmanager
-def allowance() -> Iterator[None]:
-    """Limit compiling and rendering inside of the block; too much raises SecurityError."""
-    token = _allowance.set(_Allowance())
-    try:
-        yield
-    finally:
-        _allowance.reset(token)
-
-
-def _pay(size: int) -> None:
-    _allowance.get().pay(size)
-
-
-def _measured(value: Any) -> Any:
-    """Pay for the size of a value, and return it."""
-    _pay(len(value) if isinstance(value, (str, list, tuple, dict)) else 0)
-    return value
-
-
-def _weighed(value: Any) -> Any:
-    """Pay for a value with everything inside of it, and return it.
-
-    Shared parts count as often as they occur: ``a = [a, a]`` forty times takes little memory, but
-    writing or comparing it would never end.
-    """
-    pending = [value]
-    while pending:
-        inner = pending.pop()
-        _pay(0)
-        if isinstance(inner, dict):
-            pending += [*inner, *inner.values()]
-        elif isinstance(inner, (list, tuple)):
-            pending += inner
-    return value
-
-
-def _steps(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        _pay(0)
-        yield value
+_SLOW_METHODS = ("lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip")
+"""They compare every place of the text with all of the argument."""
+_OF_JINJA = ("_loop_vars", "_block_vars")
+"""Arguments that Jinja adds to a call for itself: every variable that is set there."""
+_METHODS: dict[Any, Collection[str]] = {
+    str: TEXT_METHODS,
+    dict: ("copy", "get", "items", "keys", "values"),
+    (list, tuple): ("copy", "count", "index"),
+    (KeysView, ValuesView, ItemsView, bytes, bytearray, int, float, type): (),
+}
 
 
 def _concat(parts: Iterable[str]) -> str:
     """Join texts; the size is checked before the text is made."""
-    parts = list(_steps(parts))
-    _pay(sum(map(len, parts)))
+    parts = list(steps(parts))
+    pay(sum(map(len, parts)))
     return "".join(parts)
 
 
-def _check_text_call(name: str, text: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse a replace or join with a too large result; returns the arguments to use."""
+def _tilde(values: Iterable[Any]) -> str:
+    """What ``~`` does with any values."""
+    return _concat(map(soft_str, weighed(list(values))))
+
+
+def _sought(place: Any) -> Any:
+    """Pay for what ``in`` compares: of an object the keys alone."""
+    if isinstance(place, dict):
+        weighed([*place])
+        return place
+    return weighed(place)
+
+
+def _check_needle(needle: object) -> None:
+    if isinstance(needle, str) and len(needle) > MAX_NEEDLE:
+        raise SecurityError(f"look for at most {MAX_NEEDLE} characters")
+
+
+def _check_text_call(name: str, text: str, args: tuple[Any, ...]) -> None:
+    """Refuse a search that is too slow, or a replace or join with a too large result."""
+    if name in _SLOW_METHODS and args:
+        _check_needle(args[0])
     if name == "replace" and len(args) >= 2:
         old, new = str(args[0]), str(args[1])
-        _pay(text.count(old) * max(len(new) - len(old), 0))
+        pay(text.count(old) * max(len(new) - len(old), 0))
     if name == "join" and args:
-        parts = list(_steps(args[0]))
-        _pay(sum(len(str(part)) + len(text) for part in parts))
-        return (parts, *args[1:])
-    return args
+        pay(sum(len(str(part)) + len(text) for part in args[0]))
+
+
+def _numbers(*values: Any) -> None:
+    """Refuse anything else: ``%`` makes text, for example."""
+    if not all(isinstance(value, (int, float)) for value in values):
+        raise SecurityError("this is for numbers; join text with ~")
 
 
 class SandboxedEnvironment(ImmutableSandboxedEnvironment):
     """The environment of chat templates, with transformers' options and the limits above."""
 
-    intercepted_binops = frozenset(["+", "*", "**", "%"])
+    intercepted_binops = frozenset(["+", "-", "*", "/", "//", "%", "**"])
     concat = staticmethod(_concat)
 
     def __init__(self) -> None:
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlock]
-        )
-        own = {"indent": _indent, "join": _join, "replace": _replace, "tojson": _tojson}
-        known = {name: own.get(name, self.filters[name]) for name in FILTERS} | own
-        self.filters = {name: _paid(function) for name, function in known.items()}
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlock],
+            finalize=weighed,
+        )  # fmt: skip
+        own = {"indent": _indent, "join": _join, "replace": _replace, "trim": _trim}
+        deep = {name: self.filters[name] for name in DEEP_FILTERS} | own
+        deep |= {name: _of_entries(self.filters[name]) for name in ENTRY_FILTERS}
+        plain = {name: self.filters[name] for name in FILTERS} | {"list": _list, "tojson": _tojson}
+        self.filters = {name: _paid(_looking_in(function)) for name, function in deep.items()}
+        self.filters |= {name: _paid(function) for name, function in plain.items()}
+        # A template can call these, too.
         self.filters |= {
-            "_measured": _measured, "_weighed": _weighed, "_steps": _steps, "_concat": _concat,
+            "_measured": measured, "_weighed": weighed, "_steps": steps, "_tilde": _tilde,
+            "_sought": _sought,
         }  # fmt: skip
+        known: dict[str, Any] = self.tests
+        self.tests = {name: known[name] for name in TESTS}
+        self.tests |= {name: _looking_in(known[name]) for name in DEEP_TESTS}
+        self.tests |= {name: _of_numbers(known[name]) for name in NUMBER_TESTS}
         kept = ("range", "dict", "namespace")
         self.globals = {name: self.globals[name] for name in kept}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse, and add payments for ``~``, slices, loops and lists; Jinja intercepts none."""
+        """Parse, and add payments where Jinja intercepts nothing: see :func:`_rewritten`."""
         tree = Parser(self, source, name, filename).parse()
+        if sum(1 for _ in tree.find_all(nodes.Node)) > MAX_NODES:
+            raise SecurityError(f"the template has more than {MAX_NODES} parts")
         for loop in tree.find_all(nodes.For):
             loop.iter = _filtered(loop.iter, "_steps")
         _rewrite(tree)
         return tree
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        if isinstance(obj, str):
-            return attr in TEXT_METHODS
-        if isinstance(obj, (bytes, bytearray, int, float)):
-            return False
+        for kinds, allowed in _METHODS.items():
+            if isinstance(obj, kinds):
+                return attr in allowed
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> None:
         """Formatting is refused by is_safe_attribute: "{:9999999999}" makes text of that size."""
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "+" and isinstance(left, (str, list, tuple)) and hasattr(right, "__len__"):
-            _pay(len(left) + len(right))
-        elif operator == "*":
-            sizes = [len(v) if hasattr(v, "__len__") else abs(int(v)) for v in (left, right)]
-            whole = isinstance(left, (int, float)) and isinstance(right, (int, float))
-            _pay(0 if whole else sizes[0] * sizes[1])
-        elif operator == "%" and isinstance(left, str):
-            raise SecurityError("templates may not format with %; use ~ to join text")
-        elif operator == "**" and not (abs(left) <= 1 << 64 and abs(right) <= 64):
+        sizes = size_of(left), size_of(right)
+        if operator == "+":
+            pay(sum(sizes))
+        elif operator == "*" and any(sizes):
+            pay(max(sizes) * max(abs(v) for v in (left, right, 1) if isinstance(v, int)))
+        elif operator != "*":
+            _numbers(left, right)
+        if operator == "**" and not (abs(left) <= 1 << 64 and abs(right) <= 64):
             raise SecurityError("the power is too large")
         result = super().call_binop(context, operator, left, right)
-        if isinstance(result, int) and result.bit_length() > 1 << 12:
-            raise SecurityError("the number is too large")
+        size_of(result)
         return result
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        _pay(0)
+        pay(0)
+        named = [value for name, value in kwargs.items() if name not in _OF_JINJA]
+        if not isinstance(obj, Macro):
+            args = tuple(map(weighed, args))
+            weighed(named)
         owner = getattr(obj, "__self__", None)
-        if obj in (dict, Namespace):
-            _weighed([*args, *kwargs.values()])
         if isinstance(owner, str):
-            args = _check_text_call(obj.__name__, owner, args)
-        return _measured(super().call(context, obj, *args, **kwargs))
+            _check_text_call(obj.__name__, owner, (*args, *named))
+        if isinstance(owner, (list, tuple)):  # Its entries are compared with the argument.
+            weighed(owner)
+        return measured(super().call(context, obj, *args, **kwargs))
 
 
 def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
@@ -191,7 +198,7 @@ def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
 
 
 def _rewrite(node: nodes.Node) -> None:
-    """Replace ``a ~ b`` by a measured join, measure slices, weigh lists; children first."""
+    """Rewrite what is inside of a node."""
     for field, value in node.iter_fields():
         if isinstance(value, list):
             for index, child in enumerate(value):
@@ -202,10 +209,18 @@ def _rewrite(node: nodes.Node) -> None:
 
 
 def _rewritten(node: nodes.Node) -> nodes.Node:
+    """``a ~ b`` as a measured join, slices measured, lists and comparisons weighed.
+
+    What is inside of the node comes first.
+    """
     _rewrite(node)
     if isinstance(node, nodes.Concat):
-        texts: list[nodes.Expr] = [_filtered(part, "string") for part in node.nodes]
-        return _filtered(nodes.List(texts, lineno=node.lineno), "_concat")
+        return _filtered(nodes.List(node.nodes, lineno=node.lineno), "_tilde")
+    if isinstance(node, nodes.Compare):
+        node.expr = _filtered(node.expr, "_weighed")
+        for operand in node.ops:
+            seeks = operand.op in ("in", "notin")
+            operand.expr = _filtered(operand.expr, "_sought" if seeks else "_weighed")
     if isinstance(node, (nodes.List, nodes.Dict)) or (
         isinstance(node, (nodes.Tuple, nodes.Name))
         and node.ctx == "load"
@@ -218,11 +233,41 @@ def _rewritten(node: nodes.Node) -> nodes.Node:
 
 
 def _paid(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, for the size of what it gives, or for each step of an iterator."""
+
     @functools.wraps(function)  # Keeps Jinja's marks of filters that need the context.
     def paid(*args: Any, **kwargs: Any) -> Any:
-        return _measured(function(*args, **kwargs))
+        found = function(*args, **kwargs)
+        return steps(found) if isinstance(found, Iterator) else measured(found)
 
     return paid
+
+
+def _looking_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, for all that is inside of what it is given."""
+
+    @functools.wraps(function)
+    def looking_in(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(weighed, args), **{k: weighed(v) for k, v in kwargs.items()})
+
+    return looking_in
+
+
+def _of_entries(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def of_entries(environment: Any, values: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        return function(environment, _list(values), *args, **kwargs)
+
+    return of_entries
+
+
+def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def of_numbers(*args: Any) -> Any:
+        _numbers(*args)
+        return function(*args)
+
+    return of_numbers
 
 
 def _replace(text: object, old: object, new: object, count: int | None = None) -> str:
@@ -231,18 +276,27 @@ def _replace(text: object, old: object, new: object, count: int | None = None) -
     return text.replace(old, new, -1 if count is None else count)
 
 
+def _trim(text: object, characters: str | None = None) -> str:
+    _check_needle(characters)
+    return soft_str(text).strip(characters)
+
+
+def _list(values: Iterable[Any]) -> list[Any]:
+    return list(steps(values))
+
+
 def _join(values: Iterable[Any], separator: object = "", attribute: Any = None) -> str:
     if attribute is not None:
-        values = [value[attribute] for value in _steps(values)]
-    texts = [str(value) for value in _steps(values)]
-    _pay(sum(map(len, texts)) + len(str(separator)) * len(texts))
+        values = [value[attribute] for value in steps(values)]
+    texts = [str(value) for value in steps(values)]
+    pay(sum(map(len, texts)) + len(str(separator)) * len(texts))
     return str(separator).join(texts)
 
 
 def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     margin = width if isinstance(width, str) else " " * min(int(width), 256)
     lines = str(text).split("\n")
-    _pay(len(lines) * len(margin) + len(text))
+    pay(len(lines) * len(margin) + len(text))
     rest = [margin + line if line or blank else line for line in lines[1:]]
     return "\n".join([margin + lines[0] if first else lines[0], *rest])
 
@@ -257,9 +311,14 @@ def _tojson(
     """JSON as transformers writes it: no HTML escapes."""
     if indent is not None and not 0 <= indent <= 16:
         raise SecurityError("indent by at most 16")
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    encoder = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+    parts = []
+    for part in encoder.iterencode(value):  # Each pays before the next one is made.
+        pay(len(part))
+        parts.append(part)
+    return "".join(parts)
 
 
 class GenerationBlock(Extension):

@@ -9,12 +9,13 @@ SentencePiece vocabularies.)
 from __future__ import annotations
 
 import codecs
-import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from copy import copy, deepcopy
 from typing import Any, Protocol, Union
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models.tokenizer_library import steps_of
 
 
 class TextStream(Protocol):
@@ -135,24 +136,19 @@ def pieces_of(backend: Any) -> Pieces:
     Raises:
         InvalidModel: neither byte-level nor SentencePiece with byte fallback.
     """
-    steps = _steps(json.loads(backend.decoder.__getstate__())) if backend.decoder else []
+    steps = steps_of(backend.decoder)
     kinds = [step["type"] for step in steps]
-    if kinds and set(kinds) <= {"ByteLevel", "Fuse"}:
+    if kinds.count("ByteLevel") == 1 and set(kinds) <= {"ByteLevel", "Fuse"}:
         return ByteLevelPieces
     if kinds and set(kinds) <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
-        marks = [s["pattern"].get("String") for s in steps if s["type"] == "Replace"]
+        marks = [(s["pattern"].get("String"), s["content"]) for s in steps
+                 if s["type"] == "Replace"]  # fmt: skip
         strips = [(s["content"], s["start"], s["stop"]) for s in steps if s["type"] == "Strip"]
-        if marks == ["▁"] and strips in ([], [(" ", 1, 0)]):
+        if marks == [("▁", " ")] and strips in ([], [(" ", 1, 0)]):
             return lambda: SentencePieces(bool(strips), "ByteFallback" in kinds)
     raise InvalidModel(
         "tokenizer.decoder", kinds or None, "use a byte-level or SentencePiece-like tokenizer"
     )
-
-
-def _steps(decoder: dict[str, Any]) -> list[dict[str, Any]]:
-    if decoder["type"] != "Sequence":
-        return [decoder]
-    return [step for inner in decoder["decoders"] for step in _steps(inner)]
 
 
 def byte_characters() -> dict[str, int]:
@@ -163,6 +159,13 @@ def byte_characters() -> dict[str, int]:
 
 
 _BYTES = byte_characters()
+_BYTE = re.compile("<0x([0-9A-Fa-f+][0-9A-Fa-f])>")  # The library reads <0x+A> as <0x0A>.
+
+
+def byte_in(piece: str) -> int | None:
+    """The byte that a SentencePiece vocabulary writes so, or None if the piece is text."""
+    match = _BYTE.fullmatch(piece)
+    return int(match[1], 16) if match else None
 
 
 class ByteLevelPieces:
@@ -194,12 +197,10 @@ class SentencePieces:
         self._bytes = bytearray()
 
     def push(self, piece: str) -> str:
-        if self._fallback and len(piece) == 6 and piece.startswith("<0x") and piece[-1] == ">":
-            try:
-                self._bytes.append(int(piece[3:5], 16))
-                return ""
-            except ValueError:
-                pass
+        byte = byte_in(piece) if self._fallback else None
+        if byte is not None:
+            self._bytes.append(byte)
+            return ""
         return self._text(self._end_of_bytes() + piece.replace("▁", " "))
 
     def flush(self) -> str:

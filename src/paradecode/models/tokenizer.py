@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as Backend
 
 from paradecode.core.errors import InvalidInput
 from paradecode.models.text_stream import ByteLevelPieces, Detokeniser, pieces_of
+from paradecode.models.tokenizer_library import library_errors
 
 MAX_TEXT = 1 << 24
 LONG = 1 << 14
@@ -68,6 +69,7 @@ class Tokenizer:
 
         Raises:
             InvalidInput: too long, or not valid Unicode (lone surrogates).
+            InvalidModel: the tokenizer has no token for a part of it.
         """
         if not isinstance(text, str):
             raise InvalidInput("text", text, "give a string")
@@ -79,22 +81,24 @@ class Tokenizer:
             raise InvalidInput(
                 "text", text[error.start : error.end], "remove the lone surrogate"
             ) from None
-        backend: Any = self._backend
-        if not (parse_special or (self._as_written and self._without_control(text))):
-            backend = self._literal_backend()
-        # A batch is encoded without the interpreter's lock, but by threads of the library's own.
-        if len(text) > LONG:
-            (found,) = backend.encode_batch_fast([text], add_special_tokens=special)
-        else:
-            found = backend.encode(text, add_special_tokens=special)
-        ids: list[int] = found.ids
-        return ids
+        with library_errors(text, "this model's tokenizer cannot read it"):
+            backend: Any = self._backend
+            if not (parse_special or (self._as_written and self._without_control(text))):
+                backend = self._literal_backend()
+            # A batch is encoded without the interpreter's lock, but by the library's own threads.
+            if len(text) > LONG:
+                (found,) = backend.encode_batch_fast([text], add_special_tokens=special)
+            else:
+                found = backend.encode(text, add_special_tokens=special)
+            ids: list[int] = found.ids
+            return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Text of token ids; invalid UTF-8 becomes U+FFFD, unknown ids are left out."""
         known = [index for index in ids if 0 <= index < 1 << 32]
-        text: str = self._backend.decode(known, skip_special_tokens=skip_special)
-        return text
+        with library_errors(f"{len(known)} ids", "this model's tokenizer cannot write them"):
+            text: str = self._backend.decode(known, skip_special_tokens=skip_special)
+            return text
 
     def token(self, index: int) -> str:
         """The token as the vocabulary writes it; empty for an unused id."""
@@ -106,6 +110,12 @@ class Tokenizer:
         """The id of a token as the vocabulary writes it, or None."""
         index: int | None = self._backend.token_to_id(token)
         return index
+
+    @property
+    def highest(self) -> int:
+        """The highest id that a token or a prompt has; -1 if there is none."""
+        ids = self._backend.get_vocab(with_added_tokens=True).values()
+        return max([*ids, *self.encode("")], default=-1)
 
     @property
     def longest(self) -> int:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from paradecode.core.errors import InvalidInput
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.models.checkpoint import Checkpoint
-from paradecode.models.text_stream import byte_characters
+from paradecode.models.text_stream import byte_characters, byte_in
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.weights import Tensor
 
@@ -97,9 +97,8 @@ def spelling(tokenizer: Tokenizer, token: int) -> bytes:
             return bytes(_BYTES[character] for character in piece)
         except KeyError:  # An added token is written as it reads.
             return piece.encode()
-    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-        return bytes([int(piece[3:5], 16)])
-    return piece.replace("▁", " ").encode()
+    byte = byte_in(piece)
+    return bytes([byte]) if byte is not None else piece.replace("▁", " ").encode()
 
 
 _BYTES = byte_characters()

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
+from gguf import GGUFWriter
 from safetensors.numpy import load_file, save_file
 
 from paradecode.core.errors import InvalidModel
@@ -175,3 +177,98 @@ def test_what_is_not_known_is_named(
     with pytest.raises(InvalidModel) as error:
         opened(folder)
     assert named in error.value.field
+
+
+def holds(folder: Path, settings: dict[str, Any], **tensors: np.ndarray) -> Path:
+    folder.mkdir(exist_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.parametrize(("name", "tensors"), [
+    ("prompt_embeddings", {"prompt_embeddings": np.zeros((), "f4")}),
+    ("a_scale", {"a": np.zeros((), "i1"), "a_scale": np.ones((1, 1), "f4")}),
+    ("a_scale", {"a": np.zeros(3, "i1"), "a_scale": np.ones((3, 1), "f4")}),
+])  # fmt: skip
+def test_numbers_in_the_place_of_matrices(name: str, tensors: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidModel) as error:
+        read_head(holds(tmp_path, {}, **tensors))
+    assert error.value.field == name
+
+
+def test_a_tensor_has_numbers(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModel, match=r"fc\.weight.*must have numbers"):
+        read_head(holds(tmp_path, {}, **{"fc.weight": np.zeros((9, 0), "f4")}))
+
+
+def pickled(folder: Path, value: object) -> Path:
+    torch = pytest.importorskip("torch")
+    (folder / "config.json").write_text("{}")
+    torch.save(value, folder / "pytorch_model.bin")
+    return folder
+
+
+def test_pickled_tensors_that_are_larger_than_their_file(tmp_path: Path) -> None:
+    """One number can be any number of numbers; PyTorch does not write them out."""
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InvalidModel, match="larger than the file"):
+        read_head(pickled(tmp_path, {"x": torch.zeros(1).expand(1 << 16)}))
+    one = torch.zeros(1 << 12)
+    with pytest.raises(InvalidModel, match="larger than the file"):
+        read_head(pickled(tmp_path, {str(n): one[:] for n in range(9)}))
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_pickled_tensors_may_share_their_numbers(many: int, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    one = torch.zeros(1 << 12)
+    with pytest.raises(InvalidModel, match="folder of EAGLE"):  # Read, but no head.
+        read_head(pickled(tmp_path, {str(n): one for n in range(many)}))
+
+
+def test_pickled_parts_that_are_compressed(tmp_path: Path) -> None:
+    """PyTorch would unpack a thousand times the size of the file."""
+    torch = pytest.importorskip("torch")
+    file = pickled(tmp_path, {"x": torch.zeros(1 << 12)}) / "pytorch_model.bin"
+    with ZipFile(file) as parts:
+        every = {part.filename: parts.read(part) for part in parts.infolist()}
+    with ZipFile(file, "w", ZIP_DEFLATED) as parts:
+        for name, data in every.items():
+            parts.writestr(name, data)
+    with pytest.raises(InvalidModel, match="compressed"):
+        read_head(tmp_path)
+
+
+def test_pickles_of_something_else(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    for value in ([torch.zeros(1)], {0: torch.zeros(1)}, {"x": 1}, {"x": torch.zeros(1).cfloat()}):
+        with pytest.raises(InvalidModel, match="give a sound file"):
+            read_head(pickled(tmp_path, value))
+
+
+def draft(file: Path, **tensors: np.ndarray) -> Path:
+    """A GGUF draft of EAGLE-3 with these tensors."""
+    writer = GGUFWriter(file, "eagle3")
+    writer.add_embedding_length(16)
+    writer.add_head_count(2)
+    writer.add_array("eagle3.target_layers", [1, 8])
+    for name, values in tensors.items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+@pytest.mark.parametrize(("name", "tensors"), [
+    ("d2t", {"d2t": np.zeros((2, 4), "i8")}),
+    ("layers.0.self_attn.q_proj.weight", {"fc.weight": np.zeros((16, 32), "f4")}),
+])  # fmt: skip
+def test_gguf_drafts_that_lack_a_tensor_or_have_an_odd_one(
+    name: str, tensors: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidModel) as error:
+        read_head(draft(tmp_path / "a.gguf", **tensors))
+    assert error.value.field == name

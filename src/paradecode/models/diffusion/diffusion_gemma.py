@@ -9,7 +9,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.gemma import Gemma
 from paradecode.models.metadata import Metadata
-from paradecode.models.mixture import MOST, Mixture
+from paradecode.models.mixture import MOST, MOST_LAYERS, Mixture
 from paradecode.models.weights import Tensor
 
 NAME = "DiffusionGemmaForBlockDiffusion"
@@ -22,8 +22,8 @@ DEFAULTS = {
     "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "bos_token_id": 2, "eos_token_id": 1,
 }  # fmt: skip
 """Of keys that transformers leaves out where a model has the usual value."""
-WIDE = 512
-"""Usual size of a head that sees the whole text."""
+WIDE, MOST_HEAD = 512, 4096
+"""Usual and largest size of a head that sees the whole text."""
 PERIOD = 6
 """Of so many layers one sees the whole text, if config.json does not say which."""
 
@@ -70,10 +70,10 @@ def diffusion_gemma(raw: Metadata, name: str) -> ModelConfig:
         raise InvalidModel("use_bidirectional_attention", "all", fix)
     if not (raw.flag("tie_word_embeddings", True) and values.flag("tie_word_embeddings", True)):
         raise InvalidModel("tie_word_embeddings", False, "only models of tied weights are known")
-    layers = values.whole("num_hidden_layers", None, 1, 1024)
+    layers = values.whole("num_hidden_layers", None, 1, MOST_LAYERS)
     full = _full(values, layers)
     sliding, wide = (_rope(values, kind) for kind in (SLIDING, FULL))
-    head_dim = values.whole("head_dim", None, 2, 4096)
+    head_dim = values.whole("head_dim", None, 2, MOST_HEAD)
     size, groups = _wide_heads(values, full)
     if sliding["rope_type"] != "default" or wide["rope_type"] not in ("default", "proportional"):
         fix = "use default, and for full_attention default or proportional"
@@ -115,7 +115,7 @@ def _full(values: Metadata, layers: int) -> set[int]:
 def _wide_heads(values: Metadata, full: set[int]) -> tuple[int, int]:
     """Size and number of the heads of keys that see the whole text."""
     usual = values.whole("num_key_value_heads")
-    size = values.whole("global_head_dim", WIDE)
+    size = values.whole("global_head_dim", WIDE, 2, MOST_HEAD)
     groups = values.whole("num_global_key_value_heads", usual)
     own = values.get("per_layer_config")
     if own is None:
@@ -126,7 +126,7 @@ def _wide_heads(values: Metadata, full: set[int]) -> tuple[int, int]:
         fix = f"all layers of {FULL} must be described alike"
         raise InvalidModel("per_layer_config", own, fix)
     one = Metadata(one)
-    return one.whole("head_dim", size), one.whole("num_key_value_heads", groups)
+    return one.whole("head_dim", size, 2, MOST_HEAD), one.whole("num_key_value_heads", groups)
 
 
 def _rope(values: Metadata, kind: str) -> Metadata:
@@ -140,11 +140,14 @@ def _rope(values: Metadata, kind: str) -> Metadata:
     return Metadata({"rope_type": "default", **own})
 
 
-def separated(stored: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
+def separated(stored: str, tensor: Tensor, mixture: Mixture | None) -> list[tuple[str, Tensor]]:
     """The tensors of our names in a stored one, or nothing if it is not of the text's layers.
 
+    Args:
+        mixture: of the configuration, which says how many experts a tensor has.
+
     Raises:
-        InvalidModel: for one that is not known.
+        InvalidModel: for one that is not known, or does not hold these experts.
     """
     if stored.startswith(SEEN_APART) or stored == "lm_head.weight":
         return []
@@ -158,8 +161,11 @@ def separated(stored: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
     layer, part = f"layers.{int(found[1])}.", found[2]
     if part in _IN_LAYER:
         return [(layer + _IN_LAYER[part], tensor)]
-    if part not in ("experts.gate_up_proj", "experts.down_proj") or len(tensor.shape) != 3:
+    if part not in ("experts.gate_up_proj", "experts.down_proj"):
         raise InvalidModel(stored, "tensor", "this model needs an operation that is not known")
+    experts = 0 if mixture is None else mixture.experts
+    if len(tensor.shape) != 3 or tensor.shape[0] != experts:
+        raise InvalidModel(stored, tensor.shape, f"give a matrix for each of {experts} experts")
     names, parts = ["down"], [tensor.data]
     if part == "experts.gate_up_proj":
         half = tensor.shape[1] // 2

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from paradecode.core.errors import InvalidModel
+from paradecode.core.errors import InvalidModel, shown
 from paradecode.models.diffusion.family import Family
 from paradecode.models.metadata import Metadata
 
@@ -44,7 +44,8 @@ def _check(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
             raise InvalidModel(key, values[key], f"LLaDA's models have {usual}; others are unknown")
     size = values.get("vocab_size")
     if values.get("embedding_size") not in (None, size):
-        raise InvalidModel("embedding_size", values["embedding_size"], f"vocab_size says {size}")
+        fix = f"vocab_size says {shown(size)}"
+        raise InvalidModel("embedding_size", values["embedding_size"], fix)
     return {}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from paradecode.models.diffusion.family import Family, published
 from paradecode.models.metadata import Metadata
-from paradecode.models.mixture import MOST, Mixture
+from paradecode.models.mixture import MOST, MOST_LAYERS, Mixture
 
 EDITS = "edit(threshold=0.95,least=0.9,cache=prefix)"
 """The sampler of LLaDA2.1, which was trained to correct what it decided."""
@@ -23,8 +23,8 @@ def llada2(values: Metadata, names: Sequence[str] = ()) -> dict[str, Any]:
     """Fields of a ``ModelConfig``; only the name says whether it is 2.1."""
     size = values.whole("moe_intermediate_size", None, 1, MOST)
     shared, dense = (
-        0 if values.get(key) is None else values.whole(key, None, 0, MOST)
-        for key in ("num_shared_experts", "first_k_dense_replace")
+        0 if values.get(key) is None else values.whole(key, None, 0, most)
+        for key, most in (("num_shared_experts", MOST), ("first_k_dense_replace", MOST_LAYERS))
     )
     chosen = values.whole("num_experts_per_tok", None, 1, MOST)
     mixture = Mixture(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,8 +186,9 @@ def _in_full(tensors: Tensors) -> dict[str, NDArray[Any]]:
         if (values.dtype == np.int8) != (scale is not None):
             raise InvalidModel(name, values.dtype, f"numbers of 8 bits need {name}{_SCALE}")
         if scale is not None:
-            if scale.shape != (len(values), 1):
-                raise InvalidModel(f"{name}{_SCALE}", scale.shape, f"give ({len(values)}, 1)")
+            if values.ndim != 2 or scale.shape != (len(values), 1):
+                fix = f"give one number for each row of a matrix of {values.shape}"
+                raise InvalidModel(f"{name}{_SCALE}", scale.shape, fix)
             made[name] = values * scale.astype(np.float32)
     return made
 
@@ -262,9 +264,33 @@ def _pickled(path: Path) -> dict[str, NDArray[Any]]:
     except ImportError:
         raise InvalidModel("head", str(path), "reading .bin and .pt files needs torch") from None
     try:
+        _check_parts(path)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(loaded, dict) or not all(map(torch.is_tensor, loaded.values())):
+            raise ValueError("it must map names to tensors")
+        _check_sizes(loaded, path.stat().st_size)
         return {
             name: (t.float() if t.is_floating_point() else t).numpy() for name, t in loaded.items()
         }
     except Exception as error:  # Pickles fail in many ways.
         raise InvalidModel("head", str(path), f"give a sound file ({error})") from None
+
+
+def _check_parts(path: Path) -> None:
+    """Raise ValueError if the file unpacks to more than its size; PyTorch compresses nothing."""
+    if is_zipfile(path):
+        with ZipFile(path) as parts:
+            if sum(part.file_size for part in parts.infolist()) > path.stat().st_size:
+                raise ValueError("its parts are compressed")
+
+
+def _check_sizes(tensors: dict[object, Any], size: int) -> None:
+    """Raise ValueError if a file of ``size`` bytes cannot hold these tensors.
+
+    One can repeat a few numbers without end, and several can share numbers, as tied weights do.
+    """
+    if any(not isinstance(name, str) or t.is_complex() for name, t in tensors.items()):
+        raise ValueError("give names of texts and tensors of real numbers")
+    stored = sum(t.numel() * t.element_size() for t in tensors.values())
+    if stored > 2 * size or sum(t.numel() for t in tensors.values()) * 4 > MOST_BYTES:
+        raise ValueError("its tensors are larger than the file")

@@ -50,6 +50,8 @@ def read_gguf_draft(path: Path) -> HeadFile:
         if ours is None:
             raise InvalidModel(name, "tensor", f"no {architecture} head has it")
         if name == "d2t":  # The tokens themselves, not how far they are from the head's.
+            if len(info.shape) != 1:
+                raise InvalidModel(name, info.shape, "give a token for each of the head's")
             raw = np.frombuffer(buffer, np.uint8, info.nbytes, info.offset)
             tensors[name] = raw.view("<i8") - np.arange(info.shape[-1])
         else:
@@ -62,8 +64,9 @@ def read_gguf_draft(path: Path) -> HeadFile:
     if architecture == "eagle3":  # Its pairs lie side by side in the file.
         for part, heads in (("q", file.heads), ("k", file.kv_heads)):
             name = f"layers.0.self_attn.{part}_proj.weight"
-            if len(tensors[name]) != heads * file.head_dim:
-                raise InvalidModel(name, tensors[name].shape, f"expected {heads} heads")
+            if name not in tensors or len(tensors[name]) != heads * file.head_dim:
+                shape = tensors[name].shape if name in tensors else None
+                raise InvalidModel(name, shape, f"expected {heads} heads")
             tensors[name] = tensors[name][half_split(heads, file.head_dim, dim)]
     return replace(file, tensors=tensors)
 

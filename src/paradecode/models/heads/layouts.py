@@ -204,7 +204,10 @@ def _calibrated(config: Metadata, tensors: Tensors) -> Tensors:
 
 def _prompts(config: Metadata, tensors: Tensors) -> HeadFile:
     """The prompt tokens of PPD, as PEFT stores them."""
-    count = len(tensors["prompt_embeddings"])
+    prompts = tensors["prompt_embeddings"]
+    if prompts.ndim != 2:
+        raise InvalidModel("prompt_embeddings", prompts.shape, "give a row for each token")
+    count = len(prompts)
     plain = {"virtual_tokens_per_special_token": 1, "num_exits": 1, "use_custom_lm_head": False,
              "use_prefix_tuning": False, "num_special_tokens": count}  # fmt: skip
     for name, wanted in plain.items():
