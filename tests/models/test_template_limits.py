@@ -1,0 +1,142 @@
+"""Templates of model files: what they may cost, with small limits so that the attacks are small."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models import chat, sandbox, template_allowance
+from paradecode.models.chat import ChatTemplate
+
+HI = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """64 Ki in all, 8 Ki for one value."""
+    monkeypatch.setattr(template_allowance, "MAX_TOTAL", 1 << 16)
+    monkeypatch.setattr(template_allowance, "MAX_VALUE", 1 << 13)
+
+
+LISTS = (
+    "{% set s = 'a' * 8000 %}{% set t = 'a' * 8000 %}{% set a = [s] * 100 %}{% set b = [t] * 100 %}"
+)
+"""Each list takes 6,400 of the allowance, and is a text of 800,000 characters."""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "{{ a }}", "{{ a ~ '' }}", "{{ a | string | length }}", "{{ ([a] | join) | length }}",
+        "{{ (a | tojson) | length }}", "{{ (a | tojson(indent=1)) | length }}",
+        "{{ (a | replace('b', 'c')) | length }}", "{{ (a | e) | length }}", "{{ a | upper }}",
+        "{{ (a | safe) | length }}", "{{ raise_exception(a) }}", "{{ strftime_now(a) }}",
+        "{{ {'x': a} }}", "{{ (a,) }}", "{{ dict(x=a).values() }}", "{{ dict(x=a).items() }}",
+        "{{ a == b }}", "{{ a < b }}", "{{ t + 'b' in a }}", "{{ a is eq(b) }}", "{{ a is lower }}",
+        "{{ t is in(a) }}", "{{ a.count(t) }}", "{{ a.index(t + 'b') }}", "{{ a | max }}",
+        "{{ (a + b) | sort | length }}", "{{ (a + b) | unique | list | length }}",
+        "{{ [a] | map('string') | list | length }}",
+        "{{ ([{'x': a}] * 9) | sort(attribute='x') | length }}",
+        "{{ a | select('eq', t) | list | length }}", "{{ ''.join([a]) }}",
+        "{{ [a] | map('_tilde') | list | length }}", "{{ [a, a] | _tilde | length }}",
+        "{% for x in [1, 2] %}{{ loop.changed(a) }}{{ loop.changed(b) }}{% endfor %}",
+    ],
+)  # fmt: skip
+def test_lists_that_share_a_long_text(small, use):
+    """It is refused before it is made: written, compared or sorted."""
+    assert ChatTemplate(LISTS + "{{ a | length }}").render(HI) == "100"
+    template = ChatTemplate(LISTS + use)
+    with pytest.raises(InvalidModel, match="too much text"):
+        template.render(HI)
+    tracemalloc.start()  # Only now: the template is compiled at its first use.
+    try:
+        with pytest.raises(InvalidModel):
+            template.render(HI)
+        assert tracemalloc.get_traced_memory()[1] < 400_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        # A namespace in a list of a namespace: twice as much with every step.
+        "{% set ns = namespace(v='a') %}{% for i in range(6) %}{% set m = namespace(v=ns.v) %}"
+        "{% set ns.v = [m, m] %}{% endfor %}{{ ns.v }}",
+        "{% set ns = namespace() %}{% set ns.v = [ns] %}{{ ns.v }}",
+        "{{ {}.fromkeys(range(9), 'a') }}", "{{ dict.fromkeys(range(9), 'a') }}",
+        "{{ dict.update(messages[0], x=1) }}", "{{ {}.keys().mapping.copy() }}",
+        "{{ '%3000d' is odd }}", "{{ '%3000d' is divisibleby(2) }}",
+        "{{ {'a': 1}.keys() - [1] }}",
+        # A step for each character.
+        "{{ ('a' * 8000) | max }}", "{{ ('a' * 8000) | sort(attribute='x') | length }}",
+        "{{ ('a' * 8000) | map(attribute='x') | reverse | first }}",
+        # Whole numbers of more than 4096 bits.
+        "{{ ('f' * 2000) | int(0, 16) // 3 }}", "{{ ('f' * 2000) | int(0, 16) % 3 }}",
+        "{{ 0x" + "f" * 2000 + " // 3 }}", "{{ 0x" + "f" * 2000 + " - 3 }}",
+        # Python compares every place of the text with all of what it looks for.
+        "{{ ('a' * 600).rfind('ab' + 'a' * 300) }}", "{{ ('a' * 600).rsplit(sep='a' * 300) }}",
+        "{{ ('a' * 600).strip('b' * 300) }}", "{{ ('a' * 600) | trim('b' * 300) }}",
+        "{{ ('ab' * 300) | list | length }}{{ ('ab' * 300).split('a') | length }}" * 2,
+    ],
+    ids=lambda source: source[:40],
+)  # fmt: skip
+def test_other_ways_to_make_much_of_little(small, source):
+    with pytest.raises(InvalidModel, match="SecurityError"):
+        ChatTemplate(source).render(HI)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% break %}", "{% for a in [1] %}" * 25 + "{% endfor %}" * 25,
+        "{% if a %}" * 110 + "{% endif %}" * 110, "{% macro f(x, x) %}{% endmacro %}",
+        "{{ dict(a=1, a=2) }}",
+    ],
+    ids=lambda source: source[:40],
+)  # fmt: skip
+def test_what_python_refuses_to_compile(source):
+    with pytest.raises(InvalidModel, match="chat_template"):
+        ChatTemplate(source).render(HI)
+
+
+def test_a_template_is_short_and_has_few_parts(monkeypatch):
+    """Jinja's compiler takes a time that grows with the square of the names."""
+    assert ChatTemplate(" " * chat.MAX_TEMPLATE).render(HI).isspace()
+    with pytest.raises(InvalidModel, match="too long"):
+        ChatTemplate(" " * (chat.MAX_TEMPLATE + 1))
+    monkeypatch.setattr(sandbox, "MAX_NODES", 100)
+    assert ChatTemplate("{% if a %}{% endif %}" * 40).render(HI) == ""
+    with pytest.raises(InvalidModel, match="100 parts"):
+        ChatTemplate("{% if a %}{% endif %}" * 60).render(HI)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ messages | map(attribute='role') | sort | join('+') }}", "assistant+system+user"),
+        ("{{ messages | selectattr('role', 'in', ['user']) | list | length }}", "1"),
+        ("{{ (messages | selectattr('role', 'equalto', 'user') | first).content }}", "Hi"),
+        ("{{ 'u' in messages | map('first') }}{{ 4 is even }}{{ 4 is divisibleby(3) }}",
+         "FalseTrueFalse"),
+        ("{{ messages == messages[:] }}{{ [1] < [2] }}{{ 'a' != 'b' }}", "TrueTrueTrue"),
+        ("{{ [1, [2, 'a']] }}{{ {'a': (1,)} }}{{ none }}{{ 1.5 }}",
+         "[1, [2, 'a']]{'a': (1,)}None1.5"),
+        ("{{ 'abc' | list | reverse | join }}{{ {'b': 1, 'a': 2} | dictsort }}",
+         "cba[('a', 2), ('b', 1)]"),
+        ("{{ 'role' in messages[0] }}{{ 'x' in messages[0] }}{{ 1 in (1, 2) }}", "TrueFalseTrue"),
+        ("{{ '<a>' | e }}{{ ' x ' | trim }}{{ 'xax' | trim('x') }}{{ 'aXb'.rsplit('X') }}",
+         "&lt;a&gt;xa['a', 'b']"),
+        ("{% for m in messages %}{% set n = namespace(v=[]) %}{{ n.v }}{% endfor %}", "[][][]"),
+        ("{{ {'a': [1, {'b': 'é'}]} | tojson(indent=2) }}",
+         '{\n  "a": [\n    1,\n    {\n      "b": "é"\n    }\n  ]\n}'),
+        ("{{ [false] * 3 }}{{ 'ab' * 2 }}{{ 2 * 'ab' }}{{ 7 - 2 }}{{ 2 ** 3 }}",
+         "[False, False, False]abababab58"),
+    ],
+    ids=lambda each: each[:40],
+)  # fmt: skip
+def test_what_templates_still_do(source, text):
+    messages = [{"role": r, "content": "Hi"} for r in ("system", "user", "assistant")]
+    assert ChatTemplate(source).render(messages) == text
