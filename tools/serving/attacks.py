@@ -76,6 +76,8 @@ USER = [{"role": "user", "content": "Hi"}]
 LETTERS = string.ascii_letters + string.digits
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
 LONG = {"max_tokens": 200, "ignore_eos": True, "deadline": 3}
+LONGEST = 46778
+"""The token of the default model with the most characters: a line feed and 80 spaces."""
 
 
 def ask(**fields: Any) -> Content:
@@ -194,6 +196,12 @@ ATTACKS = (
            lambda: {"prompt": " 1" * 1500 + "\n" * 500}, "/tokenize", 8),
     Attack("ids to detokenize", "250,000 of them", (200,), lambda: {"tokens": [1] * 250_000},
            "/detokenize"),
+    Attack("ids of long tokens", "260,000 of the longest token", (200, 400),
+           lambda: {"tokens": [LONGEST] * 260_000}, "/detokenize"),
+    Attack("tokens of a byte each", "300,000 characters that no token has", WRONG,
+           lambda: {"prompt": "\U0001f9ff" * 300_000}, "/tokenize"),
+    Attack("many texts to embed", "2,048, as many as are taken", FINE,
+           lambda: {"input": ["a"] * 2048}, "/v1/embeddings"),
     # What takes long to compile.
     Attack("deep schema", "20 objects in one another", FINE, ask(guided_json=nested(20))),
     Attack("chain of references", "definitions that each refer to the next", FINE,
@@ -303,9 +311,11 @@ ATTACKS = (
            raw(*POST, "Content-Length: 4000000", body=b"x" * 4_000_000, pieces=40), "", 8),
     Attack("a byte at a time", "1,000 bytes, 30 connections", (400, 408, CLOSED),
            raw(*KEYED, "Content-Length: 1000", body=b"x" * 1000, pieces=1000), "", 30),
+    Attack("lengths without bodies", "16 times 4 MB announced, and nothing sent",
+           (400, 408, CLOSED), raw(*KEYED, "Content-Length: 4194304"), "", 16),
     Attack("half a header", "30 KB without an end, 200 connections", (400, CLOSED),
            lambda: [("\r\n".join(POST) + "\r\nX-A: " + "y" * 30_000).encode()], "", 200, True),
-    Attack("a large header", "64 KB", (400, 431, CLOSED), 
+    Attack("a large header", "64 KB", (400, 431, CLOSED),
            raw(*POST, "X-A: " + "y" * 65_536), "", 16),
     Attack("pipelined requests", "5,000 GETs in one connection", (200, CLOSED),
            lambda: [b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5000], ""),

@@ -127,13 +127,13 @@ def head(
     The result is the folder OUTPUT/head, for `eagle(head='OUTPUT/head')` and its kin.
     """
     need_torch()
-    make_folder("OUTPUT", output)
     from paradecode.models.heads import read_head
     from paradecode.training.heads.initial import METHODS
     from paradecode.training.heads.training import HEAD
 
     shape, plan = sizes.shape(method), learning.plan(method)
     begun = None if before is None else read_head(before)
+    make_folder("OUTPUT", output)
     with _opened(loading) as llm:
         trainer, data = _prepared(llm, loading, output, material, shape, plan, before=begun)
         trainer.bits = 8 if q8 else 16

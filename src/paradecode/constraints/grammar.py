@@ -141,7 +141,7 @@ def library_tokenizer(tokenizer: Tokenizer, eos_tokens: Sequence[int]) -> Any:
     try:
         from llguidance import LLTokenizer, TokenizerWrapper
     except ImportError:
-        fix = "install what it needs: pip install 'paradecode[constraints]'"
+        fix = "install what it needs: pip install -e '.[constraints]' in the checkout"
         raise InvalidInput("constraint", "llguidance", fix) from None
     check_byte_level(tokenizer)
     if not eos_tokens:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from paradecode.engine.resources import SMALL, Limits
+from paradecode.engine.resources import Limits
+from paradecode.engine.stores import SMALL
 from paradecode.llm import LLM
 
 MODEL = "paradecode/tiny-autoregressive"
