@@ -310,3 +310,13 @@ class Sampler:
             if self.matcher.allows(path, free):
                 return free
         return int(self.processed(logits, row, path).sample(self.warp, keys)[0])
+
+    def token_behind(self, logits: Logits, row: int, path: Sequence[int]) -> int | None:
+        """The same, or None where no token may follow ``path``, which may never be committed: the
+        error is that of an output that gets there."""
+        try:
+            return self.token(logits, row, path)
+        except InvalidInput:
+            if not path:
+                raise
+            return None

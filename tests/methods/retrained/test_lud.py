@@ -12,7 +12,7 @@ from toys import MASK, PARAMS, TEXTS, outputs, requests, silent, softmax, toy
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import TARGET
-from paradecode.core.sampling import Sampler
+from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.llm import LLM
 from paradecode.methods.registry import parse
 from paradecode.testing.conformance import cases
@@ -86,7 +86,8 @@ def test_a_unit_ends_where_no_token_may_follow(allowed):
             raise InvalidInput("constraint", "regex", "loosen it")
         return 5 + row
 
-    sampler = SimpleNamespace(plain=False, stop_ids=(EOS,), token=token)
+    sampler = Sampler(SamplingParams(temperature=1.0, seed=1), np.array([5], np.int32), [EOS])
+    sampler.token = token
     method, logits = parse("lud(threshold=0.0)")(), ArrayLogits(np.zeros((4, 29), np.float32))
     if allowed == 0:
         with pytest.raises(InvalidInput, match="constraint"):

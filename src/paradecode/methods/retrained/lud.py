@@ -64,11 +64,9 @@ class LexicalUnits:
         tokens: list[int] = []
         while len(tokens) < rows and not (tokens and tokens[-1] in sampler.stop_ids):
             row = len(tokens)
-            try:
-                token = sampler.token(usable, row, tokens) if greedy is None else int(greedy[row])
-            except InvalidInput:  # No token may follow: an error where the output gets here.
-                if not tokens:
-                    raise
+            known = None if greedy is None else int(greedy[row])
+            token = sampler.token_behind(usable, row, tokens) if known is None else known
+            if token is None:
                 break
             tokens.append(token)
         # The placeholder's own probability counts: it says that the unit ends here.

@@ -59,11 +59,9 @@ class Coupled(Verifier):
         rows: list[int] = []
         while node is not None:
             row = node + 1
-            try:
-                token = sampler.token(logits, row, tokens) if greedy is None else int(greedy[row])
-            except InvalidInput:  # No token may follow: an error where the output gets here.
-                if not tokens:
-                    raise
+            known = None if greedy is None else int(greedy[row])
+            token = sampler.token_behind(logits, row, tokens) if known is None else known
+            if token is None:
                 break
             tokens.append(token)
             rows.append(row)
