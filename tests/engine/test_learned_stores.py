@@ -10,6 +10,7 @@ import pytest
 from driving import add, finish, plainly, toy_engine
 
 from paradecode.core.decoder import Steps
+from paradecode.core.errors import CapacityError
 from paradecode.core.request import Fork
 from paradecode.core.sequence import Sequence
 from paradecode.engine.resources import Limits, Resources
@@ -151,16 +152,34 @@ def test_what_thousands_of_tenants_left_is_not_looked_at_again() -> None:
 
 def test_sequences_say_when_they_leave_their_stores() -> None:
     engine = toy_engine()
-    sequences = [add(engine, salt=str(number % 2)) for number in range(4)]
-    assert sum(engine.stores._users.values()) == 4
+    users = engine.stores._users
 
     def decode(seq: Sequence) -> Steps:
-        children = yield Fork(2)
-        assert all(child.shared("x", dict) is seq.shared("x", dict) for child in children)
+        children = list((yield Fork(2)))
+        children += yield Fork(1, of=children[0])
+        own = [child.shared("x", dict) for child in children]
+        assert all(each is seq.shared("x", dict) for each in own)
         yield from plainly(seq)
 
-    sequences.append(add(engine, decode, salt="forks"))
+    sequences = [add(engine, decode, salt=str(number % 2)) for number in range(4)]
+    assert not users  # They wait.
+    engine.step()
+    assert users == {("0", "0"): 2, ("1", "1"): 2}
     engine.cancel(sequences[0])
+    assert users == {("0", "0"): 1, ("1", "1"): 2}
     finish(engine)
-    assert not engine.stores._users
+    assert not users
     assert not any(one.error for one in sequences)
+    assert sequences[1].shared("x", dict) is engine.stores.of("1", "1")["x"]
+
+
+def test_requests_that_are_refused_hold_no_stores() -> None:
+    engine = toy_engine(kv_tokens=160)
+    for number in range(3):
+        with pytest.raises(CapacityError):
+            add(engine, max_tokens=140, salt=str(number))
+    waiting = add(engine, max_tokens=4)
+    engine.cancel(waiting)
+    assert waiting.shared("late", dict) == {}
+    assert not engine.stores._users
+    assert not engine.stores._stores

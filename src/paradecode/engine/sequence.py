@@ -83,10 +83,9 @@ class LiveSequence:
         stream = None if resources.new_text is None else resources.new_text()
         self.text = OutputText(stream, params.stop)
         self.caches: dict[str, KVCache] = {}
-        self._forked = parent is not None
-        self._stores: dict[str, Any] = (
-            parent._stores if parent else resources.stores.of(request.salt, self.owner)
-        )
+        # Of forks of forks, too, the request's own: one another they would keep in memory.
+        self._root: LiveSequence | None = parent and (parent._root or parent)
+        self._stores: dict[str, Any] | None = None
         self._translations = {
             name: Translation(vocabulary) for name, vocabulary in resources.vocabularies.items()
         }
@@ -178,9 +177,10 @@ class LiveSequence:
         return self._resources.load.seconds(model, rows, self.last_rows, seen)
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        found = self._stores.get(name)
+        stores = self._learned()
+        found = stores.get(name)
         if found is None:
-            found = self._stores[name] = make()
+            found = stores[name] = make()
         return cast(T, found)
 
     def commit(self, verdict: Verdict) -> None:
@@ -264,6 +264,19 @@ class LiveSequence:
         translation = self._translations.get(model)
         return len(tokens) if translation is None else translation.length(tokens)
 
+    def _learned(self) -> dict[str, Any]:
+        """What the tenant's requests share; a fork has it from the request's own sequence.
+
+        It is asked for when it is first used: a request that only waits, or is refused, holds none.
+        """
+        if self._root is not None:
+            return self._root._learned()
+        if self._stores is None:
+            if self.released:  # Nobody would say that it was left.
+                return {}
+            self._stores = self._resources.stores.of(self._request.salt, self.owner)
+        return self._stores
+
     def fork(self) -> LiveSequence:
         """A child with the same tokens, whose caches share this one's pages."""
         child = LiveSequence(self._request, self._resources, self)
@@ -288,7 +301,7 @@ class LiveSequence:
         self.release()
 
     def release(self) -> None:
-        if not self.released and not self._forked:
+        if self._stores is not None and not self.released:
             self._resources.stores.left(self._request.salt, self.owner)
         self.released = True
         for cache in self.caches.values():

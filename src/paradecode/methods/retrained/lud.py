@@ -64,8 +64,8 @@ class LexicalUnits:
         tokens: list[int] = []
         while len(tokens) < rows and not (tokens and tokens[-1] in sampler.stop_ids):
             row = len(tokens)
-            known = None if greedy is None else int(greedy[row])
-            token = sampler.token_behind(usable, row, tokens) if known is None else known
+            follows = sampler.token_behind
+            token = follows(usable, row, tokens) if greedy is None else int(greedy[row])
             if token is None:
                 break
             tokens.append(token)

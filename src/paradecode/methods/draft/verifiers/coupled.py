@@ -59,8 +59,8 @@ class Coupled(Verifier):
         rows: list[int] = []
         while node is not None:
             row = node + 1
-            known = None if greedy is None else int(greedy[row])
-            token = sampler.token_behind(logits, row, tokens) if known is None else known
+            follows = sampler.token_behind
+            token = follows(logits, row, tokens) if greedy is None else int(greedy[row])
             if token is None:
                 break
             tokens.append(token)
