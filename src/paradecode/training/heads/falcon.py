@@ -154,11 +154,11 @@ class FalconNetwork(HeadNetwork):
             features = text.inputs[:, text.inputs.shape[1] // 2 :]
             right, back = answers.unique(return_inverse=True)
             truth = F.linear(features[right], self.target.rows).argmax(-1)[back]
-            wrong = (self.say(made, 0).argmax(-1) != truth).sum(1).numpy()
+            wrong = (self.say(made, 0).argmax(-1) != truth).sum(1).cpu().numpy()
         # As many answers as wrong guesses, times what is shown now: in lots of size / 2.
         chance = SHOWN * (1 - self.progress) * wrong / (size / 2)
         lot = self.random.integers(1, size, len(wrong))
-        lot = torch.from_numpy(np.where(self.random.random(len(wrong)) < chance, lot, 0))
+        lot = torch.as_tensor(np.where(self.random.random(len(wrong)) < chance, lot, 0))
         shown = torch.arange(size) < lot[:, None]
         return torch.where(shown[..., None], text.inputs[answers], given)
 

@@ -9,53 +9,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Steps
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward
-from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as TokenSequence
-from paradecode.engine.prompt import NOTHING
-from paradecode.llm import LLM
-from paradecode.training.decoding import Progress, decode_all
-from paradecode.training.heads.answers import side_by_side
+from paradecode.training.decoding import Progress
+from paradecode.training.heads.answers import Writer
 from paradecode.training.heads.texts import HeadText
 
-ROWS = 256
 SHARD = 64
 """Texts of a file."""
-TOGETHER = 16
-
-
-class StateReader:
-    """A decoder of one request that commits no token and keeps states; see ``PromptReader``."""
-
-    def __init__(self, layers: tuple[int, ...]) -> None:
-        self.layers = layers
-        self._parts: list[NDArray[np.float16]] = []
-
-    @property
-    def states(self) -> NDArray[np.float16]:
-        """float16 [rows, layers * D]."""
-        return np.concatenate(self._parts)
-
-    def decode(self, seq: TokenSequence) -> Steps:
-        tokens = seq.pending.copy()  # All of them: the engine has no prefix cache.
-        for start in range(0, len(tokens), ROWS):
-            rows = tokens[start : start + ROWS]
-            reply = yield Forward(
-                rows, positions=np.arange(start, start + len(rows), dtype=np.int32),
-                visible=np.arange(start, dtype=np.int32), logits=np.arange(0, dtype=np.int32),
-                hidden=self.layers,
-            )  # fmt: skip
-            self._parts.append(side_by_side([reply.hidden[layer] for layer in self.layers]))
-        seq.fill([], NOTHING, [], end="length")
 
 
 class Features:
     """States over all tokens of the texts of a run but their last ones, which say nothing of them.
 
     Args:
-        llm: its engine must have no prefix cache.
+        writer: it reads them.
         layers: whose outputs are wanted, ascending.
         folder: of the cache; its files belong to these texts and layers.
         most_bytes: of the cache; shards beyond it are computed again whenever they are asked for.
@@ -63,12 +30,12 @@ class Features:
     """
 
     def __init__(
-        self, llm: LLM, texts: Sequence[HeadText], layers: tuple[int, ...], folder: Path,
+        self, writer: Writer, texts: Sequence[HeadText], layers: tuple[int, ...], folder: Path,
         most_bytes: float, written: Path | None = None,
     ) -> None:  # fmt: skip
-        self.texts, self.layers, self._llm, self._folder = texts, layers, llm, folder
+        self.texts, self.layers, self._writer, self._folder = texts, layers, writer, folder
         self._written = {int(file.stem): file for file in written.glob("*.npy")} if written else {}
-        self._width = len(layers) * llm.config.hidden_size
+        self._width = len(layers) * writer.llm.config.hidden_size
         self._check_written()
         row = 2 * self._width
         # States that were written are not in a shard; nothing of them is computed again.
@@ -144,11 +111,8 @@ class Features:
         return found
 
     def _compute(self, wanted: Sequence[int]) -> list[NDArray[np.float16]]:
-        readers = [StateReader(self.layers) for _ in wanted]
-        prompts = [self.texts[i].tokens[:-1].tolist() for i in wanted]
-        once = [SamplingParams(max_tokens=1)] * len(prompts)
-        decode_all(self._llm, prompts, readers.__getitem__, once, lambda *_: None, TOGETHER)
-        return [reader.states for reader in readers]
+        texts = [self.texts[i].tokens[:-1].tolist() for i in wanted]
+        return self._writer.states(texts, self.layers) if texts else []
 
     def _file(self, shard: int) -> Path:
         return self._folder / f"{shard:06}.npy"

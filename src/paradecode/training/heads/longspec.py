@@ -59,7 +59,7 @@ class LongSpecNetwork(HeadNetwork):
     def _of_target(self, states: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the target's last layer, of the states that enter it."""
         last, epsilon = self.target.last, self.target.epsilon
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with torch.no_grad(), torch.autocast(states.device.type, enabled=False):
             x = rms(states, last["attn_norm"], epsilon)
             k, v = (F.linear(x, last[part], last.get(f"{part}.bias"))
                     .unflatten(-1, (-1, self.file.head_dim)) for part in "kv")  # fmt: skip

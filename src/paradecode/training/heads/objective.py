@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.training.heads.network import HeadNetwork, Rows
+from paradecode.training.heads.network import HeadNetwork, Rows, sizes_of
 from paradecode.training.heads.texts import HeadText
 
 DEPTH = 5
@@ -36,11 +36,9 @@ class HeadBatch:
 
     def at(self, level: int) -> Tensor:
         """int64, the rows of ``final`` and ``wanted`` for a level's logits."""
-        sizes = [len(each) for each in self.rows.drafting(0)]
-        ends = np.cumsum(sizes)
-        return torch.cat(
-            [torch.arange(end - n + min(level, n), end) for n, end in zip(sizes, ends)]
-        )
+        sizes = sizes_of(self.rows.drafting(0))
+        parts = [np.arange(end - n + min(level, n), end) for n, end in zip(sizes, np.cumsum(sizes))]
+        return torch.as_tensor(np.concatenate(parts))
 
 
 def batch_of(
@@ -54,25 +52,22 @@ def batch_of(
         taps: the layers that the head reads.
         numbers: int64 [V], the draft's number of each token, or -1.
     """
-    features, tokens, final, wanted, spans, first = [], [], [], [], [], 0
-    for text, kept in zip(texts, states):
-        parts = np.split(kept, len(layers), axis=1)
-        count = len(text.tokens) - 1
-        features.append(np.concatenate([parts[layers.index(tap)][:count] for tap in taps], axis=1))
-        tokens.append(text.tokens[1:])
-        final.append(parts[-1][text.start : count])
-        wanted.append(numbers[text.tokens[text.start + 1 :]])
-        spans.append((first, count, first + text.start - 1))
-        first += count
+    counts = [len(text.tokens) - 1 for text in texts]
+    firsts = [sum(counts[:number]) for number in range(len(texts))]
+    each = [*zip(texts, firsts, counts)]
+    every = torch.as_tensor(np.concatenate([kept[:n] for kept, n in zip(states, counts)]))
+    parts = every.split(every.shape[1] // len(layers), 1)
+    answers = np.concatenate([np.arange(first + text.start, first + n) for text, first, n in each])
+    tokens = np.concatenate([text.tokens[1:] for text in texts])
+    ahead = np.concatenate([text.tokens[text.start + 1 :] for text in texts])
     rows = Rows(
-        torch.from_numpy(np.concatenate(features)).float(),
-        torch.from_numpy(np.concatenate(tokens).astype(np.int64)), tuple(spans),
-        torch.tensor([int(text.tokens[0]) for text in texts]),
+        torch.cat([parts[layers.index(tap)] for tap in taps], 1).float(),
+        torch.as_tensor(tokens.astype(np.int64)),
+        tuple((first, n, first + text.start - 1) for text, first, n in each),
+        torch.as_tensor(np.array([text.tokens[0] for text in texts], np.int64)),
     )  # fmt: skip
-    return HeadBatch(
-        rows, torch.from_numpy(np.concatenate(final)).float(),
-        torch.from_numpy(np.concatenate(wanted)),
-    )  # fmt: skip
+    final = parts[-1][torch.as_tensor(answers)].float()
+    return HeadBatch(rows, final, torch.as_tensor(numbers[ahead]))
 
 
 def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> Tensor:
@@ -130,7 +125,7 @@ def acceptance(head: HeadNetwork, batches: Iterable[HeadBatch]) -> Acceptance:
             lengths += going
             right[level] += int(going.sum())
         rows += len(lengths)
-        for own in lengths.split([len(each) for each in batch.rows.drafting(0)]):
+        for own in lengths.cpu().split(sizes_of(batch.rows.drafting(0))):
             place = 0
             while place < len(own):
                 # The text may end with the draft; nothing follows its last token.

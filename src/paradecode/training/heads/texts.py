@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ from paradecode.llm import LLM
 from paradecode.measure.prompt_sources import read_prompts
 from paradecode.measure.prompts import Conversation, encoder
 from paradecode.training.decoding import Progress
-from paradecode.training.heads.answers import Answer, write_answers
+from paradecode.training.heads.answers import Answer, Writer
 from paradecode.training.heads.prompts import MeasuredPrompts, task_prompts
-from paradecode.training.ngrams.own_text import TOGETHER, before_the_user, own_questions
+from paradecode.training.ngrams.own_text import before_the_user
 
 TEXTS = "texts.jsonl"
 """Name of the file in a folder of data."""
@@ -98,17 +99,19 @@ class Round:
 
 @dataclass
 class Rounds:
-    """Rounds of TOGETHER texts: those of files and tasks, and between them the model's own."""
+    """Rounds of texts, as many as the writer makes together: those of files and tasks, and
+    between them the model's own."""
 
-    llm: LLM
+    writer: Writer
     source: TextSource
     refused: int = 0
+    llm: LLM = field(init=False)
     measured: MeasuredPrompts = field(init=False)
     asked: list[Conversation] = field(init=False)
     rounds: int = field(init=False)
 
     def __post_init__(self) -> None:
-        source = self.source
+        source, self.llm = self.source, self.writer.llm
         if "autoregressive" not in self.llm.families:
             raise InvalidInput("model", self.llm.model, "heads are for autoregressive models")
         self.measured = MeasuredPrompts(source.avoid)
@@ -119,8 +122,9 @@ class Rounds:
             asked += task_prompts(source.own // 2, source.seed)
         fit = [each for each in asked if not self.measured.has((*each.turns, each.system))]
         self.refused, self.asked = len(asked) - len(fit), fit
+        together = self.writer.together
         own = source.own - (source.own // 2 if self.llm.chat_template is not None else 0)
-        self._of_files, self._own = -(-len(fit) // TOGETHER), -(-own // TOGETHER)
+        self._of_files, self._own = -(-len(fit) // together), -(-own // together)
         self.rounds = self._of_files + self._own
         if not self.rounds:
             raise InvalidInput("--prompts", f"{self.refused} refused", "give others, or more --own")
@@ -136,7 +140,8 @@ class Rounds:
     def _answers(self, number: int, layers: tuple[int, ...]) -> Round:
         source, llm = self.source, self.llm
         encode = encoder(llm)
-        some = self.asked[number * TOGETHER : (number + 1) * TOGETHER]
+        together = self.writer.together
+        some = self.asked[number * together : (number + 1) * together]
         talks: list[list[dict[str, str]]] = [
             [{"role": "system", "content": each.system}] if each.system else [] for each in some
         ]
@@ -152,7 +157,7 @@ class Rounds:
                 talks[i].append({"role": "user", "content": some[i].turns[turn]})
             prompts = {i: encode(talks[i]) for i in going}
             going = [i for i in going if len(prompts[i]) + FEWEST < source.length]
-            answers = write_answers(llm, [prompts[i] for i in going], params, layers)
+            answers = self.writer.answers([prompts[i] for i in going], params, layers)
             for i, answer in zip(going, answers):
                 talks[i].append({"role": "assistant", "content": answer.text})
                 pairs.append((prompts[i], answer))
@@ -165,20 +170,20 @@ class Rounds:
         if self.llm.chat_template is None:
             asked = self._begun(number)
         else:
-            some = own_questions(self.llm, (number + 1) * TOGETHER, source.seed, number * TOGETHER)
-            asked = next(some)
+            asked = self.writer.questions(number, source.seed)
         # The user's words alone: with the chat format around them no text would be a short one.
         fit = [prompt for text, prompt in asked if not self.measured.has([text])]
         greedy = SamplingParams(temperature=0.0, max_tokens=source.max_tokens)
-        answers = write_answers(self.llm, fit, greedy, layers)
+        answers = self.writer.answers(fit, greedy, layers)
         return _round(list(zip(fit, answers)), True, len(asked) - len(fit))
 
     def _begun(self, number: int) -> list[tuple[str, list[int]]]:
         """Of a model without a chat format: beginnings that it samples, and their prompts."""
-        start, llm = before_the_user(self.llm), self.llm
-        begun = llm.generate([start], decoder=None, n=TOGETHER, temperature=1.0, top_p=0.95,
-                             seed=self.source.seed + number, max_tokens=BEGUN)[0]  # fmt: skip
-        return [(e.text, [*start, *e.token_ids]) for e in (begun, *begun.alternatives)]
+        start = before_the_user(self.llm)
+        params = SamplingParams(temperature=1.0, top_p=0.95, max_tokens=BEGUN,
+                                seed=self.source.seed + number)  # fmt: skip
+        begun = self.writer.sampled(start, params)
+        return [(each.text, [*start, *each.tokens]) for each in begun]
 
 
 def _round(pairs: list[tuple[list[int], Answer]], greedy: bool, refused: int = 0) -> Round:
@@ -210,16 +215,28 @@ def make_texts(
     refused = rounds.refused + sum(entry["refused"] for entry in made_before)
     kept = kept_states(path.parent, layers)
     size = sum(file.stat().st_size for file in kept.glob("*.npy"))
-    with path.open("a", encoding="utf-8") as file:
+    with path.open("a", encoding="utf-8") as file, ThreadPoolExecutor(1) as saver:
+
+        def put(number: int, made: Round, room: bool) -> int:
+            """Write a round, its states first; returns how many bytes these take."""
+            taken = 0
+            if room and made.states:
+                taken = _save(kept / f"{number:06}.npy", np.concatenate(made.states))
+            file.write(json.dumps({"texts": made.texts, "refused": made.refused}) + "\n")
+            file.flush()
+            return taken
+
+        # A round is written while the next one is made.
+        written: Future[int] | None = None
         for number in range(len(made_before), rounds.rounds):
             tick(number, rounds.rounds)
             room = bool(layers) and size < most_bytes
             made = rounds.make(number, layers if room else ())
-            if room and made.states:
-                size += _save(kept / f"{number:06}.npy", np.concatenate(made.states))
-            file.write(json.dumps({"texts": made.texts, "refused": made.refused}) + "\n")
-            file.flush()
+            size += written.result() if written is not None else 0
+            written = saver.submit(put, number, made, room)
             refused += made.refused
+        if written is not None:
+            written.result()
     tick(rounds.rounds, rounds.rounds)
     return refused
 

@@ -57,6 +57,7 @@ WITHOUT_ROWS = ("medusa", "clover", "kangaroo", "m2r2", "chimera", "longspec")
 """Methods whose files have no rows of the target's LM head."""
 WARMUP = 100
 """Steps in which the rate rises, at most a tenth of them."""
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class HeadTraining(Training):
         features: of the texts; the first ``held_out`` of them are not trained on.
         most: train on so many of the others only; None: on all.
         before: a head whose weights it begins with.
+        device: on which the head is trained.
 
     Attributes:
         head: the average of the weights, which is evaluated and written.
@@ -109,8 +111,9 @@ class HeadTraining(Training):
     def __init__(
         self, shape: HeadShape, plan: HeadPlan, target: Checkpoint, features: Features,
         held_out: int, most: int | None = None, before: HeadFile | None = None,
+        device: torch.device = CPU,
     ) -> None:  # fmt: skip
-        self.bits = 16
+        self.bits, self.device = 16, device
         self.shape, self.plan, self.features = shape, plan, features
         self.steps, self._config, self._began = plan.steps, target.config, time.monotonic()
         texts = features.texts
@@ -130,14 +133,15 @@ class HeadTraining(Training):
         rows = weights["embed" if target.config.tied_head else "head"].float32()[ids]
         last = f"layers.{target.config.layers - 1}."
         kept = [n for n in KEPT if shape.method == "longspec" and f"{last}{n}" in weights]
-        shared = Target(
-            torch.tensor(weights["embed"].float32()), torch.tensor(weights["norm"].float32()),
-            torch.tensor(rows), target.config.norm_eps,
-            Transformer(target.config, weights, torch.float32, torch.device("cpu"))
-            if shape.method in (*OF_ROWS, "m2r2") else None,
-            {n: torch.tensor(weights[f"{last}{n}"].float32()) for n in kept},
-            target.config.context_length,
-        )  # fmt: skip
+        with device:
+            shared = Target(
+                torch.tensor(weights["embed"].float32()), torch.tensor(weights["norm"].float32()),
+                torch.tensor(rows), target.config.norm_eps,
+                Transformer(target.config, weights, torch.float32, device)
+                if shape.method in (*OF_ROWS, "m2r2") else None,
+                {n: torch.tensor(weights[f"{last}{n}"].float32()) for n in kept},
+                target.config.context_length,
+            )  # fmt: skip
         self._file = new_head(shape, target, ids, plan.seed)
         scale = torch.ones(0)
         if "fc.weight" in self._file.tensors:
@@ -145,13 +149,15 @@ class HeadTraining(Training):
             drawn = self._batch(sample).rows.features.unflatten(-1, (len(self._file.taps), -1))
             sizes = drawn.square().mean((0, 2), keepdim=True).sqrt().clamp(min=1e-6)
             scale = (1 / sizes).expand(-1, -1, drawn.shape[-1]).flatten()
+        scale = scale.to(device)
         if before is not None:
             begun = begun_with(self._file, before)
-            taken = for_features(begun.kind, begun.tensors, (1 / scale).numpy())
+            taken = for_features(begun.kind, begun.tensors, (1 / scale).cpu().numpy())
             self._file = replace(begun, tensors=taken)
         network = NETWORKS.get(shape.method, HeadNetwork)
-        self._live = network(self._file, shared, scale)
-        self.head = network(self._file, shared, scale)
+        with device:
+            self._live = network(self._file, shared, scale)
+            self.head = network(self._file, shared, scale)
         for tensor in self._live.parameters.values():
             tensor.requires_grad_()
         self._optimizer = torch.optim.AdamW(
@@ -161,6 +167,7 @@ class HeadTraining(Training):
         for text in texts[: held_out + len(self._trained)]:
             digest.update(text.tokens.tobytes())
         self._digest = digest.hexdigest()
+        self._ahead: HeadBatch | None = None
         first = blake2b(digest_size=16)
         for tensor in before.tensors.values() if before is not None else ():
             first.update(tensor.tobytes())
@@ -182,8 +189,8 @@ class HeadTraining(Training):
         plan = self.plan
         self._live.progress = self.step / self.steps
         self._live.random = np.random.default_rng((plan.seed, self.step))
-        batch = self._batch([self._first + i for i in self._chosen()])
-        with torch.autocast("cpu", torch.bfloat16):
+        batch = self._ahead or self._batch(self._chosen())
+        with self.device, torch.autocast(self.device.type, torch.bfloat16):
             loss = loss_of(self._live, batch, self._levels(), plan.decay)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self._live.parameters.values(), 1.0)
@@ -197,6 +204,8 @@ class HeadTraining(Training):
         with torch.no_grad():
             for name, tensor in self._live.parameters.items():
                 self.head.parameters[name].lerp_(tensor, 1 - keep)
+        # It is made while a device still computes this step.
+        self._ahead = self._batch(self._chosen()) if self.step < self.steps else None
         return loss.item()
 
     def _levels(self) -> int:
@@ -212,7 +221,7 @@ class HeadTraining(Training):
             turn: np.random.default_rng((self.plan.seed, turn)).permutation(count)
             for turn in {place // count for place in places}
         }
-        return [int(orders[place // count][place % count]) for place in places]
+        return [self._first + int(orders[place // count][place % count]) for place in places]
 
     def _batch(self, wanted: Sequence[int]) -> HeadBatch:
         texts = [self.features.texts[i] for i in wanted]
@@ -222,13 +231,15 @@ class HeadTraining(Training):
         """What the head reads of some texts; ``states`` are as ``Features`` gives them."""
         layers = self.features.layers
         taps = [tap % self._config.layers for tap in self.shape.tapped(self._config)]
-        return batch_of(texts, states, layers, taps, self._numbers)
+        with self.device:
+            return batch_of(texts, states, layers, taps, self._numbers)
 
     def evaluate(self) -> Acceptance:
         """The acceptance of held-out texts."""
         parts = range(0, len(self.held_out), TEXTS_TOGETHER)
         batches = (self._batch(self.held_out[first : first + TEXTS_TOGETHER]) for first in parts)
-        return acceptance(self.head, batches)
+        with self.device:
+            return acceptance(self.head, batches)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -252,7 +263,8 @@ class HeadTraining(Training):
         tensors |= {n: t.astype(np.float16) for n, t in self.head.stored().items()}
         if self.bits == 16 and self.shape.method not in WITHOUT_ROWS:
             # Other engines look for them.
-            tensors.setdefault("lm_head.weight", self.head.target.rows.numpy().astype(np.float16))
+            rows = self.head.target.rows.cpu().numpy()
+            tensors.setdefault("lm_head.weight", rows.astype(np.float16))
         return replace(self._file, tensors=tensors)
 
     def export(self, folder: Path) -> None:
@@ -272,7 +284,7 @@ class HeadTraining(Training):
             InvalidModel: the file is damaged.
             InvalidInput: it belongs to another run.
         """
-        state = load_checkpoint(path, torch.device("cpu"))
+        state = load_checkpoint(path, self.device)
         with readable(path):
             begun = {**state["plan"], "shape": state["shape"], "texts": state["texts"]}
             for name, ours in (("target", self._target), ("from", self._before)):
@@ -288,7 +300,7 @@ class HeadTraining(Training):
             weights, average, optimizer = (state[n] for n in ("weights", "average", "optimizer"))
         pairs = [(self._live.parameters, weights), (self.head.parameters, average)]
         restore(path, pairs, [(self._optimizer, optimizer)])
-        self.step = step
+        self.step, self._ahead = step, None
 
 
 def layers_of(taps: Sequence[int], layers: int) -> tuple[int, ...]:
