@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -167,7 +168,8 @@ class HeadTraining(Training):
         for text in texts[: held_out + len(self._trained)]:
             digest.update(text.tokens.tobytes())
         self._digest = digest.hexdigest()
-        self._ahead: HeadBatch | None = None
+        self._maker = ThreadPoolExecutor(1)
+        self._ahead: Future[HeadBatch] | None = None
         first = blake2b(digest_size=16)
         for tensor in before.tensors.values() if before is not None else ():
             first.update(tensor.tobytes())
@@ -189,7 +191,7 @@ class HeadTraining(Training):
         plan = self.plan
         self._live.progress = self.step / self.steps
         self._live.random = np.random.default_rng((plan.seed, self.step))
-        batch = self._ahead or self._batch(self._chosen())
+        batch = self._ahead.result() if self._ahead else self._batch(self._chosen())
         with self.device, torch.autocast(self.device.type, torch.bfloat16):
             loss = loss_of(self._live, batch, self._levels(), plan.decay)
         torch.autograd.backward(loss)
@@ -205,7 +207,8 @@ class HeadTraining(Training):
             for name, tensor in self._live.parameters.items():
                 self.head.parameters[name].lerp_(tensor, 1 - keep)
         # It is made while a device still computes this step.
-        self._ahead = self._batch(self._chosen()) if self.step < self.steps else None
+        more = self.step < self.steps
+        self._ahead = self._maker.submit(self._batch, self._chosen()) if more else None
         return loss.item()
 
     def _levels(self) -> int:
@@ -234,8 +237,21 @@ class HeadTraining(Training):
         with self.device:
             return batch_of(texts, states, layers, taps, self._numbers)
 
+    def run(self, *given: Any, **options: Any) -> bool:
+        """See :class:`Training`."""
+        try:
+            return super().run(*given, **options)
+        finally:
+            self._settle()  # The caller may close the model.
+
+    def _settle(self) -> None:
+        """Wait for the next batch: one thread at a time reads texts."""
+        if self._ahead is not None:
+            wait([self._ahead])
+
     def evaluate(self) -> Acceptance:
         """The acceptance of held-out texts."""
+        self._settle()
         parts = range(0, len(self.held_out), TEXTS_TOGETHER)
         batches = (self._batch(self.held_out[first : first + TEXTS_TOGETHER]) for first in parts)
         with self.device:
@@ -300,6 +316,7 @@ class HeadTraining(Training):
             weights, average, optimizer = (state[n] for n in ("weights", "average", "optimizer"))
         pairs = [(self._live.parameters, weights), (self.head.parameters, average)]
         restore(path, pairs, [(self._optimizer, optimizer)])
+        self._settle()
         self.step, self._ahead = step, None
 
 
