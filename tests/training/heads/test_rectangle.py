@@ -59,6 +59,19 @@ def test_answers_and_states_are_those_of_the_engine(on_torch, monkeypatch):
     assert writer.answers([], GREEDY, layers) == []
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_writes_the_same_with_and_without_graphs(on_torch, monkeypatch):
+    limits = Limits(prefix_cache=False)
+    prompts, layers = prompts_of(on_torch), (0, on_torch.config.layers - 1)
+    with LLM(MODEL, backend="torch", device="cuda", dtype="fp32", limits=limits) as llm:
+        with_graphs = writer_of(llm).answers(prompts, GREEDY, layers)
+        monkeypatch.setattr("paradecode.training.heads.rectangle.GRAPHS", ())
+        without = writer_of(llm).answers(prompts, GREEDY, layers)
+    assert [each.tokens for each in with_graphs] == [each.tokens for each in without]
+    for one, other in zip(with_graphs, without, strict=True):
+        np.testing.assert_allclose(one.states, other.states, atol=2e-2, rtol=2e-2)
+
+
 def test_states_of_texts_are_those_of_the_engine(on_torch):
     texts, layers = prompts_of(on_torch), (1, 3)
     ours, theirs = (w.states(texts, layers) for w in (writer_of(on_torch), EngineWriter(on_torch)))

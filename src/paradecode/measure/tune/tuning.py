@@ -23,6 +23,9 @@ from paradecode.methods.choice import SCHEMA
 from paradecode.methods.draft.ngram_table import packaged
 
 FINALISTS = 3
+SHORT = 3
+"""Draft tokens that are tried with a head beside the usual most: for four rows the products of most
+processors wait for the memory, so they take little more time than one."""
 DEFAULT = "prompt-lookup"
 """What is measured beside the finalists: what users have without a profile."""
 HELD_OUT, FEW = 1 / 3, 24
@@ -76,7 +79,9 @@ def tune(
     finalists = [*ranked[:FINALISTS], default]
     trained = [one for head in heads for one in with_head(head, dtype="q4")]
     for one in trained:
-        finalists += [one, finalists[0].fused(one), default.fused(one)]
+        whole = [one, default.fused(one)]
+        short = (replace(each, loop=(("num_speculative_tokens", SHORT),)) for each in whole)
+        finalists += [finalists[0].fused(one), *whole, *short]
     finalists = list(dict.fromkeys(finalists))
     step = stage("confirming", len(held_out) * (len(finalists) + 1))
     confirmed = confirm(llm, held_out, finalists, step)

@@ -27,6 +27,8 @@ FULL = 0.6
 """It is made smaller where a smaller share of its texts goes on."""
 
 
+GRAPHS = ("cuda",)
+"""Devices on which steps are recorded once and played again."""
 BUCKET = 64
 """Places of a rectangle are seen by so many more at a time."""
 
@@ -149,7 +151,7 @@ class RectangleWriter:
                     going.keep(rows)
                     token, unended, graph = token[rows], unended[rows], None
             reach = _rounded(longest + step + 1)
-            if device.type == "cuda" and step:
+            if device.type in GRAPHS and step:  # The first step warms up.
                 if graph is None or graph.reach != reach:
                     graph = _Graph(self, going, token, layers, reach)
                 logits, kept = graph.run(token)

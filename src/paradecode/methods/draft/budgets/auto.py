@@ -34,6 +34,10 @@ RECENT = 0.1
 """What a new draft counts in such a chance."""
 FORGOTTEN = 1 / 64
 """Of what is thought worse of a drafter than hoped, in a step for which it was refused."""
+LONG = 1 / 32
+"""What a new draft counts in what drafts usually gain."""
+TRUST = 4
+"""The last drafts may lose what so many of the usual ones gain."""
 LOSS = 1 / 32
 """What drafts that gain nothing may cost, as a share of plain decoding's time."""
 OTHERS = 1.5
@@ -53,6 +57,7 @@ class Experience:
             drafts gained.
         first: share of a model's drafts whose first token was right; without drafts it goes back
             to what is hoped of a drafter that nothing is known of.
+        usual: seconds that a model's draft gained, beyond its price: the mean of many.
     """
 
     calibration: Calibration = field(default_factory=Calibration)
@@ -60,6 +65,7 @@ class Experience:
     failed: bool = False
     owed: float = -math.inf
     first: float = HOPE
+    usual: float = 0.0
 
 
 @declare("budget", "auto", paper="none: this project's own")
@@ -267,8 +273,9 @@ class AutoBudget(Budget):
         self._paid = MEMORY * self._paid + self._price
         more, lost = self._price - accepted * self._plain, self._lost
         self._learned.owed = max(self._learned.owed + more, lost)
-        self._learned.failed = lost > 0
-        if lost <= 0:
+        self._learned.usual -= LONG * (more + self._learned.usual)
+        self._learned.failed = lost > TRUST * max(self._learned.usual, 0.0)
+        if not self._learned.failed:
             self._pause //= 2
             return
         self._pause = min(max(2 * self._pause, self.patience), 16 * self.patience)
