@@ -45,7 +45,7 @@ def matrix() -> list[ConformanceCase]:
             chosen += cases(spec, kinds=("toy",), only=EXTREME)
         else:
             chosen += cases(spec, kinds=("toy",))
-            chosen += cases(spec, native_backends, kinds=("qwen3-near-tie",), only=FEW)
+            chosen += cases(spec, native_backends, kinds=("qwen3-near-tie",), only=FEW[:1])
     for spec in chain.from_iterable(map(with_parts, PARTS)):
         greedy = spec.settings.get("verifier") == "greedy"  # It refuses temperatures.
         chosen += cases(spec, kinds=("toy",), only=("stop-tokens" if greedy else EXTREME[0],))

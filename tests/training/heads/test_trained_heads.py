@@ -116,7 +116,14 @@ def test_the_checkpoint_of_another_model_is_refused(llm, data, tmp_path):
             trainer.resume(path)
 
 
-@pytest.mark.parametrize("method", METHODS)
+KINDS = ("eagle3", "medusa", "mtp", "kangaroo", "ppd")
+"""Methods whose files differ most."""
+
+
+@pytest.mark.parametrize(
+    "method", [*KINDS, *(pytest.param(each, marks=pytest.mark.slow) for each in METHODS
+                         if each not in KINDS)],
+)  # fmt: skip
 def test_a_training_begins_with_the_head_of_another(method, llm, data, tmp_path):
     trained = training(llm, data, method, replace(PLAN, steps=2, averaging=0.0))
     trained.run(tmp_path, lambda: False, lambda *_: None)
