@@ -25,8 +25,6 @@ LOOK = 16
 """Steps between two looks at which answers have ended; those that have leave the rectangle."""
 FULL = 0.6
 """It is made smaller where a smaller share of its texts goes on."""
-
-
 GRAPHS = ("cuda",)
 """Devices on which steps are recorded once and played again."""
 BUCKET = 64

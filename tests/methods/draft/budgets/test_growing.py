@@ -210,6 +210,25 @@ def test_a_first_forward_is_judged_by_earlier_first_tokens():
     assert drafts(0.6, 2) == 200
 
 
+@pytest.mark.parametrize(("price", "forgiven"), [(0.2, 5), (0.4, 0), (0.7, 0)])
+def test_a_drafter_that_usually_gains_may_miss_more_often(price: float, forgiven: int):
+    """After a rest: half of the first tokens were right, then none are. What four drafts gain
+    (1.2, 0.4 or nothing) pays for so many misses before one that lets it rest."""
+    budget, misses = AutoBudget(1), 0
+
+    def judge(accepted: int) -> bool:
+        budget._plain, budget._price = 1.0, price
+        budget._judge(accepted)
+        return budget._learned.failed
+
+    for step in range(300):
+        judge(step % 2)
+    budget._gained = budget._paid = 0.0
+    while not judge(0):
+        misses += 1
+    assert misses == forgiven
+
+
 def test_what_copies_would_have_brought_is_no_gain_of_a_model():
     """A model that knows what copies know is soon not asked; one that knows the rest is."""
 

@@ -82,9 +82,10 @@ class AutoBudget(Budget):
 
     A drafter that runs a model has spent time before its tree can be judged. So each of its
     forwards must promise to raise the rate, the first one by how often first tokens were right of
-    late; if it does not, the drafter rests. When its recent drafts gained less than they cost,
-    it rests: for ``patience`` steps, and twice as long after every failed trial, up to 16 times;
-    longer where what was lost is more than 1/32 of the time of so many plain steps. What it took to
+    late; if it does not, the drafter rests. When its recent drafts gained less than they cost, by
+    more than four of its usual drafts gain, it rests: for ``patience`` steps, and twice as long
+    after every failed trial, up to 16 times; longer where what was lost is more than 1/32 of the
+    time of so many plain steps. What it took to
     read the prompt counts as lost until later drafts have gained it, and what one request has lost
     is paid by the next ones, too: a drafter of which they know nothing good reads few prompts. So,
     whatever the texts, drafts cost a tenant at most 1/32 of plain decoding's time, and one more
