@@ -217,23 +217,23 @@ def make_texts(
     size = sum(file.stat().st_size for file in kept.glob("*.npy"))
     with path.open("a", encoding="utf-8") as file, ThreadPoolExecutor(1) as saver:
 
-        def put(number: int, made: Round, room: bool) -> int:
-            """Write a round, its states first; returns how many bytes these take."""
-            taken = 0
+        def put(number: int, made: Round, room: bool) -> None:
+            """Write a round, its states first."""
             if room and made.states:
-                taken = _save(kept / f"{number:06}.npy", np.concatenate(made.states))
+                _save(kept / f"{number:06}.npy", np.concatenate(made.states))
             file.write(json.dumps({"texts": made.texts, "refused": made.refused}) + "\n")
             file.flush()
-            return taken
 
         # A round is written while the next one is made.
-        written: Future[int] | None = None
+        written: Future[None] | None = None
         for number in range(len(made_before), rounds.rounds):
             tick(number, rounds.rounds)
             room = bool(layers) and size < most_bytes
             made = rounds.make(number, layers if room else ())
-            size += written.result() if written is not None else 0
+            if written is not None:
+                written.result()
             written = saver.submit(put, number, made, room)
+            size += room * sum(each.nbytes for each in made.states)
             refused += made.refused
         if written is not None:
             written.result()
@@ -241,14 +241,13 @@ def make_texts(
     return refused
 
 
-def _save(path: Path, states: NDArray[np.float16]) -> int:
-    """Write states as a whole or not at all; returns how many bytes they take."""
+def _save(path: Path, states: NDArray[np.float16]) -> None:
+    """Write states as a whole or not at all."""
     path.parent.mkdir(exist_ok=True)
     part = path.with_suffix(".part")
     with part.open("wb") as file:
         np.save(file, states)
     os.replace(part, path)
-    return states.nbytes
 
 
 def read_texts(path: Path, length: int) -> list[HeadText]:
