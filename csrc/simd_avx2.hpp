@@ -69,9 +69,6 @@ struct Simd : PlainHash {
   static I int_zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
   static I int_all(std::int32_t v) { return {_mm256_set1_epi32(v), _mm256_set1_epi32(v)}; }
   static I int_add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
-  static I int_mul(I x, I y) {
-    return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
-  }
   static std::int32_t int_sum(I x) {
     __m256i v = _mm256_add_epi32(x.a, x.b);
     v = _mm256_hadd_epi32(v, v);
@@ -183,6 +180,9 @@ struct Simd : PlainHash {
   }
 #endif
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+  static void prefetch_far(const void* p) {  // into the second-level cache
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+  }
 };
 
 }  // namespace

@@ -50,7 +50,6 @@ struct Simd {
   static I int_zero() { return _mm512_setzero_si512(); }
   static I int_all(std::int32_t v) { return _mm512_set1_epi32(v); }
   static I int_add(I a, I b) { return _mm512_add_epi32(a, b); }
-  static I int_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
   static std::int32_t int_sum(I a) { return _mm512_reduce_add_epi32(a); }
   static std::int32_t int_top(I a) { return _mm512_reduce_max_epi32(a); }
   static I int_max(I a, I b) { return _mm512_max_epi32(a, b); }
@@ -101,6 +100,9 @@ struct Simd {
   static Bytes prepare_bytes(Bytes w) { return w; }
   static I dot_bytes(I sum, Bytes w, std::int32_t word) { return dot_nibbles(sum, w, word); }
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+  static void prefetch_far(const void* p) {  // into the second-level cache
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+  }
 
   // High 32 bits of the SplitMix64 finaliser of base + (id + 1) * golden, for ids first .. + 15.
   static void hash16(std::uint64_t base, std::uint64_t first, std::uint32_t* out) {

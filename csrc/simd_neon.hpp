@@ -114,9 +114,6 @@ struct Simd : PlainHash {
   [[gnu::always_inline]] static I int_add(I x, I y) {
     return each<I>([&](int i) { return vaddq_s32(x.v[i], y.v[i]); });
   }
-  [[gnu::always_inline]] static I int_mul(I x, I y) {
-    return each<I>([&](int i) { return vmulq_s32(x.v[i], y.v[i]); });
-  }
   [[gnu::always_inline]] static std::int32_t int_sum(I x) {
     return vaddvq_s32(vaddq_s32(vaddq_s32(x.v[0], x.v[1]), vaddq_s32(x.v[2], x.v[3])));
   }
@@ -264,6 +261,7 @@ struct Simd : PlainHash {
     return dot_nibbles(sum, w, word);
   }
   [[gnu::always_inline]] static void prefetch(const void* p) { __builtin_prefetch(p); }
+  [[gnu::always_inline]] static void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
 };
 
 }  // namespace

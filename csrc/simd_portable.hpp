@@ -106,9 +106,6 @@ struct Simd : PlainHash {
   static I int_add(const I& x, const I& y) {
     return each<I>([&](int i) { return wrap(raw(x.v[i]) + raw(y.v[i])); });
   }
-  static I int_mul(const I& x, const I& y) {
-    return each<I>([&](int i) { return wrap(raw(x.v[i]) * raw(y.v[i])); });
-  }
   static std::int32_t int_sum(const I& x) {
     std::uint32_t sum = 0;
     for (int i = 0; i < 16; ++i) sum += raw(x.v[i]);
@@ -197,6 +194,7 @@ struct Simd : PlainHash {
     return dot_nibbles(sum, w, word);
   }
   static void prefetch(const void*) {}
+  static void prefetch_far(const void*) {}
 };
 
 }  // namespace

@@ -148,7 +148,14 @@ struct HalfScales {
     if constexpr (has_minimum) minimum = Simd::mul(load_scale(header + 32), Simd::all(0.25F));
   }
 
-  Simd::I factor(int half) const {
+  Simd::F factor(int half) const { return Simd::to_float(integer_factor(half)); }
+
+  Simd::F minimum_factor(int half) const {
+    return Simd::to_float(Simd::shift_right<4>(Simd::load_u8(header_ + 64 + 16 * half)));
+  }
+
+ private:
+  Simd::I integer_factor(int half) const {
     if constexpr (Kind == Format::Q2_K)
       return Simd::int_and(Simd::load_u8(header_ + 64 + 16 * half), Simd::int_all(15));
     else if constexpr (Kind == Format::Q3_K)
@@ -157,11 +164,6 @@ struct HalfScales {
       return Simd::load_i8(header_ + 64 + 16 * half);
   }
 
-  Simd::I minimum_factor(int half) const {
-    return Simd::shift_right<4>(Simd::load_u8(header_ + 64 + 16 * half));
-  }
-
- private:
   const std::uint8_t* header_;
   alignas(64) std::uint8_t factors_[256];
 
