@@ -36,6 +36,8 @@ FORGOTTEN = 1 / 64
 """Of what is thought worse of a drafter than hoped, in a step for which it was refused."""
 LONG = 1 / 32
 """What a new draft counts in what drafts usually gain."""
+SOME = 4
+"""Nodes of a usual draft: a row of a verification costs what these cost, divided by them."""
 TRUST = 4
 """The last drafts may lose what so many of the usual ones gain."""
 LOSS = 1 / 32
@@ -189,8 +191,14 @@ class AutoBudget(Budget):
         return self._begins(self._paying(seq, EMPTY, root, lambda rows: seconds) > 0)
 
     def least(self, seq: Sequence, seconds: float) -> float:
-        # Those that wait for the level lose by it, too; and the nodes behind it have to be right.
-        return super().least(seq, seconds) * (1 + OTHERS * seq.neighbours) / self._follow
+        # A level brings a node that takes a row of the verification, and has to be right. Those
+        # that wait lose by it, too.
+        base, some = seq.step_seconds(1), seq.step_seconds(1 + SOME)
+        if base is None or some is None:
+            return super().least(seq, seconds)
+        row = (some - base) / SOME
+        worth = 1.0 + max(self._learned.usual, 0.0) / some
+        return (seconds + row) / base * worth * (1 + OTHERS * seq.neighbours) / self._follow
 
     def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
         self._follow += RECENT * (float(estimates[0, 0]) - self._follow)
@@ -237,12 +245,12 @@ class AutoBudget(Budget):
     def _best(self, seq: Sequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
         """How many nodes to verify, their price in seconds, and the tokens a second that gives."""
         corrected, expected = self._learned.calibration.one, 1.0 + OTHERS * seq.neighbours
-        best, price, rate = 0, 0.0, expected / base
+        best, price, rate = 0, 0.0, expected / (self._spent + base)
         for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
             expected += corrected(reach)
             seconds = seq.step_seconds(1 + nodes) or base
-            if expected > rate * seconds:
-                best, price, rate = nodes, seconds - base, expected / seconds
+            if expected > rate * (self._spent + seconds):
+                best, price, rate = nodes, seconds - base, expected / (self._spent + seconds)
         return best, price, rate
 
     def read(self) -> BudgetState:
