@@ -1,10 +1,11 @@
 """Trained heads on one target, side by side: what each makes, what its drafts cost, what they save.
 
-    python -m tools.figures.heads RUN... [--model FILE] [--per-group 2] [--max-tokens 96]
+    python -m tools.figures.heads [RUN...] [--model FILE] [--per-group 2] [--max-tokens 96]
         [--methods prompt-lookup ...] [--out FILE.json]
     python -m tools.figures.heads FILE.json --into docs/training.md
 
-A RUN is the folder of `paradecode train head`. Every head drafts for the package's prompts, which
+A RUN is the folder of `paradecode train head`; a head without one may be in ``--methods``. Every
+head drafts for the package's prompts, which
 none was trained on, at the automatic budget and in chains of four (``fixed``), greedily; plain
 decoding and ``--methods`` take turns with them prompt by prompt. ``MB`` are the head's own weights
 in its folder, ``minutes`` the wall time of its training, ``held out`` the tokens a forward that
@@ -135,12 +136,12 @@ def measured(given: Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = options(__doc__, max_tokens=96, per_group=2)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN")
     parser.add_argument("--model")
     parser.add_argument("--methods", nargs="*", default=["prompt-lookup", "auto"])
     parser.add_argument("--into", type=Path, help="a page with marks named as the JSON")
     given = parser.parse_args()
-    known = given.runs[0].suffix == ".json"
+    known = bool(given.runs) and given.runs[0].suffix == ".json"
     made = json.loads(given.runs[0].read_text("utf-8")) if known else measured(given)
     table = markdown(COLUMNS, made["heads"])
     print(table)

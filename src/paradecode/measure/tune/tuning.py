@@ -23,9 +23,9 @@ from paradecode.methods.choice import SCHEMA
 from paradecode.methods.draft.ngram_table import packaged
 
 FINALISTS = 3
-SHORT = 3
-"""Draft tokens that are tried with a head beside the usual most: for four rows the products of most
-processors wait for the memory, so they take little more time than one."""
+COPYING = ("suffix", "prompt-lookup")
+"""What a head is tried behind, beside what is best without it: a head knows better than a table of
+n-grams what the model often says."""
 DEFAULT = "prompt-lookup"
 """What is measured beside the finalists: what users have without a profile."""
 HELD_OUT, FEW = 1 / 3, 24
@@ -78,10 +78,9 @@ def tune(
     default = CandidateMethod(((DEFAULT, (("table", own),) if own else ()),))
     finalists = [*ranked[:FINALISTS], default]
     trained = [one for head in heads for one in with_head(head, dtype="q4")]
+    behind = [finalists[0], default, *map(CandidateMethod.of, COPYING)]
     for one in trained:
-        whole = [one, default.fused(one)]
-        short = (replace(each, loop=(("num_speculative_tokens", SHORT),)) for each in whole)
-        finalists += [finalists[0].fused(one), *whole, *short]
+        finalists += [one, *(copying.fused(one) for copying in behind)]
     finalists = list(dict.fromkeys(finalists))
     step = stage("confirming", len(held_out) * (len(finalists) + 1))
     confirmed = confirm(llm, held_out, finalists, step)

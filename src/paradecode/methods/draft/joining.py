@@ -17,6 +17,8 @@ def share(
     The nodes of ``tree`` that are in ``draft``, their rows, and the verdict as it would have been
     for them alone: up to the first token that they do not contain.
     """
+    if tree.is_chain and draft.is_chain and np.array_equal(tree.tokens, draft.tokens[: len(tree)]):
+        return tree.determined(), reply, verdict  # All of it is that drafter's, as it often is.
     nodes = [node for node in tree.locate(draft.child) if node != ROOT]
     number = {ROOT: ROOT, **{node: index for index, node in enumerate(nodes)}}
     keep = np.zeros(len(tree), bool)

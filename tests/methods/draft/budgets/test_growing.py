@@ -20,7 +20,7 @@ from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceLog,
     features,
 )
-from paradecode.methods.draft.budgets.auto import LOSS, AutoBudget
+from paradecode.methods.draft.budgets.auto import HOPE, LOSS, OTHERS, AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.estimated import Confidence
 from paradecode.methods.draft.budgets.hardware import Hardware
@@ -127,6 +127,34 @@ def test_auto_spends_a_draft_forward_only_when_it_promises_more_than_it_costs():
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] == 8
     assert lengths[-1] <= 1
+
+
+def test_what_a_draft_took_makes_more_of_it_worth_verifying():
+    """Against brute force: tokens a second, with the seconds of the draft among them."""
+    curve = [np.inf, 1.0, 1.2, 1.45, 1.75, 2.1]
+    seq, budget = Request(curve=lambda rows: curve[rows]), AutoBudget(4)
+    tree, root = TokenTree.chain(range(4), [0.7, 0.8, 0.8, 0.7]), np.array([ROOT], np.int32)
+    budget.limit(seq)
+    assert len(budget.expand(seq, EMPTY, root, lambda rows: 0.3)) == 1
+    best = max(range(5), key=lambda n: (1 + tree.reach[:n].sum()) / (0.3 + curve[1 + n]))
+    unpaid = max(range(5), key=lambda n: (1 + tree.reach[:n].sum()) / curve[1 + n])
+    assert len(budget.cut(seq, tree)) == best > unpaid
+
+
+def test_a_level_of_a_head_pays_for_the_row_of_its_node():
+    """The least reach is where the node that a level brings earns, by its chance to be right, what
+    level and row take at the rate of late."""
+    free, dear = Request(curve=lambda rows: 1.0), Request(curve=lambda rows: 1.0 + 0.1 * (rows - 1))
+    budget = AutoBudget(8)
+    assert budget.least(free, 0.05) == pytest.approx(0.05 / HOPE)
+    least = budget.least(dear, 0.05)
+    assert least == pytest.approx(0.15 / HOPE)
+    # What drafts usually gain is what the time of a level would bring elsewhere.
+    budget._learned.usual = 0.7
+    assert budget.least(dear, 0.05) == pytest.approx(1.5 * least)
+    dear.neighbours = 2
+    assert budget.least(dear, 0.05) == pytest.approx(1.5 * (1 + 2 * OTHERS) * least)
+    assert budget.least(Request(), 0.05) == Budget(8).least(Request(), 0.05) == 0.0
 
 
 def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
