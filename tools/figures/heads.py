@@ -5,13 +5,12 @@
     python -m tools.figures.heads FILE.json --into docs/training.md
 
 A RUN is the folder of `paradecode train head`; a head without one may be in ``--methods``. Every
-head drafts for the package's prompts, which
-none was trained on, at the automatic budget and in chains of four (``fixed``), greedily; plain
-decoding and ``--methods`` take turns with them prompt by prompt. ``MB`` are the head's own weights
-in its folder, ``minutes`` the wall time of its training, ``held out`` the tokens a forward that
-chains would make of held-out texts, ``draft`` the time in drafts for each target forward. Every
-output is compared with plain decoding's. Two first requests of each way, which read and pack the
-head, are not counted.
+head drafts for the package's prompts, which none was trained on, at the automatic budget and in
+chains of four (``fixed``), greedily; plain decoding and ``--methods`` take turns with them prompt
+by prompt. ``MB`` are the head's own weights in its folder, ``minutes`` the wall time of its
+training, ``held out`` the tokens a forward that chains would make of held-out texts, ``draft`` the
+time in drafts for each target forward. Every output is compared with plain decoding's. Two first
+requests of each way, which read and pack the head, are not counted.
 """
 
 from __future__ import annotations

@@ -84,18 +84,19 @@ class AutoBudget(Budget):
 
     A drafter that runs a model has spent time before its tree can be judged. So each of its
     forwards must promise to raise the rate, the first one by how often first tokens were right of
-    late; if it does not, the drafter rests. When its recent drafts gained less than they cost, by
-    more than four of its usual drafts gain, it rests: for ``patience`` steps, and twice as long
-    after every failed trial, up to 16 times; longer where what was lost is more than 1/32 of the
-    time of so many plain steps. What it took to
-    read the prompt counts as lost until later drafts have gained it, and what one request has lost
-    is paid by the next ones, too: a drafter of which they know nothing good reads few prompts. So,
-    whatever the texts, drafts cost a tenant at most 1/32 of plain decoding's time, and one more
-    trial of each request that runs. Beside others a head that does not promise that gets no states
-    of the target, either. A trial that pays halves the next rest. In a
-    fusion only the model rests. There it is asked where the copies are so likely wrong, beside how
-    likely they were where it was asked before, that what it has gained a second of late is more
-    than what verifying them gives; what the copies alone would have brought is no gain of it.
+    late; if it does not, the drafter rests. A head makes its levels in one call, each only where
+    the node it brings earns the level and a row of the verification at the rate of late. When its
+    recent drafts gained less than they cost, by more than four of its usual drafts gain, it rests:
+    for ``patience`` steps, and twice as long after every failed trial, up to 16 times; longer where
+    what was lost is more than 1/32 of the time of so many plain steps. What it took to read the
+    prompt counts as lost until later drafts have gained it, and what one request has lost is paid
+    by the next ones, too: a drafter of which they know nothing good reads few prompts. So, whatever
+    the texts, drafts cost a tenant at most 1/32 of plain decoding's time, and one more trial of
+    each request that runs. Beside others a head that does not promise that gets no states of the
+    target, either. A trial that pays halves the next rest. In a fusion only the model rests. There
+    it is asked where the copies are so likely wrong, beside how likely they were where it was asked
+    before, that what it has gained a second of late is more than what verifying them gives; what
+    the copies alone would have brought is no gain of it.
     A cheap drafter whose drafts were refused several times in a row is asked less often; the more
     sequences share the step, the less often, because its own time delays them all. It begins a
     request where the requests before it, of the same tenant and method, have left off. A drafter
