@@ -38,7 +38,7 @@ LONG = 1 / 32
 """What a new draft counts in what drafts usually gain."""
 SOME = 4
 """Nodes of a usual draft: a row of a verification costs what these cost, divided by them."""
-TRUST = 4
+TRUST = 2
 """The last drafts may lose what so many of the usual ones gain."""
 LOSS = 1 / 32
 """What drafts that gain nothing may cost, as a share of plain decoding's time."""
@@ -86,7 +86,7 @@ class AutoBudget(Budget):
     forwards must promise to raise the rate, the first one by how often first tokens were right of
     late; if it does not, the drafter rests. A head makes its levels in one call, each only where
     the node it brings earns the level and a row of the verification at the rate of late. When its
-    recent drafts gained less than they cost, by more than four of its usual drafts gain, it rests:
+    recent drafts gained less than they cost, by more than two of its usual drafts gain, it rests:
     for ``patience`` steps, and twice as long after every failed trial, up to 16 times; longer where
     what was lost is more than 1/32 of the time of so many plain steps. What it took to read the
     prompt counts as lost until later drafts have gained it, and what one request has lost is paid
