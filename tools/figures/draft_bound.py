@@ -32,7 +32,7 @@ from paradecode.engine.run import run
 from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.fuse import Fused
-from paradecode.methods.draft.loop import Drafter, DraftVerify, Proposal
+from paradecode.methods.draft.loop import DraftVerify, Proposal
 from paradecode.methods.registry import parse
 from tools.script import err, options, save, show, stamped
 
@@ -61,7 +61,7 @@ def watched(spec: str) -> DraftVerify:
     """The method's drafters, at a budget that always asks them all."""
     decoder = cast(DraftVerify, parse(spec)())
     drafter = decoder.drafter
-    parts = drafter.parts if isinstance(drafter, Fused) else [cast(Drafter, drafter)]
+    parts = drafter.parts if isinstance(drafter, Fused) else [drafter]
     return DraftVerify(Watched(parts), Budget(decoder.budget.count))
 
 

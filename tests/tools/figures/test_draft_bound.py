@@ -55,7 +55,7 @@ def test_what_is_right_is_counted_at_each_position() -> None:
 def test_watched_drafters_change_nothing() -> None:
     prompt = "copy: Ana Bob Cora Ana Bob Cora Ana Bob"
     with LLM("paradecode/tiny-autoregressive", backend="native", threads=1) as llm:
-        ids = np.array(llm.chat_tokens(prompt), np.int32)
+        ids = np.array(llm.chat_tokens([{"role": "user", "content": prompt}]), np.int32)
         decoder = watched("prompt-lookup+suffix")
         request = GenerationRequest(
             ids, lambda: decoder, SamplingParams(temperature=0.0, max_tokens=24)
