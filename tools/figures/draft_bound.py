@@ -7,9 +7,10 @@ Answers are decoded plainly, and at each position every drafter of the method dr
 is verified. Then each answer is divided into the cheapest steps: a step verifies nothing but
 tokens of one drafter's draft that are right, and of a head only the levels that made them are paid.
 Prices are the measured curve of forwards and the seconds that a level took here; Python costs
-nothing. So no rule about whom to ask and how much to verify makes the method faster than this.
+nothing. So no rule about whom to ask and how much to verify makes these drafts faster than this.
 
-``width=1`` asks heads for chains. Of trees the way that turned out right would be known, too.
+``width=1`` asks heads for chains, which end at the method's depth and where the budget ``fixed``
+ends them. Of trees the way that turned out right would be known, too.
 """
 
 from __future__ import annotations
