@@ -74,9 +74,9 @@ def main() -> None:
         copies = longest_copies(request, given.least, given.most)
         both = [seconds(recording, request, given, costs) for given in (0 * copies, copies)]
         spent.setdefault(request.group, []).append((both[0], both[1]))
-    groups = {group: _ratio(pairs) for group, pairs in sorted(spent.items())}
-    groups["copying"] = _ratio([pair for name in COPYING for pair in spent.get(name, [])])
-    groups["all"] = _ratio([pair for pairs in spent.values() for pair in pairs])
+    groups = {group: ratio(pairs) for group, pairs in sorted(spent.items())}
+    groups["copying"] = ratio([pair for name in COPYING for pair in spent.get(name, [])])
+    groups["all"] = ratio([pair for pairs in spent.values() for pair in pairs])
     rows = [{"group": group, "over": over} for group, over in groups.items()]
     show(rows, {"group": "{group}", "at most, over plain": "{over:.2f}"})
     result = stamped(
@@ -91,7 +91,8 @@ def main() -> None:
     save(result, given.out)
 
 
-def _ratio(pairs: list[tuple[float, float]]) -> float:
+def ratio(pairs: list[tuple[float, float]]) -> float:
+    """Seconds of plain decoding over those with drafts, of pairs of both."""
     after = sum(copied for _, copied in pairs)
     return sum(plain for plain, _ in pairs) / after if after else 0.0
 

@@ -35,6 +35,7 @@ from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.loop import DraftVerify, Proposal
 from paradecode.methods.registry import parse
+from tools.figures.copy_bound import ratio
 from tools.script import err, options, save, show, stamped
 
 
@@ -126,8 +127,8 @@ def main() -> None:
         none = [[0] * len(levels)] * len(right)
         pair = [seconds(way, levels, length, curve) for way in (none, right)]
         spent[group].append((pair[0], pair[1]))
-    groups = {group: _ratio(pairs) for group, pairs in spent.items()}
-    groups["all"] = _ratio([pair for pairs in spent.values() for pair in pairs])
+    groups = {group: ratio(pairs) for group, pairs in spent.items()}
+    groups["all"] = ratio([pair for pairs in spent.values() for pair in pairs])
     show(
         [{"group": group, "over": over} for group, over in groups.items()],
         {"group": "{group}", "at most, over plain": "{over:.2f}"},
@@ -142,11 +143,6 @@ def main() -> None:
 
 def _same(decoder: DraftVerify) -> DraftVerify:
     return decoder
-
-
-def _ratio(pairs: list[tuple[float, float]]) -> float:
-    after = sum(drafted for _, drafted in pairs)
-    return sum(plain for plain, _ in pairs) / after if after else 0.0
 
 
 if __name__ == "__main__":

@@ -92,11 +92,12 @@ class AutoBudget(Budget):
     prompt counts as lost until later drafts have gained it, and what one request has lost is paid
     by the next ones, too: a drafter of which they know nothing good reads few prompts. So, whatever
     the texts, drafts cost a tenant at most 1/32 of plain decoding's time, and one more trial of
-    each request that runs. Beside others a head that does not promise that gets no states of the
-    target, either. A trial that pays halves the next rest. In a fusion only the model rests. There
-    it is asked where the copies are so likely wrong, beside how likely they were where it was asked
-    before, that what it has gained a second of late is more than what verifying them gives; what
-    the copies alone would have brought is no gain of it.
+    each request that runs; of what they gained before, they may lose two drafts' worth on top.
+    Beside others a head that does not promise that gets no states of the target, either. A trial
+    that pays halves the next rest. In a fusion only the model rests. There it is asked where the
+    copies are so likely wrong, beside how likely they were where it was asked before, that what it
+    has gained a second of late is more than what verifying them gives; what the copies alone would
+    have brought is no gain of it.
     A cheap drafter whose drafts were refused several times in a row is asked less often; the more
     sequences share the step, the less often, because its own time delays them all. It begins a
     request where the requests before it, of the same tenant and method, have left off. A drafter
