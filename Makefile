@@ -15,7 +15,7 @@ CHECK_CORE = @$(BIN)/python -c "import paradecode.backends.native._core" || \
   { echo "The native core was not compiled; '$(PIP) --verbose .' shows why."; exit 1; }
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-all clients lint docs bench wheel wheel-arm64 check-wheel sanitize clean
+.PHONY: demo test test-all clients lint docs bench wheel wheel-arm64 check-wheel sanitize hooks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
@@ -80,6 +80,10 @@ sanitize: $(VENV)/.installed-dev
 	    -DPARADECODE_SANITIZE=$$kind -DPARADECODE_WERROR=ON && \
 	  $(BIN)/cmake --build build/$$kind && build/$$kind/paradecode_selftest || exit 1; \
 	done
+
+# Git checks files, format and the length of the subject at each commit.
+hooks:
+	git config core.hooksPath .ci/hooks
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

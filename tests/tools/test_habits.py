@@ -1,0 +1,38 @@
+"""Which files the repository takes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from repository import ROOT
+from tools.habits import MOST_BYTES, misplaced
+
+
+def test_no_binaries_and_no_large_files_without_a_place() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("no repository: Git's list of files is what this reads")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    assert misplaced(listed.stdout.decode().split("\0")[:-1]) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "complaints"),
+    [
+        ("core", b"\x7fELF\0", ["core is binary"]),
+        (
+            "docs/notes.md",
+            b"n" * (MOST_BYTES + 1),
+            ["docs/notes.md has 200,001 bytes, and the limit is 200,000"],
+        ),
+        ("docs/notes.md", b"n" * MOST_BYTES, []),
+        ("docs/img/wide.png", b"\0" * (MOST_BYTES + 1), []),
+        ("docs/wide.png", b"\0", ["docs/wide.png is binary"]),
+    ],
+)
+def test_complaints(tmp_path: Path, path: str, content: bytes, complaints: list[str]) -> None:
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_bytes(content)
+    assert misplaced([path, "deleted.py"], tmp_path) == complaints
