@@ -121,9 +121,9 @@ def test_a_router_outside_can_follow_the_prefix_caches(pair: Running) -> None:
     assert len(wanted) >= 6
     assert sorted(wanted <= found for found in stored) == [False, True]
     (victim,) = (r for r, found in zip(pair.pool._replicas["text"], stored) if wanted <= found)
+    restarts = victim.restarts
     os.kill(victim.pid, signal.SIGKILL)
-    until(lambda: not victim.open)
-    until(lambda: victim.open)
+    until(lambda: victim.restarts > restarts and victim.open)
     last = pair.client.get("/v1/blocks", params={"since": after["since"]}).json()
     assert sorted(one["whole"] for one in last["workers"]) == [False, True]
     assert not any(wanted & set(one["stored"]) for one in last["workers"])

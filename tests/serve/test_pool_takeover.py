@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -24,7 +25,10 @@ from tiny_folder import write_folder
 
 
 @pytest.fixture(autouse=True)
-def restarted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def mortal_and_restarted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of requests say when their workers die."""
+    mortal = Path(__file__).with_name("mortal_worker.py")
+    monkeypatch.setattr(spares, "COMMAND", (sys.executable, str(mortal)))
     monkeypatch.setattr(replicas, "FIRST_PAUSE", 0.05)
 
 
@@ -40,10 +44,9 @@ STREAMS: dict[str, dict[str, Any]] = {
 }
 
 
-async def outputs_of(pool: Pool, request: Generate, kill: set[int]) -> dict[int, Any]:
-    """Of each output its tokens, text and scores. When all outputs have begun, the worker that runs
-    the request dies, once for each number in ``kill``: so many tokens of the first are there."""
-    kill, found = set(kill), {}
+async def outputs_of(pool: Pool, request: Generate) -> dict[int, Any]:
+    """The tokens, text, scores and end of each output."""
+    found: dict[int, Any] = {}
     async for event in pool.submit("m", request):
         if isinstance(event, OutputChunk):
             own = found.setdefault(event.index, {"tokens": [], "text": "", "scores": []})
@@ -51,12 +54,6 @@ async def outputs_of(pool: Pool, request: Generate, kill: set[int]) -> dict[int,
             own["text"] += event.text
             own["scores"] += [(chosen.token, round(chosen.logprob, 3), [t.token for t in top])
                               for chosen, *top in ScoreColumns(event.logprobs)]  # fmt: skip
-            due = {number for number in kill if len(found.get(0, own)["tokens"]) >= number}
-            if due:
-                kill -= due
-                (one,) = (r for r in pool._replicas["m"] if request.id in r.calls)
-                assert one.pid is not None
-                os.kill(one.pid, signal.SIGKILL)
         elif isinstance(event, Done):
             found[event.index]["end"] = (event.finish_reason, event.stats.generated)
         else:
@@ -73,9 +70,8 @@ def test_streams_outlive_their_workers(folder: str) -> None:
             for name in names:
                 given = {"ignore_eos": True, "max_tokens": 900, "seed": 1, **STREAMS[name]}
                 before = sum(pool.restarts.values())
-                plain = await outputs_of(pool, ask(f"plain {name}", **given), set())
-                kill = {20, 150} if name == "constrained" else {50, 200}
-                cut = await outputs_of(pool, ask(f"cut {name}", **given), kill)
+                plain = await outputs_of(pool, ask(f"plain {name}", **given))
+                cut = await outputs_of(pool, ask(f"{name} die 20 die 150", **given))
                 assert cut == plain, name
                 while sum(pool.restarts.values()) < before + 2:
                     await asyncio.sleep(0.01)
@@ -90,8 +86,9 @@ def test_a_canvas_outlives_its_worker(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with opened(folder, 2) as pool:
-            plain = await outputs_of(pool, ask("plain", **given), set())
-            assert await outputs_of(pool, ask("cut", **given), {20, 60}) == plain
+            plain = await outputs_of(pool, ask("plain", **given))
+            assert await outputs_of(pool, ask("die 20", **given)) == plain
+            assert sum(pool.restarts.values()) == 1
 
     run(test)
 
@@ -101,15 +98,15 @@ def test_a_stop_text_ends_a_stream_that_was_taken_over(folder: str) -> None:
 
     async def test() -> None:
         async with opened(folder, 2) as pool:
-            text = (await outputs_of(pool, ask("whole", **given), set()))[0]["text"]
+            text = (await outputs_of(pool, ask("whole", **given)))[0]["text"]
             end = next(
                 text[at : at + 4]
                 for at in range(200, 500)
                 if text.find(text[at : at + 4]) == at and text[at : at + 4].isascii()
             )
-            plain = await outputs_of(pool, ask("plain", **given, stop=[end]), set())
+            plain = await outputs_of(pool, ask("plain", **given, stop=[end]))
             assert plain[0]["end"][0] == "stop"
-            cut = await outputs_of(pool, ask("cut", **given, stop=[end]), {20, 150})
+            cut = await outputs_of(pool, ask("die 20 die 150", **given, stop=[end]))
             assert cut == plain
 
     run(test)
@@ -125,10 +122,10 @@ def test_other_processors_do_not_take_over(folder: str) -> None:
             assert first.ready is not None
             assert second.ready is not None
             assert first.ready.bits == second.ready.bits != ""
-            plain = await outputs_of(pool, ask("plain", **given), set())
+            plain = await outputs_of(pool, ask("plain", **given))
             second.ready = replace(second.ready, bits="other")
             first.served, second.served = 0, 1
-            cut = await outputs_of(pool, ask("cut", **given), {100})
+            cut = await outputs_of(pool, ask("die 100", **given))
             assert cut == plain
             assert (first.restarts, first.served, second.served) == (1, 2, 1)
 
@@ -144,18 +141,13 @@ def test_a_stream_that_no_processor_can_go_on_with_says_so(
         async with opened(folder, 2) as pool:
             pool._load_seconds = 0.3
             monkeypatch.setattr(spares, "_start", partial(asyncio.sleep, 600))
-            stream = pool.submit("m", ask("cut", ignore_eos=True, max_tokens=3000))
-            while not isinstance(await anext(stream), OutputChunk):
-                pass
-            (victim,) = (r for r in pool._replicas["m"] if r.calls)
-            (other,) = (r for r in pool._replicas["m"] if r is not victim)
+            victim, other = pool._replicas["m"]
             assert other.ready is not None
             other.ready = replace(other.ready, bits="other")
-            assert victim.pid is not None
-            os.kill(victim.pid, signal.SIGKILL)
-            end = await last_of(stream)
+            victim.served, other.served = 0, 1
+            end = await last_of(pool.submit("m", ask("die 1", ignore_eos=True, max_tokens=3000)))
             assert isinstance(end, Failure)
-            assert (end.status, other.served) == (503, 0)
+            assert (end.status, victim.served, other.served) == (503, 1, 1)
 
     run(test)
 
@@ -191,8 +183,8 @@ def test_a_worker_that_made_tokens_is_started_again_at_once(
     async def test() -> None:
         async with opened(folder) as pool:
             for number in range(3):
-                request = ask(f"r{number}", ignore_eos=True, max_tokens=1500, seed=1)
-                outputs = await outputs_of(pool, request, {100})
+                request = ask(f"r{number} die 100", ignore_eos=True, max_tokens=1500, seed=1)
+                outputs = await outputs_of(pool, request)
                 assert len(outputs[0]["tokens"]) == 1500
                 while pool.restarts["m"] == number:
                     await asyncio.sleep(0.01)
@@ -217,8 +209,8 @@ def test_a_spare_process_takes_the_place_of_a_worker(
                 if number == 2:
                     kept[-1].kill()
                     await kept[-1].wait()
-                request = ask(f"r{number}", ignore_eos=True, max_tokens=1500, seed=1)
-                outputs = await outputs_of(pool, request, {100})
+                request = ask(f"r{number} die 100", ignore_eos=True, max_tokens=1500, seed=1)
+                outputs = await outputs_of(pool, request)
                 assert len(outputs[0]["tokens"]) == 1500
                 while one.restarts == number or one.ready is None:
                     await asyncio.sleep(0.01)
@@ -291,7 +283,8 @@ def test_requests_that_had_not_begun_are_sent_again(folder: str, count: int) -> 
                 asyncio.create_task(all_of(pool, ask(f"r{i}", ignore_eos=True, max_tokens=9)))
                 for i in range(4)
             ]
-            await asyncio.sleep(0.1)
+            while sum(r.served for r in pool._replicas["m"]) < 4:
+                await asyncio.sleep(0.01)
             assert victim.calls
             os.kill(victim.pid, signal.SIGKILL)
             for tokens, last in await asyncio.gather(*tasks):
@@ -311,14 +304,12 @@ def test_a_stream_outlives_a_worker_that_hangs(folder: str) -> None:
             victim, other = pool._replicas["m"]
             victim.served = other.served = 0
             tokens: list[int] = []
-            stream = pool.submit("m", ask("cut", **given))
+            stream = pool.submit("m", ask("hang 50", **given))
             while len(tokens) < 50:
                 event = await anext(stream)
                 tokens += event.tokens if isinstance(event, OutputChunk) else ()
             pid = victim.pid
-            assert pid is not None
-            os.kill(pid, signal.SIGSTOP)
-            assert [*victim.calls] == ["cut"]
+            assert [*victim.calls] == ["hang 50"]
             whole = pool.submit("m", ask("whole", ignore_eos=True, max_tokens=1500))
             rest, end = await asyncio.gather(
                 asyncio.create_task(events_of(stream)), asyncio.create_task(last_of(whole))
@@ -349,9 +340,9 @@ def test_what_may_have_made_a_worker_hang_is_not_tried_again(
             assert pool.healthy
             os.kill(victim.pid, signal.SIGSTOP)
             lost = asyncio.create_task(last_of(pool.submit("m", ask("lost"))))
-            await asyncio.sleep(1.2)
-            assert not pool.healthy  # Before it is killed.
-            assert victim.restarts == 0
+            while pool.healthy:
+                await asyncio.sleep(0.01)
+            assert victim.open  # It is not killed yet.
             end = await lost
             assert isinstance(end, Failure)
             assert (end.status, end.message) == (500, "the worker that ran this request hung")
