@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from paradecode import LLM, SamplingParams
-from paradecode.report.demo import PROMPTS as DEMO
+from paradecode.measure.demo import PROMPTS as DEMO
 
 FILE = files("paradecode.measure").joinpath("prompts.jsonl")
 PROMPTS = [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.compare import changes, columns, common_baseline, warnings
 from paradecode.measure.figures import figures, smallest_batch, usual_baseline
+from paradecode.measure.report.from_results import sheet_of_results
 from paradecode.measure.results import Counts, EngineInfo, ItemInfo, Record, Results, Score
 from paradecode.measure.tables import cells, heads
 
@@ -57,7 +59,7 @@ def test_costs_a_token(results):
     cost = by_name(results)["fast"].cost
     assert cost.acceptance_length.value == 1 + 12 / 8
     assert cost.per_position == (1.0, 0.5)
-    assert cost.forwards == 0.5
+    assert cost.per_forward == 2.0
     assert cost.draft_forwards == 0.25
     assert cost.rows == 5.0
     assert cost.milliseconds["target"] == pytest.approx(1000 * 0.1 / 19)
@@ -135,13 +137,62 @@ def faster(results: Results, factor: float) -> Results:
     )
 
 
+def alone(results: Results, decode_seconds: float, **engine: Any) -> Results:
+    """``suffix``: 20 tokens in 10 forwards, exact, beside ``greedy``, which takes 0.2 s."""
+    names = {"plain": "greedy", "fast": "suffix"}
+    engines = tuple(
+        replace(each, name=names[each.name], reference=each.reference and "greedy")
+        for each in results.engines[:2]
+    )
+    records = tuple(
+        replace(
+            r, engine=names[r.engine],
+            decode_seconds=decode_seconds if r.engine == "fast" else 0.2,
+        )
+        for r in results.records if r.engine in names
+    )  # fmt: skip
+    return replace(results, engines=(engines[0], replace(engines[1], **engine)), records=records)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "engine", "suspicious"),
+    [(0.2 / 3, {}, True), (0.2 / 2, {}, False), (0.2 / 3, {"guarantee": ""}, False)],
+)
+def test_a_speed_up_above_tokens_a_forward_is_suspicious(results, seconds, engine, suspicious):
+    made = alone(results, seconds, **engine)
+    assert by_name(made)["suffix"].suspicious is suspicious
+    assert not by_name(made)["greedy"].suspicious
+    sheet = sheet_of_results(made, "greedy")
+    assert ("Suspicious" in " ".join(sheet.doubts)) is suspicious
+
+
+def test_only_plain_autoregressive_decoding_alone_bounds_speed(results):
+    made = alone(results, 0.2 / 3)
+    canvas = replace(made, engines=tuple(
+        replace(e, reference="static") if e.reference else replace(e, name="static")
+        for e in made.engines), records=tuple(
+        replace(r, engine="static") if r.engine == "greedy" else r for r in made.records
+    ))  # fmt: skip
+    assert not by_name(canvas)["suffix"].suspicious
+    batches = replace(made, records=tuple(r for r in made.records if r.batch == 4))
+    assert not by_name(batches)["suffix"].suspicious
+
+
+def test_groups_of_few_prompts_have_no_ratio(results):
+    items = tuple(
+        replace(item, group="few" if n < 2 else "many") for n, item in enumerate(results.items)
+    )
+    sheet = sheet_of_results(replace(alone(results, 0.1), items=items), "greedy")
+    assert sheet.groups == ["many"]
+
+
 def test_two_results_are_paired(results):
     found = {change.name: change for change in changes(results, faster(results, 2.0))}
     assert found["fast"].speed.value == pytest.approx(2.0)
     assert (found["fast"].same, found["fast"].items) == (8, 8)
     row = cells(columns(None), found["fast"])
     assert row[:4] == ("fast", "95.0", "190", "2.00 (2.00 to 2.00)")
-    assert row[5] == "2.50 -> 2.50"
+    assert row[5:7] == ("2.00 -> 2.00", "2.50 -> 2.50")
 
 
 def test_a_ratio_repeats_where_the_intervals_overlap(results):

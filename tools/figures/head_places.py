@@ -24,6 +24,7 @@ from paradecode import LLM
 from paradecode.backends.native.machine import default_threads
 from paradecode.measure.paired import PairedRun, decode_by_turns
 from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode.measure.warm_up import warm_up
 from tools.figures.heads import BUDGETS, read_run, spec_of
 from tools.figures.overlap import PLAIN, row_of
 from tools.script import Columns, err, options, save, show, stamped
@@ -56,9 +57,8 @@ def main() -> None:
         first = next(iter(ways.values()))
         prompts = first_of_each_group(load_prompts(), given.per_group)
         items = first_turns(prompts, first.chat_tokens, given.max_tokens)
-        for llm in ways.values():  # The first request with a head reads and packs it.
-            for method in methods:
-                llm.generate([items[0].token_ids], decoder=method, max_tokens=4, salt="warm-up")
+        for llm in ways.values():
+            warm_up(llm, methods)
         progress = stack.enter_context(Progress(console=err))
         task = progress.add_task("prompts", total=len(items) * len(ways) * len(methods))
         for number, item in enumerate(items):

@@ -9,8 +9,7 @@ head drafts for the package's prompts, which none was trained on, at the automat
 chains of four (``fixed``), greedily; plain decoding and ``--methods`` take turns with them prompt
 by prompt. ``MB`` are the head's own weights in its folder, ``minutes`` the wall time of its
 training, ``held out`` the tokens a forward that chains would make of held-out texts, ``draft`` the
-time in drafts for each target forward. Every output is compared with plain decoding's. Two first
-requests of each way, which read and pack the head, are not counted.
+time in drafts for each target forward. Every output is compared with plain decoding's.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_u
 from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tables import Column, markdown, times
+from paradecode.measure.warm_up import warm_up
 from paradecode.training.heads.initial import METHODS
 from paradecode.training.heads.training import HEAD
 from tools.pages.marked import put
@@ -115,14 +115,7 @@ def measured(given: Namespace) -> dict[str, Any]:
         prompts = first_of_each_group(load_prompts(), given.per_group)
         items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
         methods = [PLAIN, *ways]
-        for method in (*ways, PLAIN):  # The first requests read and pack the heads, and copy rows.
-            for _ in range(2):
-                llm.generate(
-                    [items[0].token_ids],
-                    decoder=method,
-                    max_tokens=given.max_tokens,
-                    salt="warm-up",
-                )
+        warm_up(llm, ways)
         with Progress(console=err) as progress:
             task = progress.add_task("prompts", total=len(items) * len(methods))
             runs = decode_by_turns(llm, items, methods, progress=lambda: progress.advance(task))

@@ -25,6 +25,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
 from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.measure.replay import Recording, ReplayOutcome, play, record
+from paradecode.measure.warm_up import warm_up
 from tools.figures.engine import calibrate
 from tools.script import Columns, err, options, save, show, stamped
 
@@ -96,7 +97,7 @@ COLUMNS: Columns = {
     "95 %": "{speed_up[low]:.2f}-{speed_up[high]:.2f}",
     "worst group": worst_group,
     "acceptance length": "{mean_acceptance_length:.2f}",
-    "forwards/token": "{forwards_per_token:.2f}",
+    "tokens/forward": lambda row: f"{1 / row['forwards_per_token']:.2f}",
     "method's share": "{decoder_share:.0%}",
     "equal": "{equal_to_plain}/{prompts}",
     "replay": lambda row: f"{row['predicted']['speed_up']:.2f}" if "predicted" in row else "",
@@ -118,6 +119,7 @@ def main() -> None:
         curve = calibrate(llm)
         prompts = first_of_each_group(load_prompts(), given.per_group)
         items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
+        warm_up(llm, given.methods)
         with Progress(console=err) as progress:
             task = progress.add_task("prompts", total=len(items) * len(methods))
             runs = decode_by_turns(llm, items, methods, progress=lambda: progress.advance(task))

@@ -35,6 +35,7 @@ from paradecode.measure.paired import PairedRun, decode_by_turns
 from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tables import Column, markdown, times
+from paradecode.measure.warm_up import warm_up
 from paradecode.methods.draft.drafters.s2d import read_exits
 from paradecode.methods.draft.nested_rows import NestedRows, Stage
 from paradecode.models.catalogue import open_model
@@ -113,11 +114,7 @@ def of_draft(draft: str, model: Path, layers: int, given: Namespace) -> list[dic
     with LLM(given.model, draft_model=model, dtype=given.dtype) as llm:
         prompts = first_of_each_group(load_prompts(), given.per_group)
         items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
-        for spec in (*facts, PLAIN):
-            for _ in range(2):
-                llm.generate(
-                    [items[0].token_ids], decoder=spec, max_tokens=given.max_tokens, salt="warm-up"
-                )
+        warm_up(llm, facts)
         runs, depths = list[PairedRun](), dict[str, list[int]]()
         order = [PLAIN, *facts]
         for number, item in track([*enumerate(items)], draft, console=err):

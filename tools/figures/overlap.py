@@ -20,6 +20,7 @@ from paradecode import LLM
 from paradecode.backends.native.machine import default_threads
 from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
 from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode.measure.warm_up import warm_up
 from tools.script import Columns, err, options, save, show, stamped
 
 PLAIN = "greedy, in turn"
@@ -56,6 +57,8 @@ def main() -> None:
         items = first_turns(prompts, turns.chat_tokens, given.max_tokens)
         ways = {"in turn": turns, "apart": apart}
         methods = ["greedy", *given.methods]
+        for llm in ways.values():
+            warm_up(llm, given.methods)
         runs: list[PairedRun] = []
         with Progress(console=err) as progress:
             task = progress.add_task("prompts", total=len(items) * len(ways) * len(methods))

@@ -24,6 +24,7 @@ from paradecode.engine.engine import Limits
 from paradecode.measure.paired import PairedRun, decode_by_turns
 from paradecode.measure.prompts import Item, by_turns, first_turns, load_prompts
 from paradecode.measure.replay import Recording, ReplayOutcome, play, record
+from paradecode.measure.warm_up import warm_up
 from tools.figures.engine import calibrate
 from tools.script import Columns, err, options, save, show, stamped
 
@@ -56,6 +57,7 @@ def in_engine(
     """Method -> round -> the run of each prompt. Stores start empty in every round."""
     outputs = {request.id: tuple(request.output.tolist()) for request in recording.requests}
     found: dict[str, list[list[PairedRun]]] = {spec: [] for spec in specs}
+    warm_up(llm, specs)
     with Progress(console=err) as progress:
         task = progress.add_task("engine", total=rounds * len(items) * len(specs))
         for turn in range(rounds):

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paradecode.measure.machine import busy_seconds, describe
+from paradecode.measure.machine import OtherLoad, describe
 from paradecode.measure.prompts import Item
 from paradecode.measure.results import EngineInfo, Record, trim
 from paradecode.measure.turns import PlayerError, Unit
+from paradecode.measure.warm_up import TOKENS, until
 from tools.peers.catalogue import Engine
 from tools.peers.formats import Formats
 from tools.peers.process import Worker, WorkerError
 
 LOAD_TIMEOUT = 900.0
-WARM_UP_TOKENS = 16
 # As llama.cpp names the instruction sets that decide its speed -> as the system names them.
 DECISIVE = {
     "avx2": "avx2", "fma": "fma", "avx512": "avx512f", "avx512_vnni": "avx512_vnni",
@@ -82,20 +81,24 @@ class PeerPlayer:
         self._versions = {**loaded["versions"], **said_of_itself(loaded["system"])}
 
     def warm_up(self, items: Sequence[Item]) -> None:
-        """First calls compile, allocate and fault pages in; they are not measured."""
+        """Pay for what an engine needs once (see :mod:`paradecode.measure.warm_up`).
+
+        The longest and the shortest prompt take turns, each time as another tenant.
+        """
         by_length = sorted(items, key=lambda item: len(item.token_ids))
-        for item in (by_length[-1], by_length[0]):
-            self._ask(item, min(item.max_tokens, WARM_UP_TOKENS), f"warm-up {item.id}")
+
+        def answer(turn: int, missing: int) -> int:
+            item = by_length[-1 if turn % 2 == 0 else 0]
+            made = self._ask(item, min(item.max_tokens, missing), f"warm-up {turn}")
+            return len(made["token_ids"])
+
+        until(TOKENS, answer)
 
     def play(self, unit: Unit) -> list[Record]:
         (item,) = unit.items
-        start, busy, own = time.perf_counter(), busy_seconds(), self._worker.cpu_seconds()
+        load = OtherLoad(self._worker.cpu_seconds)
         answer = self._ask(item, item.max_tokens, self._tenant(item, unit.round))
-        seconds, after = time.perf_counter() - start, busy_seconds()
-        others = None
-        if busy is not None and after is not None:
-            used = after - busy - (self._worker.cpu_seconds() - own)
-            others = max(used, 0.0) / seconds
+        _, others = load.look()
         ids = trim(
             answer["token_ids"], self._conditions.stop_ids, item.max_tokens, answer["stopped"]
         )

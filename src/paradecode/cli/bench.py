@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,6 +20,8 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 
 SUITES = ("generation", "parallel")
+BRIEF = 5
+"""Columns that the terminal shows of a sheet."""
 
 bench_app = typer.Typer(help="Measure methods side by side: quality beside every speed.")
 
@@ -112,8 +114,8 @@ def _generation(
         for suffix in (".md", ".html"):
             files += write_report([sheet], output.with_suffix(suffix))
         head, rows = sheet.table()
-        brief = [(line.name, *(c.partition(" (")[0] for c in cells[:4])) for line, cells in rows]
-        print_table(("method", *head[:4]), brief)
+        print_table(("method", *head[:BRIEF]), [(line.name, *own[:BRIEF]) for line, own in rows])
+        _doubts(sheet.doubts)
     broken = [each.name for each in found if each.verdict == "broken"]
     for name in broken:
         err.print(f"[red]not plain decoding's output:[/] {escape(name)}")
@@ -172,6 +174,13 @@ def compare(
     for warning in found.warnings:
         err.print(f"[yellow]differs:[/] {escape(warning)}", highlight=False)
     print_table(found.head, found.rows)
+    _doubts(found.doubts)
+
+
+def _doubts(doubts: Iterable[str]) -> None:
+    """Why the figures above may not be what they seem."""
+    for doubt in doubts:
+        out.print(f"[yellow]{escape(doubt)}[/]", highlight=False)
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def load(
     arrivals: str = option("poisson", "Of an open loop: poisson or constant."),
     requests: int = option(32, "In each round.", "--requests -n"),
     rounds: int = option(3, "Repetitions, endpoints in changing order."),
-    warmup: int = option(2, "Requests before each that do not count."),
+    warmup: int = option(2, "Least requests before each that do not count."),
     prompts: Path | None = option(None, ".jsonl, or a text with one on a line; default: built-in."),
     max_tokens: int | None = option(None, "Upper bound on the prompts' own."),
     model: str | None = option(None, "As the servers call it; default: first."),

@@ -48,6 +48,8 @@ def record(
     from paradecode.measure.prompts import first_of_each_group, load_prompts, make_items
     from paradecode.measure.replay.recorder import TOP, assembled, recorded
     from paradecode.measure.replay.recording import MOST_TOP
+    from paradecode.measure.replay.timing import WIDE
+    from paradecode.measure.warm_up import warm_up
 
     writable("OUTPUT", output)
     params = SamplingParams.from_mapping(sampling.params())
@@ -61,6 +63,7 @@ def record(
         def answer(messages: list[dict[str, str]], limit: int) -> str:
             return llm.chat(messages, max_tokens=limit).text
 
+        warm_up(llm, [WIDE])
         if calibrate:
             measure_forwards(llm, progress)
         task = progress.add_task("prompts", total=len(chosen))
@@ -84,9 +87,8 @@ def record(
 @grouped
 def run(
     recording: Annotated[Path, typer.Argument(help="What `replay record` wrote.")],
-    specs: list[str] | None = argument(
-        None, "Methods, shown by group; default: all training-free."
-    ),
+    specs: list[str] | None = argument(None, "Methods; default: all training-free."),
+    by_group: bool = option(False, "A line for each group of three requests and more, too."),
     as_json: Json = False,
     *,
     loading: Loading,
@@ -120,7 +122,7 @@ def run(
         methods = [outcome_record(outcome, plain) for outcome in (plain, *outcomes)]
         print_json({**head, "temperature": made.params.temperature, "methods": methods})
         return
-    out.print(outcome_table(outcomes, plain, by_group=bool(specs)))
+    out.print(outcome_table(outcomes, plain, by_group=by_group))
 
 
 replay_app.command()(record)

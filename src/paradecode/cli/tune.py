@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -31,10 +32,13 @@ def tune(
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
     from paradecode.engine.engine import Limits
+    from paradecode.measure.doubts import SUSPICIOUS
     from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
+    from paradecode.measure.replay.timing import WIDE
     from paradecode.measure.tune.search import Costs
     from paradecode.measure.tune.tuning import FEWEST
     from paradecode.measure.tune.tuning import tune as tuned
+    from paradecode.measure.warm_up import warm_up
     from paradecode.methods.choice import Profile
 
     writable("OUTPUT", output)
@@ -48,6 +52,7 @@ def tune(
         loading.open_autoregressive("tune", limits=Limits(prefix_cache=False)) as llm,
         Progress(console=err) as progress,
     ):
+        warm_up(llm, [WIDE])
         measure_forwards(llm, progress)
 
         def stage(title: str, total: int | None) -> Callable[[], None]:
@@ -60,6 +65,10 @@ def tune(
         profile = tuned(llm, items, seed=seed, costs=known, tables=tables, heads=heads, stage=stage)
     output.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
     out.print(_measured(profile))
+    if any(row["suspicious"] for row in profile["measured"]):
+        out.print(f"[yellow]{SUSPICIOUS}[/]", highlight=False)
+    if profile["too_short"]:
+        out.print(f"[yellow]{escape(profile['too_short'])}[/]", highlight=False)
     out.print(_why(profile))
     out.print(f"{profile['decoder']} in {output}", soft_wrap=True, highlight=False)
 
@@ -72,17 +81,33 @@ def _there(field: str, paths: Sequence[Path]) -> None:
 
 
 def _measured(profile: dict[str, Any]) -> Table:
-    table = Table("method", "over plain", "95 %", "worst group", "predicted", "equal",
+    from paradecode.measure.doubts import marked
+
+    table = Table("method", "over plain", "tokens/forward", "worst group", "predicted", "equal",
                   title="On held-out prompts")  # fmt: skip
     for row in profile["measured"]:
-        speed = row["speed_up"]
-        group, worst = min(row["groups"].items(), key=lambda entry: entry[1]["value"])
         table.add_row(
-            row["decoder"], f"{speed['value']:.2f}", f"{speed['low']:.2f}-{speed['high']:.2f}",
-            f"{group} {worst['value']:.2f}", f"{row['predicted_speed_up']:.2f}",
-            f"{row['equal_to_plain']}/{row['prompts']}",
+            row["decoder"], marked(_over(row["speed_up"]), row["suspicious"]),
+            f"{row['tokens_a_forward']:.2f}", _worst(row["groups"]),
+            f"{row['predicted_speed_up']:.2f}", f"{row['equal_to_plain']}/{row['prompts']}",
         )  # fmt: skip
     return table
+
+
+def _worst(groups: dict[str, Any]) -> str:
+    """The slowest group of those with prompts enough to say so."""
+    from paradecode.measure.doubts import ENOUGH_OF_A_GROUP
+
+    large = [(each["value"], name) for name, each in groups.items()
+             if each["prompts"] >= ENOUGH_OF_A_GROUP]  # fmt: skip
+    if not large:
+        return ""
+    _, name = min(large)
+    return f"{name} {_over(groups[name])}"
+
+
+def _over(found: dict[str, float]) -> str:
+    return f"{found['value']:.2f} ({found['low']:.2f}-{found['high']:.2f})"
 
 
 def _why(profile: dict[str, Any]) -> Table:

@@ -17,6 +17,7 @@ from paradecode.measure.prompts import Item
 from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results
 from paradecode.measure.spec_files import digests_of
 from paradecode.measure.turns import PlayerError, Unit, run, schedule
+from paradecode.measure.warm_up import warm_up_method, warm_up_plain
 from paradecode.methods.registry import Spec
 
 Progress = Callable[[int, int], None]
@@ -36,7 +37,7 @@ class Cases:
             learn from its own earlier answers there, from nobody else's, and never meets a prompt
             twice.
         warm_up_tokens: of the longest batch of each size, which is decoded first and does not
-            count, because first calls allocate memory; None decodes it to the end.
+            count, because it allocates memory; None decodes it to the end.
     """
 
     specs: Sequence[Spec]
@@ -63,6 +64,15 @@ class MethodPlayer:
     @property
     def name(self) -> str:
         return str(self.spec)
+
+    def warm_up(self, units: Sequence[Unit]) -> None:
+        """The method's one-off costs, and the memory of ``units``; raises PlayerError."""
+        try:
+            warm_up_method(self.llm, self.spec, self.cases.sampling)
+        except Exception as error:
+            raise PlayerError(f"{type(error).__name__}: {error}", fatal=True) from error
+        for unit in units:
+            self.play(unit, "warm-up")
 
     def play(self, unit: Unit, tenant: str = "") -> list[Record]:
         salt = f"{self.spec} {tenant or f'batch {unit.batch} round {unit.round}'}"
@@ -135,18 +145,19 @@ def _run(llm: LLM, cases: Cases, journal: Journal, progress: Progress) -> dict[s
         failed[name] = reason
         progress(left[name], total)
 
-    for unit in _warm_ups(cases):
-        for player in players:
-            if left[player.name] and player.name not in failed:
-                try:
-                    player.play(unit, "warm-up")
-                except PlayerError as error:
-                    lost(player.name, str(error))
+    if turns:
+        warm_up_plain(llm)
+    for player in players:
+        if left[player.name]:
+            try:
+                player.warm_up(_longest(cases))
+            except PlayerError as error:
+                lost(player.name, str(error))
     run([turn for turn in turns if turn.player.name not in failed], keep, lost)
     return failed
 
 
-def _warm_ups(cases: Cases) -> list[Unit]:
+def _longest(cases: Cases) -> list[Unit]:
     """The batch with the longest prompts of each size."""
     longest: dict[int, Unit] = {}
     for unit in sorted(cases.units, key=lambda unit: sum(len(i.token_ids) for i in unit.items)):

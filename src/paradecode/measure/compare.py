@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.doubts import SUSPICIOUS, marked, too_short
 from paradecode.measure.figures import Figures, figures, of_batch, usual_baseline
 from paradecode.measure.results import ItemInfo, Results
 from paradecode.measure.speeds import collapse, paired_speed
 from paradecode.measure.statistics import Interval
-from paradecode.measure.tables import Column, spread, value
+from paradecode.measure.tables import Column, number, spread, value
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def columns(baseline: str | None) -> tuple[Column[EngineChange], ...]:
         Column("tok/s now", lambda c: value(c.now.total.decode)),
         Column("x as fast", lambda c: spread(c.speed)),
         Column("same output", lambda c: f"{c.same}/{c.items}"),
+        Column("tokens/forward", _both(_per_forward)),
         Column("acceptance length", _both(_length)),
         Column("kept of plain", _both(_kept)),
     )
@@ -60,8 +62,8 @@ def columns(baseline: str | None) -> tuple[Column[EngineChange], ...]:
         return own
     return (
         *own,
-        Column(f"x {baseline} before", lambda c: spread(c.over[0]) if c.over else ""),
-        Column(f"x {baseline} now", lambda c: spread(c.over[1]) if c.over else ""),
+        Column(f"x {baseline} before", lambda c: _over(c, 0)),
+        Column(f"x {baseline} now", lambda c: _over(c, 1)),
         Column("repeats", lambda c: {True: "yes", False: "no", None: ""}[c.repeats]),
     )
 
@@ -115,6 +117,16 @@ def changes(before: Results, now: Results, baseline: str | None = None) -> list[
         fix = "give results with engines and inputs in common"
         raise InvalidInput("results", [before.model, now.model], fix)
     return found
+
+
+def doubts(changes: Sequence[EngineChange]) -> list[str]:
+    """What the ratios are worth: impossible ones, and inputs in common that are too few."""
+    both = [figures for change in changes for figures in (change.before, change.now)]
+    found = [SUSPICIOUS] if any(each.suspicious for each in both) else []
+    now = max((change.now.total for change in changes), key=lambda total: total.prompts)
+    ratios = {change.name: change.speed for change in changes}
+    short = too_short(now.prompts, now.tokens, ratios)
+    return [*found, short] if short else found
 
 
 def common_batch(before: Results, now: Results) -> int:
@@ -178,6 +190,15 @@ def _both(figure: Callable[[Figures], str]) -> Callable[[EngineChange], str]:
         return f"{before} -> {now}" if before or now else ""
 
     return cell
+
+
+def _over(change: EngineChange, which: int) -> str:
+    figures = (change.before, change.now)[which]
+    return marked(spread(change.over[which]), figures.suspicious) if change.over else ""
+
+
+def _per_forward(each: Figures) -> str:
+    return number(each.cost.per_forward) if each.cost else ""
 
 
 def _length(each: Figures) -> str:

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Any
 
+from paradecode.measure.doubts import is_suspicious, verifies
 from paradecode.measure.results import Counts, EngineInfo, Record, Results, Score, groups_of
 from paradecode.measure.speeds import (
     Measured,
@@ -26,6 +27,7 @@ from paradecode.measure.statistics import (
     ratio_of_ratios,
     wilson,
 )
+from paradecode.methods.choice import PLAIN_DECODERS
 
 PARTS = ("target", "draft", "verify", "sample", "other")
 """Where decode time goes; see :class:`paradecode.measure.results.Counts`."""
@@ -73,13 +75,14 @@ class TokenCost:
     Attributes:
         acceptance_length: 1 + accepted / drafts.
         per_position: share of drafts whose token at depth 1, 2, ... was kept.
-        forwards, draft_forwards, rows: a token.
+        per_forward: tokens a target forward.
+        draft_forwards, rows: a token.
         milliseconds: of decode time a token, by part.
     """
 
     acceptance_length: Interval | None
     per_position: tuple[float, ...]
-    forwards: float
+    per_forward: float
     draft_forwards: float
     rows: float
     milliseconds: Mapping[str, float]
@@ -112,6 +115,7 @@ class Figures:
         own_choice: ``agreed`` of those that were scored.
         nll_gap: mean negative log-likelihood a token minus the reference's, paired.
         sweep: batch size -> throughput.
+        suspicious: the speed-up is more than its forwards explain.
     """
 
     engine: EngineInfo
@@ -129,6 +133,7 @@ class Figures:
     nll_gap: Interval | None
     cost: TokenCost | None
     sweep: Mapping[int, Throughput]
+    suspicious: bool
 
     @property
     def name(self) -> str:
@@ -145,7 +150,7 @@ def figures(results: Results, baseline: str | None = None) -> list[Figures]:
     alone = smallest_batch(results)
     measured = {engine.name: collapse(alone, engine.name) for engine in results.engines}
     return [
-        _figures(engine, results, alone, measured, measured.get(baseline or "", {}))
+        _figures(engine, results, alone, measured, baseline or "")
         for engine in results.engines
         if measured[engine.name]
     ]
@@ -153,9 +158,14 @@ def figures(results: Results, baseline: str | None = None) -> list[Figures]:
 
 def aggregates(found: Sequence[Figures], baseline: str | None) -> dict[str, Any]:
     """The figures that result files hold, for programs."""
-    names = ("total", "groups", "nll", "agreed", "lossless", "repeatable", "disturbed")
+    names = ("total", "groups", "nll", "agreed", "lossless", "repeatable", "disturbed",
+             "suspicious")  # fmt: skip
     entries = [
-        {"engine": each.name, **{name: own[name] for name in names}}
+        {
+            "engine": each.name,
+            "tokens_a_forward": each.cost.per_forward if each.cost else None,
+            **{name: own[name] for name in names},
+        }
         for each, own in zip(found, map(asdict, found))
     ]
     return {"baseline": baseline, "engines": entries}
@@ -182,7 +192,7 @@ def _figures(
     results: Results,
     alone: Results,
     measured: Mapping[str, Mapping[str, Measured]],
-    base: Mapping[str, Measured],
+    baseline: str,
 ) -> Figures:
     mine, theirs = measured[engine.name], measured.get(engine.reference or "", {})
     own, plain = (_of(results, name) for name in (engine.name, engine.reference or engine.name))
@@ -192,9 +202,11 @@ def _figures(
     scores, others = (_scored(each, results) for each in (mine, theirs))
     tokens = sum(score.tokens for score in scores.values())
     scored = tokens > 0 and len(scores) == len(mine)
+    base = measured.get(baseline, {})
+    total = speed(list(mine.values()), base)
     return Figures(
         engine=engine,
-        total=speed(list(mine.values()), base),
+        total=total,
         groups={
             group: speed([m for m in mine.values() if m.item.group == group], base)
             for group in groups_of(results)
@@ -211,7 +223,23 @@ def _figures(
         nll_gap=_nll_gap(scores, others),
         cost=_cost(counts) if counts else None,
         sweep=_sweep(own, plain if engine.reference else []),
+        suspicious=baseline == engine.reference and _is_suspicious(engine, total, counts),
     )
+
+
+def _is_suspicious(
+    engine: EngineInfo, total: Speed, counted: Sequence[tuple[Record, Counts]]
+) -> bool:
+    """Whether forwards do not explain the speed-up, where it is over plain decoding, alone."""
+    if engine.reference != PLAIN_DECODERS["autoregressive"] or total.speedup is None:
+        return False
+    if any(record.batch > 1 for record, _ in counted):
+        return False
+    if not verifies(engine.name, engine.guarantee):
+        return False
+    later = sum(len(record.token_ids) - record.first_tokens for record, _ in counted)
+    forwards = sum(counts.forwards - 1 for _, counts in counted)  # Behind that of the prompt.
+    return is_suspicious(total.speedup.low, later, forwards)
 
 
 def _verdict(promised: str, equality: OutputEquality | None, greedy: bool) -> str:
@@ -290,7 +318,7 @@ def _cost(counted: Sequence[tuple[Record, Counts]]) -> TokenCost:
     return TokenCost(
         acceptance_length=interval(accepted, one_plus_ratio, [r.item for r in records]),
         per_position=tuple(sum(depth) / drafts for depth in kept) if drafts else (),
-        forwards=sum(c.forwards for c in counts) / tokens,
+        per_forward=tokens / max(1, sum(c.forwards for c in counts)),
         draft_forwards=sum(c.draft_forwards for c in counts) / tokens,
         rows=sum(c.rows for c in counts) / tokens,
         milliseconds={part: 1000 * sum(getattr(c, part) for c in counts) / later for part in PARTS},

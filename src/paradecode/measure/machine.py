@@ -6,6 +6,8 @@ import hashlib
 import os
 import platform
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -77,6 +79,32 @@ def busy_seconds() -> float | None:
         return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return None
+
+
+def own_seconds() -> float:
+    """Processor time that this process has used."""
+    times = os.times()
+    return times.user + times.system
+
+
+class OtherLoad:
+    """What other processes use of this machine, from when this is made.
+
+    Args:
+        own: processor seconds of those that are measured, so far.
+    """
+
+    def __init__(self, own: Callable[[], float] = own_seconds) -> None:
+        self._own = own
+        self._began = time.perf_counter(), busy_seconds(), own()
+
+    def look(self) -> tuple[float, float | None]:
+        """Seconds since then, and cores that others kept busy in them; None where unknown."""
+        began, busy, own = self._began
+        seconds, now = time.perf_counter() - began, busy_seconds()
+        if busy is None or now is None or seconds <= 0:
+            return seconds, None
+        return seconds, max(0.0, now - busy - (self._own() - own)) / seconds
 
 
 def describe() -> Machine:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.trace import Stats, Step
 from paradecode.llm import LLM
+from paradecode.measure.doubts import is_suspicious, verifies
 from paradecode.measure.prompts import Item
 from paradecode.measure.statistics import Interval, interval, ratio_of_ratios
+from paradecode.methods.registry import parse
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,22 @@ def speed_up(
     mine = [run for run in runs if run.method == method and group in (None, run.group)]
     rows = [(*run.spent, *base[run.prompt].spent) for run in mine]
     return interval(rows, ratio_of_ratios)
+
+
+def generated_and_forwards(runs: Sequence[PairedRun], method: str) -> tuple[int, int]:
+    """Tokens of a method's answers, and the target forwards that made them."""
+    mine = [run.stats for run in runs if run.method == method]
+    return sum(stats.generated for stats in mine), sum(stats.forwards for stats in mine)
+
+
+def beyond_forwards(runs: Sequence[PairedRun], method: str, plain: str) -> bool:
+    """Whether forwards do not explain a speed-up over plain autoregressive decoding."""
+    over = speed_up(runs, method, plain)
+    if over is None or not verifies(method, parse(method).guarantee):
+        return False
+    mine = [run for run in runs if run.method == method]
+    forwards = sum(run.stats.forwards - 1 for run in mine)  # Behind that of the prompt.
+    return is_suspicious(over.low, sum(run.later for run in mine), forwards)
 
 
 def equal(runs: Sequence[PairedRun], method: str, plain: str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
@@ -15,7 +13,7 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.measure.clock import Clock, Clocked
-from paradecode.measure.machine import busy_seconds
+from paradecode.measure.machine import OtherLoad
 from paradecode.measure.prompts import Item
 from paradecode.measure.results import Counts, Record
 from paradecode.measure.serving import serve
@@ -82,13 +80,10 @@ def play(
         for watch, sequence in zip(watches, sequences):
             watch.look(sequence)
 
-    busy, own, started = busy_seconds(), _own_seconds(), time.perf_counter()
+    load = OtherLoad()
     requests = [watch.request(spec, sampling, salt) for watch in watches]
     sequences = serve(llm.engine, requests, look)
-    seconds = time.perf_counter() - started
-    others = None
-    if busy is not None and (after := busy_seconds()) is not None:
-        others = max(0.0, after - busy - (_own_seconds() - own)) / seconds
+    seconds, others = load.look()
     for sequence in sequences:
         if sequence.error is not None:
             raise sequence.error
@@ -119,8 +114,3 @@ def _deciding(sequence: LiveSequence) -> int:
     length = len(sequence.output)
     steps = [(step.forward, step.canvas) for step in sequence.trace]
     return len({n for n, canvas in steps if canvas and any(at < length for at in canvas.offsets)})
-
-
-def _own_seconds() -> float:
-    times = os.times()
-    return times.user + times.system

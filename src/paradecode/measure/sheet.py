@@ -69,7 +69,8 @@ class Sheet:
         quality_label: what ``quality`` is; empty where no line has any.
         groups_over: whether ``groups`` are times as fast as the baseline, not speeds.
         head: of the table's ``cells``.
-        notes: definitions and cautions, a paragraph each.
+        notes: definitions, a paragraph each.
+        doubts: why the figures may not be what they seem, a line each; the terminal shows them too.
     """
 
     title: str
@@ -81,6 +82,7 @@ class Sheet:
     groups_over: bool
     head: tuple[str, ...]
     notes: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
     def by_speed(self) -> list[Line]:
         """Lines with a speed, the fastest first."""

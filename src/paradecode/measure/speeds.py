@@ -32,7 +32,8 @@ class Speed:
     """Figures of one engine on some items.
 
     Attributes:
-        items: how many.
+        items, prompts: how many; turns of one conversation are one prompt.
+        tokens: mean length of an output.
         decode: tokens a second after the first ones.
         overall: tokens a second, the prompt's time included.
         prefill: prompt tokens a second.
@@ -41,6 +42,8 @@ class Speed:
     """
 
     items: int
+    prompts: int
+    tokens: float
     decode: Interval | None
     overall: Interval | None
     prefill: Interval | None
@@ -83,6 +86,8 @@ def speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Speed:
     whole = [(m.tokens, m.prefill_seconds + m.decode_seconds) for m in own]
     return Speed(
         items=len(own),
+        prompts=len(set(prompts)),
+        tokens=fmean(m.tokens for m in own) if own else 0.0,
         decode=interval([(m.later_tokens, m.decode_seconds) for m in own], ratio, prompts),
         overall=interval(whole, ratio, prompts),
         prefill=interval([(m.item.prompt_tokens, m.prefill_seconds) for m in own], ratio, prompts),

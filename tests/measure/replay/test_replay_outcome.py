@@ -100,7 +100,17 @@ def test_the_report_has_every_method_and_group():
     table = outcome_table([outcome], plain)
     assert table.row_count == 2
     assert table.caption
-    assert outcome_table([outcome], plain, by_group=True).row_count == 6
+    assert outcome_table([outcome], plain, by_group=True).row_count == 2  # Two requests a group.
+    over = outcome.interval(plain)
+    assert over.low <= over.value == pytest.approx(outcome.speed_up(plain)) <= over.high
+    assert record["total"]["speed_up_interval"] == [over.low, over.high]
+    assert "Too short: 4 prompts of 24 tokens" in str(table.caption)
+
+
+def test_groups_of_three_and_more_have_rows():
+    made = recording_of(toy(), items(7, tokens=24), PARAMS)
+    plain, outcome = play(made, "greedy"), play(made, SPEC)
+    assert outcome_table([outcome], plain, by_group=True).row_count == 2 * (1 + 2)
 
 
 def test_a_warm_gap_counts_as_a_cold_one():

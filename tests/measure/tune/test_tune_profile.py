@@ -80,6 +80,8 @@ def test_a_profile_says_what_was_measured_and_why(tuned):
     for row in record["measured"]:
         assert row["equal_to_plain"] == row["prompts"] == 2
         assert row["speed_up"]["low"] <= row["speed_up"]["value"] <= row["speed_up"]["high"]
+        assert row["tokens_a_forward"] >= 1
+    assert record["too_short"].startswith("Too short: 2 prompts of ")
     costs = Costs.of(record["costs"])
     assert len(costs.python) > 10
     assert costs.record() == Costs.of(json.loads(json.dumps(costs.record()))).record()
@@ -117,7 +119,7 @@ def test_a_head_that_pays_is_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> 
     copying = CandidateMethod.of("suffix")
     head = CandidateMethod((("eagle", (("head", "h"),)),))
     rows = [
-        Confirmed(one, Interval(value, value, value), {}, {}, 2, 2)
+        Confirmed(one, Interval(value, value, value), {}, {}, 2, 2, 9.0, 2.0, False)
         for one, value in ((copying.fused(head), 1.5), (copying, 1.2), (head, 1.25))
     ]
     scores = Scores(None, {})  # type: ignore[arg-type]
@@ -134,7 +136,9 @@ def test_a_group_decides_where_it_has_prompts_enough() -> None:
     def measured(slow: float, prompts: int) -> Confirmed:
         groups = {"a": Interval(1.5, 1.4, 1.6), "b": Interval(slow, slow, slow)}
         sizes = {"a": 5, "b": prompts}
-        return Confirmed(CandidateMethod.of("suffix"), groups["a"], groups, sizes, 7, 7)
+        return Confirmed(
+            CandidateMethod.of("suffix"), groups["a"], groups, sizes, 7, 7, 9.0, 2.0, False
+        )
 
     assert [measured(0.9, n).slows for n in (1, 2, 3, 4)] == [False, False, True, True]
     assert not measured(0.98, 4).slows

@@ -10,6 +10,10 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from paradecode.measure.doubts import ENOUGH_OF_A_GROUP, too_short
+from paradecode.measure.statistics import Interval, interval, ratio_of_ratios
+from paradecode.measure.tables import ends
+
 
 @dataclass(frozen=True)
 class Drafted:
@@ -42,6 +46,11 @@ class Played:
     forward_seconds: float
     python_seconds: float
     drafter_seconds: float
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """The later tokens and their seconds."""
+        return self.later, self.forward_seconds + self.python_seconds
 
 
 SUMS = (
@@ -142,9 +151,16 @@ class ReplayOutcome:
         base = plain.totals(group).tokens_per_second
         return self.totals(group).tokens_per_second / base if base else 0.0
 
+    def interval(self, plain: ReplayOutcome, group: str | None = None) -> Interval | None:
+        """:meth:`speed_up` with its 95 % interval over requests; None where nothing was decoded."""
+        pairs = [(mine, base) for mine, base in zip(self.requests, plain.requests, strict=True)
+                 if group in (None, mine.group)]  # fmt: skip
+        return interval([(*mine.spent, *base.spent) for mine, base in pairs], ratio_of_ratios)
+
 
 DEPTHS = 3
 """Draft positions that the table shows."""
+ESTIMATE = "~ an estimate: the method reads what no recording holds"
 DERIVED = (
     "acceptance",
     "mean_acceptance_length",
@@ -163,7 +179,10 @@ def outcome_record(outcome: ReplayOutcome, plain: ReplayOutcome) -> dict[str, An
     def totals(group: str | None) -> dict[str, Any]:
         found = outcome.totals(group)
         derived = {name: getattr(found, name) for name in DERIVED}
-        return {**asdict(found), **derived, "speed_up": outcome.speed_up(plain, group)}
+        ratio = outcome.interval(plain, group)
+        own = {"speed_up": outcome.speed_up(plain, group),
+               "speed_up_interval": [ratio.low, ratio.high] if ratio else None}  # fmt: skip
+        return {**asdict(found), **derived, **own}
 
     return {
         "method": outcome.spec,
@@ -178,11 +197,12 @@ def outcome_table(
 ) -> Table:
     """All methods, the fastest first; ``~`` marks figures that are estimates.
 
-    ``kept`` is the share of draft tokens accepted at depth 1, 2, 3 in percent; ``saved`` counts
+    ``speed-up`` is predicted, with its 95 % interval over requests; ``tok/fwd`` are tokens a
+    forward; ``% kept`` is the share of draft tokens accepted at depth 1, 2, 3; ``saved`` counts
     forwards against plain decoding; ``us`` is the method's own time in microseconds a token.
 
     Args:
-        by_group: a row for each group under every method.
+        by_group: a row for each group of three requests and more under every method.
     """
     tokens = plain.totals().generated
     table = Table(title=f"{tokens} tokens, by replay", box=box.SIMPLE, padding=(0, 1, 0, 0))
@@ -193,16 +213,20 @@ def outcome_table(
     for outcome in (plain, *ordered):
         table.add_row(escape(outcome.spec), *_cells(outcome, plain, None))
         for group in outcome.groups if by_group else ():
-            table.add_row(f"  {escape(group)}", *_cells(outcome, plain, group))
-    if not all(outcome.exact for outcome in outcomes):
-        table.caption = "~ an estimate: the method reads what no recording holds"
+            if plain.totals(group).requests >= ENOUGH_OF_A_GROUP:
+                table.add_row(f"  {escape(group)}", *_cells(outcome, plain, group))
+    said = [] if all(outcome.exact for outcome in outcomes) else [ESTIMATE]
+    requests = len(plain.requests)
+    ratios = {outcome.spec: outcome.interval(plain) for outcome in outcomes}
+    said.append(too_short(requests, tokens / max(1, requests), ratios))
+    table.caption = "\n".join(map(escape, filter(None, said))) or None
     return table
 
 
 def _cells(outcome: ReplayOutcome, plain: ReplayOutcome, group: str | None) -> list[str]:
     totals, about = outcome.totals(group), "" if outcome.exact else "~"
     return [
-        f"{about}{outcome.speed_up(plain, group):.2f}",
+        f"{about}{ends(outcome.interval(plain, group))}",
         f"{about}{totals.tokens_per_forward:.2f}",
         f"{about}{totals.mean_acceptance_length:.2f}",
         " ".join(f"{100 * share:.0f}" for share in totals.acceptance[:DEPTHS]),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure import compare
+from paradecode.measure.doubts import SUSPICIOUS
 from paradecode.measure.report.from_methods import MethodRows, Row
 from paradecode.measure.report.load import OWN_BASELINE, read_file
 from paradecode.measure.results import Results
@@ -18,8 +19,12 @@ METHODS: tuple[Column[tuple[Row, Row]], ...] = (
     Column("method", lambda pair: pair[0].method),
     Column("tok/s before", lambda pair: number(pair[0].tokens_per_second)),
     Column("tok/s now", lambda pair: number(pair[1].tokens_per_second)),
-    Column("x plain before", lambda pair: _ratio(pair[0])),
-    Column("x plain now", lambda pair: _ratio(pair[1])),
+    Column("x plain before", lambda pair: pair[0].over_plain()),
+    Column("x plain now", lambda pair: pair[1].over_plain()),
+    Column(
+        "tokens/forward",
+        lambda pair: " -> ".join(number(row.tokens_a_forward) for row in pair),
+    ),
     Column("equal now", lambda pair: f"{pair[1].equal_to_plain}/{pair[1].prompts}"),
 )
 """Totals only: these files hold no single records that could be paired."""
@@ -27,11 +32,12 @@ METHODS: tuple[Column[tuple[Row, Row]], ...] = (
 
 @dataclass(frozen=True)
 class Compared:
-    """A table, and what makes it a comparison of more than the code."""
+    """A table, what makes it a comparison of more than the code, and what its ratios are worth."""
 
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
     warnings: list[str]
+    doubts: tuple[str, ...] = ()
 
 
 def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compared:
@@ -54,7 +60,8 @@ def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compa
         pairs = [(old.methods[n], row) for n, row in new.methods.items() if n in old.methods]
         if not pairs:
             raise InvalidInput("results", list(new.methods), "give methods in common")
-        return _compared(METHODS, pairs)
+        suspicious = any(row.suspicious for pair in pairs for row in pair)
+        return _compared(METHODS, pairs, doubts=(SUSPICIOUS,) if suspicious else ())
     assert isinstance(old, Results)
     assert isinstance(new, Results)
     if new.is_parallel:
@@ -62,20 +69,19 @@ def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compa
         return _compared(parallel.COLUMNS, changed, compare.warnings(old, new))
     base = compare.common_baseline(old, new, baseline)
     changes = compare.changes(old, new, base)
-    return _compared(compare.columns(base), changes, compare.warnings(old, new))
+    doubts = compare.doubts(changes)
+    return _compared(compare.columns(base), changes, compare.warnings(old, new), doubts)
 
 
 def _compared(
-    columns: Sequence[Column[Shown]], lines: Iterable[Shown], warnings: Sequence[str] = ()
-) -> Compared:
-    return Compared(heads(columns), [cells(columns, line) for line in lines], list(warnings))
+    columns: Sequence[Column[Shown]], lines: Iterable[Shown], warnings: Sequence[str] = (),
+    doubts: Sequence[str] = (),
+) -> Compared:  # fmt: skip
+    rows = [cells(columns, line) for line in lines]
+    return Compared(heads(columns), rows, list(warnings), tuple(doubts))
 
 
 def _kind(found: Results | MethodRows) -> str:
     if isinstance(found, MethodRows):
         return "tools/figures/methods.py"
     return "bench --suite parallel" if found.is_parallel else "bench"
-
-
-def _ratio(row: Row) -> str:
-    return number(row.speed_up["value"]) if row.speed_up else "-"

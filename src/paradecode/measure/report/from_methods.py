@@ -9,13 +9,20 @@ from typing import Any
 
 from paradecode.core.checks import build
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.doubts import (
+    ENOUGH_OF_A_GROUP,
+    SUSPICIOUS,
+    is_suspicious,
+    marked,
+    verifies,
+)
 from paradecode.measure.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tables import number, spread
 from paradecode.methods.registry import parse
 
 REFERENCE = "greedy"
-HEAD = ("output", "tokens/s", "× plain", "acceptance length", "forwards/token", "method's share")
+HEAD = ("output", "tokens/s", "× plain", "tokens/forward", "acceptance length", "method's share")
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,26 @@ class Row:
     equal_to_plain: int
     prompts: int
     predicted: Mapping[str, Any] | None = None
+
+    @property
+    def over(self) -> Interval | None:
+        """The speed-up; raises InvalidInput for one that is none."""
+        return _interval(self.method, self.speed_up)
+
+    @property
+    def tokens_a_forward(self) -> float:
+        return 1 / self.forwards_per_token if self.forwards_per_token > 0 else 0.0
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether forwards do not explain the speed-up."""
+        if self.over is None or not verifies(self.method, parse(self.method).guarantee):
+            return False
+        return is_suspicious(self.over.low, 1.0, self.forwards_per_token)
+
+    def over_plain(self) -> str:
+        """The cell of the speed-up."""
+        return marked(spread(self.over), self.suspicious)
 
 
 @dataclass(frozen=True)
@@ -74,6 +101,7 @@ def sheet_of_methods(found: MethodRows) -> Sheet:
         head=HEAD,
         notes=("Speed-ups are token-weighted and paired by prompt, with 95 % bootstrap intervals. "
                "Every output is compared with plain decoding's, token by token.",),
+        doubts=(SUSPICIOUS,) if any(row.suspicious for row in rows) else (),
     )  # fmt: skip
 
 
@@ -82,22 +110,23 @@ def _line(row: Row) -> Line:
     standing = "" if is_plain else _standing(row.method, equal)
     counted = f"{row.equal_to_plain}/{row.prompts}"
     badges = {"": "plain decoding", "broken": f"differs from plain: {counted} equal"}
-    over, value = _interval(row.method, row.speed_up), row.tokens_per_second
+    value = row.tokens_per_second
     return Line(
         name=row.method,
         family=PLAIN if is_plain else parse(row.method).method.name,
         standing=standing,
         badge=badges.get(standing, f"{standing} {counted}"),
         speed=Interval(value, value, value),
-        over=over,
+        over=row.over,
         groups={
             group: found
             for group, entry in row.groups.items()
-            if (found := _interval(f"{row.method} {group}", entry)) is not None
+            if row.prompts >= ENOUGH_OF_A_GROUP * len(row.groups)
+            and (found := _interval(f"{row.method} {group}", entry)) is not None
         },
         cells=(
-            badges.get(standing, f"{standing} {counted}"), number(value), spread(over),
-            number(row.mean_acceptance_length), number(row.forwards_per_token),
+            badges.get(standing, f"{standing} {counted}"), number(value), row.over_plain(),
+            number(row.tokens_a_forward), number(row.mean_acceptance_length),
             f"{100 * row.decoder_share:.0f} %",
         ),
         muted=is_plain,
@@ -114,7 +143,7 @@ def _interval(where: str, entry: Any) -> Interval | None:
 
 
 def _tiles(rows: list[Row]) -> tuple[Tile, ...]:
-    known = [(over, row) for row in rows if (over := _interval(row.method, row.speed_up))]
+    known = [(row.over, row) for row in rows if row.over]
     if not known:
         return ()
     over, best = max(known, key=lambda entry: entry[0].value)

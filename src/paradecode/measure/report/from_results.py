@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from paradecode.measure.doubts import (
+    BUSY,
+    ENOUGH_OF_A_GROUP,
+    SUSPICIOUS,
+    marked,
+    too_short,
+)
 from paradecode.measure.figures import Figures, TokenCost, figures, usual_baseline
 from paradecode.measure.results import Results, groups_of
 from paradecode.measure.sheet import PLAIN, STANDINGS, Line, Sheet, Tile
-from paradecode.measure.speeds import QUIET
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tables import Column, cells, heads, number, spread, value
 from paradecode.methods.registry import parse
@@ -41,6 +47,7 @@ def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
         groups_over=decoders,
         head=tuple(name.replace("baseline", baseline or "baseline") for name in head),
         notes=_notes(results, found, decoders),
+        doubts=_doubts(found, baseline),
     )
 
 
@@ -49,6 +56,7 @@ def _line(each: Figures, decoders: bool, baseline: str | None, is_best: bool) ->
     groups = {
         name: chosen
         for name, speed in each.groups.items()
+        if speed.prompts >= ENOUGH_OF_A_GROUP or not decoders
         if (chosen := speed.speedup if decoders else speed.decode) is not None
     }
     is_plain = engine.mode == "plain"
@@ -152,9 +160,9 @@ CHOICE: Column[Figures] = Column("own choice", lambda e: _percent(e.own_choice))
 DECODERS: tuple[Column[Figures], ...] = (
     Column("output", _badge),
     SPEED,
-    Column("× plain", lambda e: spread(e.total.speedup)),
+    Column("× plain", lambda e: marked(spread(e.total.speedup), e.suspicious)),
+    Column("tokens/forward", _cost(lambda c: number(c.per_forward))),
     Column("acceptance length", _cost(lambda c: spread(c.acceptance_length, absent=""))),
-    Column("forwards/token", _cost(lambda c: number(c.forwards))),
     Column("draft forwards/token", _cost(lambda c: number(n) if (n := c.draft_forwards) else "")),
     CHOICE,
     Column("NLL gap", lambda e: _signed(e.nll_gap)),
@@ -262,9 +270,9 @@ def _notes(results: Results, found: Sequence[Figures], decoders: bool) -> tuple[
     ]
     if decoders:
         notes.append(
-            "Acceptance length: 1 + accepted / drafts. Forwards: of the target, the prompt's "
-            "included; those of draft models and of partial layers are listed apart. NLL gap: "
-            "mean negative log-likelihood a token under the model, minus plain decoding's."
+            "Tokens/forward: of the target, the prompt's forward included; those of draft models "
+            "and of partial layers are listed apart. Acceptance length: 1 + accepted / drafts. "
+            "NLL gap: mean negative log-likelihood a token under the model, minus plain decoding's."
         )
     else:
         notes.append(
@@ -283,12 +291,6 @@ def _notes(results: Results, found: Sequence[Figures], decoders: bool) -> tuple[
         for item, batch, at in each.equality.differing[:3]
     ]  # fmt: skip
     notes += [f"{e.name}: {e.status}: {e.reason}" for e in results.engines if e.status != "ok"]
-    worst = max((each.disturbed for each in found), default=0.0)
-    if worst > 0:
-        notes.append(
-            f"Other processes kept more than {QUIET} cores busy during every round of up to "
-            f"{100 * worst:.0f} % of a line's inputs."
-        )
     unsteady = [
         f"{each.name} ({each.total.items - each.repeatable} of "
         f"{each.total.items})"
@@ -302,6 +304,20 @@ def _notes(results: Results, found: Sequence[Figures], decoders: bool) -> tuple[
     if results.commit.endswith("+"):
         notes.append("The working tree had uncommitted changes.")
     return tuple(notes)
+
+
+def _doubts(found: Sequence[Figures], baseline: str | None) -> tuple[str, ...]:
+    doubts = [SUSPICIOUS] if any(each.suspicious for each in found) else []
+    base = next((each.total for each in found if each.name == baseline), None)
+    if base is not None:
+        ratios = {each.name: each.total.speedup for each in found if each.name != baseline}
+        short = too_short(base.prompts, base.tokens, ratios)
+        doubts += [short] if short else []
+    worst = max((each.disturbed for each in found), default=0.0)
+    if worst > 0:
+        share = f"up to {100 * worst:.0f} % of a line's inputs"
+        doubts.append(f"{BUSY} during every round of {share}.")
+    return tuple(doubts)
 
 
 def _decode(each: Figures) -> float:

@@ -20,6 +20,7 @@ def body(sheet: Sheet) -> str:
     parts = [
         "\n".join(f"- {what}: {value}" for what, value in sheet.conditions),
         table(("method", *head), [(f"`{line.name}`", *cells) for line, cells in rows_of_table]),
+        *(f"**{doubt}**" for doubt in sheet.doubts),
     ]
     groups = sheet.groups
     if len(groups) > 1:

@@ -41,7 +41,8 @@ def _sheet(sheet: Sheet, found: Looks) -> str:
         f"<div><dt>{escape(what)}</dt><dd>{escape(value)}</dd></div>"
         for what, value in sheet.conditions
     )
-    notes = "".join(f"<p>{escape(note)}</p>" for note in sheet.notes)
+    doubts = "".join(f"<p><b>{escape(doubt)}</b></p>" for doubt in sheet.doubts)
+    notes = doubts + "".join(f"<p>{escape(note)}</p>" for note in sheet.notes)
     return (
         f"<section>\n<h1>{escape(sheet.title)}</h1>\n"
         f'<div class="tiles">{tiles}</div>\n<dl>{facts}</dl>\n'

@@ -12,13 +12,21 @@ import numpy as np
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
+from paradecode.measure.doubts import ENOUGH_OF_A_GROUP, too_short
 from paradecode.measure.machine import describe
-from paradecode.measure.paired import decode_by_turns, equal, speed_up
+from paradecode.measure.paired import (
+    beyond_forwards,
+    decode_by_turns,
+    equal,
+    generated_and_forwards,
+    speed_up,
+)
 from paradecode.measure.prompts import Item
 from paradecode.measure.replay import record, replayable
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tune.candidate import CandidateMethod, with_head
 from paradecode.measure.tune.search import PLAIN, Costs, Scores, search
+from paradecode.measure.warm_up import warm_up
 from paradecode.methods.choice import SCHEMA
 from paradecode.methods.draft.ngram_table import packaged
 
@@ -32,9 +40,9 @@ HELD_OUT, FEW = 1 / 3, 24
 """Share of the prompts that only confirm, and prompts on which settings are tried."""
 FEWEST = 6
 """Prompts."""
-LEAST, ENOUGH = 0.97, 3
-"""A method that makes a group of so many prompts and more slower than this is passed over, if
-another does not; of fewer prompts the clock says little."""
+LEAST = 0.97
+"""A method that makes a group of enough prompts slower than this is passed over, if another does
+not."""
 
 
 def tune(
@@ -102,8 +110,12 @@ def tune(
             for one in ranked
         ],
         "measured": [_measured(one, scores.speed_up(one.candidate, many)) for one in confirmed],
+        "too_short": too_short(
+            len(held_out), best.tokens,
+            {str(one.candidate): one.speed_up for one in confirmed},
+        ),
         "costs": costs.record(),
-    }
+    }  # fmt: skip
 
 
 def _why(
@@ -139,7 +151,13 @@ def split(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A finalist: token-weighted speed over plain decoding, and outputs equal to its."""
+    """A finalist: token-weighted speed over plain decoding, and outputs equal to its.
+
+    Attributes:
+        sizes: prompts of each group.
+        tokens: mean length of an answer.
+        suspicious: forwards do not explain the speed-up.
+    """
 
     candidate: CandidateMethod
     speed_up: Interval
@@ -147,12 +165,15 @@ class Confirmed:
     sizes: dict[str, int]
     equal: int
     prompts: int
+    tokens: float
+    tokens_a_forward: float
+    suspicious: bool
 
     @property
     def slows(self) -> bool:
         """Whether it makes a group of prompts slower."""
         return any(
-            found.value < LEAST and self.sizes[group] >= ENOUGH
+            found.value < LEAST and self.sizes[group] >= ENOUGH_OF_A_GROUP
             for group, found in self.groups.items()
         )
 
@@ -168,8 +189,7 @@ def confirm(
     Those that slow no group down come first, then the fastest overall.
     """
     specs = [str(candidate) for candidate in candidates]
-    for spec in specs:  # The first drafts read and pack a head.
-        llm.generate([list(items[0].token_ids)], decoder=spec, max_tokens=16, salt="before")
+    warm_up(llm, specs)
     runs = decode_by_turns(llm, items, [PLAIN, *specs], salt="tune", progress=progress)
     groups = Counter(item.group for item in items)
     found = []
@@ -179,8 +199,13 @@ def confirm(
         if overall is None:
             continue  # Every answer is one token long: there is nothing to speed up.
         measured = {group: value for group, value in by_group.items() if value is not None}
-        same = equal(runs, spec, PLAIN)
-        found.append(Confirmed(candidate, overall, measured, groups, same, len(items)))
+        generated, forwards = generated_and_forwards(runs, spec)
+        found.append(
+            Confirmed(
+                candidate, overall, measured, groups, equal(runs, spec, PLAIN), len(items),
+                generated / len(items), generated / forwards, beyond_forwards(runs, spec, PLAIN),
+            )
+        )  # fmt: skip
     return sorted(found, key=lambda one: (one.slows, -one.speed_up.value))
 
 
@@ -188,7 +213,12 @@ def _measured(one: Confirmed, predicted: float) -> dict[str, Any]:
     return {
         "decoder": str(one.candidate),
         "speed_up": asdict(one.speed_up),
-        "groups": {group: asdict(value) for group, value in one.groups.items()},
+        "tokens_a_forward": one.tokens_a_forward,
+        "suspicious": one.suspicious,
+        "groups": {
+            group: {**asdict(value), "prompts": one.sizes[group]}
+            for group, value in one.groups.items()
+        },
         "equal_to_plain": one.equal,
         "prompts": one.prompts,
         "predicted_speed_up": predicted,

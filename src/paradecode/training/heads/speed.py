@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paradecode.llm import LLM
+from paradecode.measure.warm_up import warm_up
 from paradecode.training.decoding import Progress
 
 
@@ -29,18 +30,18 @@ class HeadSpeed:
 def head_speed(
     llm: LLM, prompts: Sequence[Sequence[int]], decoder: str, max_tokens: int, tick: Progress
 ) -> HeadSpeed:
-    """Decode each prompt plainly and with ``decoder``; the first prompt once more, to warm up."""
+    """Decode each prompt plainly and with ``decoder``."""
     seconds, tokens, forwards, equal = [0.0, 0.0], 0, 0, 0
-    for number, prompt in enumerate([prompts[0], *prompts]):
+    warm_up(llm, [decoder])
+    for number, prompt in enumerate(prompts, 1):
         made = []
         for which, spec in enumerate((None, decoder)):
             begun = time.perf_counter()
             made.append(llm.generate([prompt], decoder=spec, seed=0, max_tokens=max_tokens)[0])
-            seconds[which] += (time.perf_counter() - begun) * (number > 0)
+            seconds[which] += time.perf_counter() - begun
         if made[1].error is not None:
             raise made[1].error
-        if number:
-            equal += made[0].token_ids == made[1].token_ids
-            tokens, forwards = tokens + made[1].stats.generated, forwards + made[1].stats.forwards
+        equal += made[0].token_ids == made[1].token_ids
+        tokens, forwards = tokens + made[1].stats.generated, forwards + made[1].stats.forwards
         tick(number, len(prompts))
     return HeadSpeed(seconds[0] / seconds[1], tokens / forwards, equal, len(prompts))

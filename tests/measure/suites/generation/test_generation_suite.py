@@ -218,6 +218,39 @@ def test_an_interrupted_run_goes_on(folder, prompts, tmp_path, monkeypatch):
     assert "other prompts or settings" in str(refused.exception)
 
 
+def test_a_one_off_cost_of_plain_decoding_is_paid_before_it_counts(
+    llm, prompts, tmp_path, monkeypatch
+):
+    """A clock of the test: a millisecond a forward, and a second at the 64th greedy token."""
+    greedy, real_play, real_generate = [0], running.play, LLM.generate
+
+    def seconds(spec, tokens: int) -> float:
+        if str(spec) != "greedy":
+            return 0.0
+        before, greedy[0] = greedy[0], greedy[0] + tokens
+        return float(before < 64 <= greedy[0])
+
+    def generate(self, prompts, params=None, **given):
+        made = real_generate(self, prompts, params, **given)
+        seconds(given.get("decoder"), sum(len(each.token_ids) for each in made))
+        return made
+
+    def timed(llm, spec, unit, *given):
+        return [
+            replace(r, decode_seconds=1e-3 * (r.counts.forwards - 1)
+                    + seconds(spec, len(r.token_ids)))
+            for r in real_play(llm, spec, unit, *given)
+        ]  # fmt: skip
+
+    plan = GenerationPlan(("suffix",), tuple(load_prompts(prompts)), max_tokens=8)
+    inputs(llm, plan)
+    monkeypatch.setattr(LLM, "generate", generate)
+    monkeypatch.setattr(running, "play", timed)
+    found = measure(llm, prompts, plan, tmp_path / "j.jsonl", {}, lambda new, total: None)
+    assert max(r.decode_seconds for r in found.records) < 0.1
+    assert greedy[0] >= 80
+
+
 def test_no_decoder_learns_from_another(llm, prompts, tmp_path, monkeypatch):
     salts = {}
     real = running.play

@@ -80,7 +80,8 @@ class LoadPlan:
         loads: each is driven in every round.
         requests: of one round, for each endpoint and load; at least one for each client.
         rounds: the order of the endpoints is drawn afresh in each.
-        warmup: requests before each measurement that do not count.
+        warmup: requests before each measurement that do not count, and as many more until 80
+            tokens were answered; 0 for none.
         arrivals: of an open loop.
         max_tokens: upper bound on the prompts' own.
         timeout: seconds one request may take.

@@ -22,6 +22,7 @@ from paradecode.measure.suites.load.asks import arrivals, draw
 from paradecode.measure.suites.load.client import ask_once, first_model, open_session
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
 from paradecode.measure.suites.load.summary import phase_of
+from paradecode.measure.warm_up import TOKENS
 
 Tell = Callable[[str, int], None]
 """Told (what is running, how many requests have ended since)."""
@@ -131,7 +132,6 @@ async def _phase(
     tell: Tell,
 ) -> list[Record]:
     # The same for every endpoint: neither seed names it.
-    warm = draw(asks, plan.warmup, f"{plan.seed}/warm-up/{number}/{load}")
     drawn = draw(asks, plan.requests_of(load), f"{plan.seed}/{number}/{load}")
     began = time.perf_counter()
 
@@ -143,10 +143,17 @@ async def _phase(
         tell("", 1)
         return record
 
-    records = await _closed(ask, warm, load.clients or 1)
-    if warm and all(record.error for record in records):
-        fix = f"its warm-up requests must be answered ({records[0].error})"
-        raise InvalidInput(f"--endpoint {endpoint.name}", endpoint.url, fix)
+    tokens = turn = 0
+    while plan.warmup and tokens < TOKENS:
+        warm = draw(asks, plan.warmup, f"{plan.seed}/warm-up/{number}/{load}/{turn}")
+        records = await _closed(ask, warm, load.clients or 1)
+        if all(record.error for record in records):
+            fix = f"its warm-up requests must be answered ({records[0].error})"
+            raise InvalidInput(f"--endpoint {endpoint.name}", endpoint.url, fix)
+        made = sum((r.streamed.tokens or 0) for r in records if r.streamed)
+        if not made:
+            break
+        tokens, turn = tokens + made, turn + 1
     began, busy = time.perf_counter(), time.process_time()  # Answers count from here.
 
     if load.clients is not None:

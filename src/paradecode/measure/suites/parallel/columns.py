@@ -15,6 +15,7 @@ from paradecode.measure.suites.parallel.summary import (
 from paradecode.measure.suites.parallel.verdicts import TargetVerdict
 from paradecode.measure.tables import (
     Column,
+    ends,
     markdown,
     number,
     percent,
@@ -68,11 +69,11 @@ BRIEF: tuple[Column[MethodSummary], ...] = (
     Column("exact %", lambda s: f"{100 * s.total.exact.value:.1f}"),
     Column("points", versus(lambda v: f"{100 * v.gain.value:+.1f}")),
     Column("tok/fwd", lambda s: value(s.total.per_forward)),
-    Column("fewer rows", versus(lambda v: value(v.rows, absent=""))),
-    Column("x as fast", versus(lambda v: value(v.seconds, absent=""))),
+    Column("fewer rows", versus(lambda v: ends(v.rows))),
+    Column("x as fast", versus(lambda v: ends(v.seconds))),
     Column(f"x {IN_BLOCKS}", in_blocks),
 )
-"""Without intervals, for a terminal."""
+"""For a terminal: intervals of ratios alone."""
 
 
 def report(

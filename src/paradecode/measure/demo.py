@@ -11,6 +11,10 @@ from rich.table import Table
 
 from paradecode.completion import Completion
 from paradecode.llm import LLM
+from paradecode.measure.doubts import BUSY, SUSPICIOUS, is_suspicious, marked, verifies
+from paradecode.measure.machine import OtherLoad
+from paradecode.measure.speeds import QUIET
+from paradecode.measure.warm_up import warm_up
 from paradecode.report.trace import coloured, trace_of
 
 CODE = """\
@@ -49,6 +53,19 @@ class Comparison:
     parallel: Completion
 
     @property
+    def over(self) -> float:
+        """How many times as fast as plain decoding; 0 where nothing was timed."""
+        plain = self.plain.stats.tokens_per_second
+        return self.parallel.stats.tokens_per_second / plain if plain else 0.0
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether the forwards behind the prompt's do not explain the speed-up."""
+        stats = self.parallel.stats
+        later = stats.generated - stats.first_tokens
+        return is_suspicious(self.over, later, stats.forwards - 1)
+
+    @property
     def first_difference(self) -> int | None:
         """Index of the first token that differs, or None."""
         a, b = self.plain.token_ids, self.parallel.token_ids
@@ -59,18 +76,29 @@ class Comparison:
 
 
 def run_demo(llm: LLM, console: Console, max_tokens: int = 128) -> list[Comparison]:
-    """Decode the three prompts both ways, show the answers, and return them."""
+    """Decode the three prompts both ways, show the answers, and return them.
+
+    Both ways are tenants of their own: neither finds what the other one has read or learned.
+    """
     console.print(f"[bold]{llm.model}[/] on {llm.backend.name}, plain and {llm.decoder}\n")
     compared = []
-    llm.chat([{"role": "user", "content": "Hello"}], max_tokens=8)  # Touch the weights once.
+    with console.status("warming up ..."):
+        warm_up(llm, [llm.decoder])
+    load = OtherLoad()
     for title, prompt in PROMPTS.items():
         messages = [{"role": "user", "content": prompt}]
         with console.status(f"{title} ..."):
-            plain = llm.chat(messages, max_tokens=max_tokens, decoder=None)
-            parallel = llm.chat(messages, max_tokens=max_tokens)
+            plain = llm.chat(messages, max_tokens=max_tokens, decoder=None, salt="plain")
+            parallel = llm.chat(messages, max_tokens=max_tokens, salt="parallel")
         compared.append(Comparison(title, plain, parallel))
         show(llm, console, compared[-1])
-    console.print(summary(compared))
+    checked = verifies(str(llm.decoder), llm.decoder.guarantee)
+    _, others = load.look()
+    console.print(summary(compared, checked))
+    if checked and any(comparison.suspicious for comparison in compared):
+        console.print(f"[yellow]{SUSPICIOUS}[/]", highlight=False)
+    if others is not None and others > QUIET:
+        console.print(f"[yellow]{BUSY}: these speeds are not the machine's own.[/]")
     return compared
 
 
@@ -87,8 +115,12 @@ def show(llm: LLM, console: Console, comparison: Comparison) -> None:
     console.print(Columns(panels, padding=(0, 0)))
 
 
-def summary(compared: list[Comparison]) -> Table:
-    """The speeds, and whether the outputs have the same tokens."""
+def summary(compared: list[Comparison], checked: bool) -> Table:
+    """The speeds, and whether the outputs have the same tokens.
+
+    Args:
+        checked: the method verifies all tokens, so that forwards bound its speed-up.
+    """
     table = Table(title="One colour is one forward; underlined tokens were drafted")
     for heading in ("prompt", "plain", "parallel", "speed-up", "tokens a forward", "same tokens"):
         table.add_column(heading, justify="left" if heading == "prompt" else "right")
@@ -98,7 +130,7 @@ def summary(compared: list[Comparison]) -> Table:
             c.title,
             f"{slow.tokens_per_second:.0f} tokens/s",
             f"{fast.tokens_per_second:.0f} tokens/s",
-            f"{fast.tokens_per_second / slow.tokens_per_second:.2f}x",
+            marked(f"{c.over:.2f}x", checked and c.suspicious),
             f"{fast.tokens_per_forward:.2f}",
             "yes" if c.first_difference is None else f"differs at {c.first_difference}",
         )
