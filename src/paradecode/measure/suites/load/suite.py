@@ -147,7 +147,7 @@ async def _phase(
     while plan.warmup and tokens < TOKENS:
         warm = draw(asks, plan.warmup, f"{plan.seed}/warm-up/{number}/{load}/{turn}")
         records = await _closed(ask, warm, load.clients or 1)
-        if all(record.error for record in records):
+        if turn == 0 and all(record.error for record in records):
             fix = f"its warm-up requests must be answered ({records[0].error})"
             raise InvalidInput(f"--endpoint {endpoint.name}", endpoint.url, fix)
         made = sum((r.streamed.tokens or 0) for r in records if r.streamed)
