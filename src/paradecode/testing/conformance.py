@@ -35,10 +35,13 @@ from paradecode.testing.harness import Bench, ConformanceFailure, DecoderFactory
 from paradecode.testing.machines import KINDS, BackendFactory, Kind, oracle_backends
 
 __all__ = [
-    "ConformanceCase", "ConformanceFailure", "Gain",
+    "FEWEST", "ConformanceCase", "ConformanceFailure", "Gain",
     "cases", "check", "specs", "useful", "with_parts",
 ]  # fmt: skip
 
+FEWEST = 10
+"""Accepted draft tokens without which equal outputs say nothing of a method: what drafts nothing is
+plain decoding and equals itself."""
 _BENCHES: dict[tuple[Kind, BackendFactory], Bench] = {}
 
 
@@ -118,8 +121,8 @@ class Gain:
     generated: int
 
     def __bool__(self) -> bool:
-        """Whether there was any."""
-        return self.accepted > 0 and self.forwards < self.generated
+        """Whether there was enough to say that it drafts."""
+        return self.accepted >= FEWEST and self.forwards < self.generated
 
     def __str__(self) -> str:
         return (

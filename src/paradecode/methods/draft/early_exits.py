@@ -32,17 +32,23 @@ class EarlyExits:
             self.count[:, column] += which.sum(axis=1)
             self.confidence[:, column] += (which * confidence).sum(axis=1)
 
-    def best(self, facts: ModelFacts, longest: int) -> tuple[int, int, float]:
-        """(exit layer, draft length, confidence to stop below) of most tokens per layer run."""
+    def best(self, facts: ModelFacts, longest: int, rests: bool = True) -> tuple[int, int, float]:
+        """(exit layer, draft length, confidence to stop below) of most tokens per layer run.
+
+        Args:
+            longest: draft.
+            rests: shorter drafts and none are a choice, too.
+        """
+        least = 0 if rests else longest
         head = facts.head_layers
         alpha = self.count[:, 1] / self.count.sum(axis=1)
         lengths = np.arange(longest + 1)
-        tokens = np.cumsum(alpha[:, None] ** lengths, axis=1)
+        tokens = np.cumsum(alpha[:, None] ** lengths, axis=1)[:, least:]
         exits = np.array(self.layers)[:, None] + 1
-        work = facts.layers + head + lengths * (exits + head)
+        work = facts.layers + head + lengths[least:] * (exits + head)
         place, length = np.unravel_index(int(np.argmax(tokens / work)), tokens.shape)
         means = self.confidence[place] / self.count[place]
-        return self.layers[place], int(length), float(means.mean())
+        return self.layers[place], least + int(length), float(means.mean())
 
 
 @dataclass

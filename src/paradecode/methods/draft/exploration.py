@@ -8,6 +8,7 @@ import numpy as np
 
 from paradecode.core.noise import Purpose, uniform
 from paradecode.core.sequence import Sequence
+from paradecode.methods.draft.budgets.base import Budget
 
 
 def random_tokens(seq: Sequence, count: int) -> list[int]:
@@ -27,13 +28,17 @@ class Exploration:
 
     gain: float = 1.0
 
-    def pays(self, seq: Sequence, nodes: int) -> bool:
-        """True also while nothing was measured."""
-        base = seq.step_seconds(1)
-        if base is None:
+    def pays(self, seq: Sequence, budget: Budget, nodes: int, explore: str) -> bool:
+        """True also while nothing was measured, and where the budget does not weigh costs.
+
+        Args:
+            explore: ``always`` drafts them whatever they cost, ``auto`` asks.
+        """
+        base = budget.step_seconds(seq, 1)
+        if base is None or explore == "always":
             return True
         alone = 1 + seq.neighbours
-        return (alone + self.gain) * base > alone * (seq.step_seconds(1 + nodes) or base)
+        return (alone + self.gain) * base > alone * (budget.step_seconds(seq, 1 + nodes) or base)
 
     def book(self, accepted: int) -> None:
         """Note how many draft tokens a step accepted."""

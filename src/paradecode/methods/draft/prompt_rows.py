@@ -15,6 +15,7 @@ from paradecode.core.sequence import Sequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.auto import OTHERS
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import Scoring
 
 LEAST = 0.01
@@ -96,9 +97,12 @@ class RowCost:
 
 
 def paying(
-    seq: Sequence, forward: Forward, odds: Odds, levels: int, width: int, count: int, cost: RowCost
-) -> Counts:
+    seq: Sequence, forward: Forward, odds: Odds, levels: int, width: int, count: int,
+    cost: RowCost, budget: Budget,
+) -> Counts:  # fmt: skip
     """The prompt rows of a verification that pay by this machine's measured cost of rows.
+
+    Where the budget does not weigh costs, as where nothing was measured, these are all that fit.
 
     Args:
         odds, width: as :func:`gains` takes them.
@@ -106,7 +110,7 @@ def paying(
         count: most nodes of the next draft.
     """
     rows, room = len(forward.tokens) + len(forward.tree), _room(seq, forward)
-    base, one = seq.step_seconds(rows), seq.step_seconds(1)
+    base, one = budget.step_seconds(seq, rows), budget.step_seconds(seq, 1)
     alone, price = 1.0 + OTHERS * seq.neighbours, np.zeros(1 + count)
     if one is not None:
         price = np.array([(seq.step_seconds(1 + n) or one) / one - 1.0 for n in range(1 + count)])

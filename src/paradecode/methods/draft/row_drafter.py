@@ -40,7 +40,8 @@ class RowDrafter(Drafter):
 
     A node gets prompt rows by PPD's rule (arXiv 2405.18628): the chance that a verification ends
     there times what a level of guesses adds, with rates that are counted while decoding, and this
-    machine's measured cost of rows.
+    machine's measured cost of rows. Under a budget that does not weigh costs, all rows that fit are
+    hung, and the drafter never rests.
 
     Attributes:
         source: what has to be there first.
@@ -108,8 +109,9 @@ class RowDrafter(Drafter):
             return (yield forward)
         seq, head, odds = self._seq, self._head(self._seq), self._rated.odds
         levels, cost = self.levels(head), self.cost(seq, head)
-        counts = paying(seq, forward, odds, levels, self.width, self._limit, cost)
-        if counts.any():
+        budget = self.offer.budget
+        counts = paying(seq, forward, odds, levels, self.width, self._limit, cost, budget)
+        if counts.any() or not budget.weighs:
             self._idle, self._tries = 0, False
         elif self._tries:
             counts, self._tries = root_only(seq, forward, levels), False

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Odds, kind_of
+from paradecode.methods.draft.budgets.auto import AutoBudget
+from paradecode.methods.draft.budgets.estimated import FixedBudget
 from paradecode.methods.draft.exploration import Exploration
 from paradecode.methods.draft.growth import grow, guess, log_softmax
 from paradecode.methods.draft.model_free import RatedTree
@@ -119,10 +121,12 @@ def test_shared_noise_guesses_the_very_token_that_is_sampled():
 
 def test_exploration_stops_where_it_costs_more_than_it_gains():
     free, dear = Request([1], curve=lambda rows: 1.0), Request([1], curve=lambda rows: rows)
-    explore = Exploration()
-    assert explore.pays(Request([1]), 8)  # Nothing was measured.
-    assert explore.pays(free, 8)
-    assert not explore.pays(dear, 8)
+    explore, auto = Exploration(), AutoBudget(8)
+    assert explore.pays(Request([1]), auto, 8, "auto")  # Nothing was measured.
+    assert explore.pays(free, auto, 8, "auto")
+    assert not explore.pays(dear, auto, 8, "auto")
+    assert explore.pays(dear, auto, 8, "always")
+    assert explore.pays(dear, FixedBudget(8), 8, "auto")
     for _ in range(400):
         explore.book(0)
-    assert not explore.pays(Request([1], curve=lambda rows: 1.0 + 0.01 * rows), 8)
+    assert not explore.pays(Request([1], curve=lambda rows: 1.0 + 0.01 * rows), auto, 8, "auto")

@@ -222,7 +222,7 @@ def test_levels_that_are_made_together_need_not_earn_their_seconds(
 
     monkeypatch.setattr(module, "drafts_of", seen)
     head = f"head='{random_head(kind, TOY, tmp_path)}'"
-    serve([f"{METHOD.get(kind, kind)}({head},budget=fixed)"], curve=True, max_tokens=12)
+    serve([f"{METHOD.get(kind, kind)}({head},budget=hardware)"], curve=True, max_tokens=12)
     assert (max(least) == 0) == (kind in {"medusa", "medusa-own", "p-eagle", "dflash", "dspark"})
 
 

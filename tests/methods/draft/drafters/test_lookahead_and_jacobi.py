@@ -7,8 +7,10 @@ import pytest
 from drafting import Request, certain, draft, hashed, play, reply_to
 
 from paradecode.core.tree import ROOT
+from paradecode.methods.draft.budgets.auto import AutoBudget
 from paradecode.methods.draft.drafters.jacobi import Jacobi
 from paradecode.methods.draft.drafters.lookahead import Lookahead
+from paradecode.methods.draft.loop import Offer
 from paradecode.methods.draft.rejected_drafts import RejectedDrafts
 from paradecode.methods.draft.verifiers import coupled
 
@@ -115,9 +117,11 @@ def test_the_pool_is_bounded():
 def test_rows_that_do_not_pay_are_not_verified(make):
     dear = Request([1, 2, 3], curve=lambda rows: rows)
     drafter = make()
+    drafter.begin(Offer(AutoBudget(8)))
     assert len(draft(drafter, dear)) == 0
     assert not drafter.whole
     stubborn = make(explore="always")
+    stubborn.begin(Offer(AutoBudget(8)))
     assert len(draft(stubborn, dear)) > 0
     assert stubborn.whole
 

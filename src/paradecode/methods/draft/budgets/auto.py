@@ -107,6 +107,7 @@ class AutoBudget(Budget):
     Without a measured curve every node is verified, as ``fixed`` does.
     """
 
+    weighs = True
     patience: int = parameter(16, 1, 1024, "refusals after which one node is tried")
     _method: str = field(default="", init=False)
     _learned: Experience = field(default_factory=Experience, repr=False)

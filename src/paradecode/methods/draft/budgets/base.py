@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,8 @@ class Budget:
     decide otherwise; their settings are fields declared with ``parameter`` and the like.
 
     Attributes:
+        weighs: drafts have to earn their time. Where they need not, as with ``fixed``, a drafter
+            leaves out every rule of its own by which it would not draft because of the cost.
         count: the method's ``num_speculative_tokens``.
         reads_draft: the rows of each draft forward are to be shown to :meth:`see_draft`.
         reads_target: each verification is to be shown to :meth:`see_target`.
@@ -67,6 +69,7 @@ class Budget:
         asleep: how many steps of a fusion now go without what runs a model.
     """
 
+    weighs: ClassVar[bool] = False
     count: int
     reads_draft: bool = field(default=False, init=False, repr=False)
     reads_target: bool = field(default=False, init=False, repr=False)
@@ -100,10 +103,17 @@ class Budget:
         """
         return leaves[reach_of(tree, leaves) > self._least_reach(tree)]
 
+    def step_seconds(self, seq: Sequence, rows: int) -> float | None:
+        """What a step of so many rows takes, for a drafter that weighs by it whether it drafts.
+
+        None where nothing was measured, and where drafts are wanted whatever they cost.
+        """
+        return seq.step_seconds(rows) if self.weighs else None
+
     def least(self, seq: Sequence, seconds: float) -> float:
         """Of a head, which drafts level by level in one call: the reach that a node must have to be
         expanded, where a level takes so many seconds."""
-        step = seq.step_seconds(1)
+        step = self.step_seconds(seq, 1)
         return seconds / step if step else 0.0
 
     def wants_states(self, seq: Sequence, seconds: float) -> bool:

@@ -21,7 +21,11 @@ from paradecode.methods.parts import declare
 @declare("budget", "fixed", paper="EAGLE-2", arxiv="2406.16858")
 @dataclass
 class FixedBudget(Budget):
-    """Verify up to ``num_speculative_tokens`` nodes at every step, the most promising first."""
+    """Verify up to ``num_speculative_tokens`` nodes at every step, the most promising first.
+
+    Drafts are made whatever they cost: no drafter rests, and none leaves out rows, because of the
+    time that they take.
+    """
 
     def read(self) -> BudgetState:
         return BudgetState(Calibration().read(), [0, 0, 0])

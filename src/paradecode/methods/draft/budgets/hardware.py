@@ -26,6 +26,7 @@ class Hardware(Budget):
     does not look at the draft at hand: every step verifies the same number of nodes.
     """
 
+    weighs = True
     _gain: NDArray[np.float64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

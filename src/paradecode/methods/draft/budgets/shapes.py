@@ -58,6 +58,7 @@ def paths_of(tree: TokenTree) -> dict[int, Path]:
 class Shaped(Budget):
     """Grows and cuts trees to a shape that :meth:`choose` gives for each step."""
 
+    weighs = True
     _ranks: Ranks = field(default_factory=Ranks, repr=False)
     _shape: Shape = field(default_factory=dict, repr=False)
     _draft: float = 0.0

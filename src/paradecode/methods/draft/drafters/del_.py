@@ -60,7 +60,7 @@ class Del(ModelDrafter):
         if self._states is not None:
             yield from self._look(seq, self._exits, self._states)
             self._states = None
-        layer, length, threshold = self._exits.best(facts, limit)
+        layer, length, threshold = self._exits.best(facts, limit, self.offer.budget.weighs)
         self._steps += 1
         interval = self.interval if length else IDLE * self.interval
         self.hidden = self._exits.layers if self._steps % interval == 0 else ()

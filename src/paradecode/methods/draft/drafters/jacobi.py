@@ -57,7 +57,7 @@ class Jacobi(ModelFree):
         self._rejected = RejectedDrafts(self.recycle)
 
     def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
-        self.whole = self.explore == "always" or self._gain.pays(seq, limit)
+        self.whole = self._gain.pays(seq, self.offer.budget, limit, self.explore)
         if not self.whole:
             self._guess = []
             return

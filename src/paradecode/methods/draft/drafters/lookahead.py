@@ -59,7 +59,7 @@ class Lookahead(ModelFree):
         step = self.level - 1
         # A width that depends on the limit only: a window that shrinks does not grow again.
         width = min(self.window, max((limit + 1) // (2 * step), (limit + 1) // step - self.guesses))
-        self.whole = width > 0 and (self.explore == "always" or self._gain.pays(seq, limit))
+        self.whole = width > 0 and self._gain.pays(seq, self.offer.budget, limit, self.explore)
         # A full window: its first level shares column 0 with the root.
         room = (limit + 1 - width * step if self.whole else limit) // step
         pool = self._pool.of(int(seq.tokens[-1]))[: min(self.guesses, room)]
