@@ -93,6 +93,8 @@ void Forward::weigh(Member& member, int layer, int number) {
     const std::int64_t row = span.first_row + asked.row;
     float* out = result_.attention[static_cast<std::size_t>(asked.first + number)].data() +
                  asked.place * shape_.heads * tokens;
+    count_bytes(static_cast<std::size_t>(shape_.heads * tokens) *
+                model_.cache_.head_slot_bytes(layer) / 2);
     for (int head = 0; head < shape_.heads; ++head)
       attention_weights(span.view, asked.row, queries_ + (row * shape_.heads + head) * kind.dim,
                         kind.shape.head_dim, model_.cache_, layer,

@@ -271,7 +271,7 @@ std::vector<AttentionShape> read_attentions(nb::sequence kinds) {
 
 // Raise it, and INTERFACE in backends/native/__init__.py, whenever functions, classes, arguments or
 // tuples change that Python meets here: another core beside the package is refused then.
-constexpr int kInterface = 7;
+constexpr int kInterface = 8;
 
 void raise_as(const char* name, nb::object arguments) {
   const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);
@@ -444,7 +444,8 @@ NB_MODULE(_core, m) {
            })
       .def("fill", fill)
       .def("set_vector", set_vector)
-      .def("finish_loading", &Model::finish_loading)
+      .def("finish_loading", &Model::finish_loading, nb::arg("tied_head"),
+           nb::call_guard<nb::gil_scoped_release>())
       .def("reserve", &Model::reserve, nb::call_guard<nb::gil_scoped_release>())
       .def("forward", forward, nb::arg("spans"), nb::arg("layers").none(),
            nb::arg("only_best") = false, nb::arg("canvases") = nb::dict())
@@ -459,6 +460,13 @@ NB_MODULE(_core, m) {
              nb::dict out;
              const PartSeconds seconds = model.profile(on);
              for (std::size_t i = 0; i < kParts; ++i) out[kPartNames[i]] = seconds[i];
+             return out;
+           })
+      .def("traffic",
+           [](Model& model, bool on) {
+             nb::list out;
+             for (const Traffic& one : model.traffic(on))
+               out.append(nb::make_tuple(one.rows, one.context, one.bytes));
              return out;
            })
       .def_prop_ro("slot_bytes", &Model::slot_bytes)

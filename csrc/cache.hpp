@@ -35,6 +35,11 @@ class Cache {
   // Of one token, in all layers.
   std::size_t slot_bytes() const { return stretch_bytes(false) / (kStretch * kPage); }
 
+  // Of a token's key and value of one head.
+  std::size_t head_slot_bytes(int layer) const {
+    return (key_page(layer) + value_page(layer)) / kPage;
+  }
+
   const void* keys(bool scratch, int layer, int head) const;
   const void* values(bool scratch, int layer, int head) const;
   // Elements from one stretch to the next.

@@ -48,8 +48,6 @@ class Forward {
           const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers,
           bool only_best);
   ForwardResult run();
-  // Adds the length of each group of the head's inputs; returns of how many rows.
-  int add_norms(std::vector<double>& norms) const;
 
  private:
   // Query heads [head, head + heads) of rows [row, row + rows) of a span, for the blocks

@@ -155,6 +155,7 @@ void Forward::project_head(Member& member, int unit, int row, int rows, const Ac
       model_.cache_.put_value(slot, layer, head, values, kernels_);
     }
   }
+  count_bytes(static_cast<std::size_t>(rows) * model_.cache_.head_slot_bytes(layer) / 2);
   member.enter(Part::Queries);
 }
 
@@ -198,6 +199,10 @@ void Forward::attend(const Attention& kind, const Tile& tile, int layer, float* 
       out.parts[out.count] = kind.part_blocks == 0 ? nullptr : parts_ + part_at(kind, row, head);
       ++out.count;
     }
+  const int seen = std::min(span.view.prefix_length + span.view.extra_length,
+                            tile.end_block * kAttentionBlock) -
+                   tile.first_block * kAttentionBlock;
+  count_bytes(static_cast<std::size_t>(seen) * model_.cache_.head_slot_bytes(layer));
   if (model_.cache_.half())
     kernels_.attention_f16(out);
   else

@@ -16,6 +16,10 @@ int screen_steps(int panels, int threads) {
   return (panels + step - 1) / step;
 }
 
+std::size_t logit_bytes(int panels, int rows) {
+  return count(panels, rows) * kLanes * sizeof(float);
+}
+
 }  // namespace
 
 // A row of the head's input.
@@ -32,6 +36,7 @@ auto Forward::head_input() {
 void Forward::head_product(const Matrix& weight, int panel, int panels, const Activations& input,
                            int row, int end) {
   const std::int64_t stride = LogitRows::stride_for(shape_.outputs);
+  count_bytes(logit_bytes(panels, end - row));
   kernels_.matmul(weight, panel, panels, input, row, end - row,
                   result_.logits->writable(row) + panel * kLanes, stride, nullptr, false);
   if (shape_.gemma())
@@ -85,6 +90,7 @@ void Forward::screened_head(Member& member) {
   with_input(member, rows, width_, needs({weight.format}), head_input(), steps,
              [&](int chunk, const Activations& input) {
                head_product(screen.about(), chunk * step, panels_of(chunk), input, 0, rows);
+               count_bytes(logit_bytes(panels_of(chunk), rows));
                const std::int64_t first = std::int64_t{chunk} * step * kLanes;
                const std::int64_t end = chunk + 1 < steps ? first + step * kLanes
                                                           : LogitRows::stride_for(shape_.outputs);
@@ -135,6 +141,7 @@ void Forward::screened_head(Member& member) {
   with_input(member, rows, width_, needs({weight.format}), head_input(), steps,
              [&](int chunk, const Activations& input) {
                if (!known) know(input);
+               count_bytes(logit_bytes(panels_of(chunk), rows + 1));
                Best* best = best_.data() + chunk * rows;
                std::fill(best, best + rows, Best{-INFINITY, -1, false});
                for (int panel = chunk * step; panel < chunk * step + panels_of(chunk); ++panel) {
@@ -164,21 +171,6 @@ std::vector<std::int32_t> Forward::best_tokens() const {
     tokens.push_back(best.nan || !std::isfinite(best.value) ? -1 : best.token);
   }
   return tokens;
-}
-
-int Forward::add_norms(std::vector<double>& norms) const {
-  std::vector<float> row(static_cast<std::size_t>(width_));
-  norms.resize(static_cast<std::size_t>(width_ / kGroup));
-  for (const std::int32_t from : plan_.logit_rows) {
-    kernels_.rms_norm(states_ + std::int64_t{from} * width_, model_.norm_, shape_.hidden_size,
-                      width_, shape_.norm_epsilon, row.data());
-    for (std::size_t g = 0; g < norms.size(); ++g) {
-      double sum = 0;
-      for (std::size_t i = g * kGroup; i < (g + 1) * kGroup; ++i) sum += double{row[i]} * row[i];
-      norms[g] += std::sqrt(sum);
-    }
-  }
-  return static_cast<int>(plan_.logit_rows.size());
 }
 
 }  // namespace paradecode

@@ -86,6 +86,7 @@ inline void sum_tiles(const std::uint8_t* weight, int groups, const Activations&
 template <class Tiles, Format Kind>
 inline void matmul_tiled(const Matrix& weight, int panel, int panels, const Activations& input,
                          int row, int rows, const Output& out) {
+  count_bytes(static_cast<std::size_t>(panels) * weight.panel_bytes);
   constexpr int most = kTileBlocks * kRowGroup;
   Tiles::configure(kGroup / GroupOf<Kind>::Type::kDots);
   for (int p = 0; p < panels; ++p)

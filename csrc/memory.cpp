@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <new>
 
+#include "traffic.hpp"
+
 namespace paradecode {
 namespace {
 constexpr std::size_t kChunk = std::size_t{64} << 20;
@@ -55,6 +57,7 @@ Mapping::Mapping(std::size_t bytes) {
   const std::size_t unit = bytes >= kHugePage ? kHugePage : kSmallPage;
   bytes_ = (bytes + kSlack + unit - 1) / unit * unit;
   data_ = map(bytes_, unit == kHugePage);
+  count_bytes(bytes);
 }
 
 Mapping::~Mapping() {

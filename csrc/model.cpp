@@ -7,6 +7,7 @@
 #include <limits>
 #include <new>
 #include <numeric>
+#include <utility>
 
 #include "errors.hpp"
 #include "exact.hpp"
@@ -14,10 +15,6 @@
 
 namespace paradecode {
 namespace {
-
-// After so many rows of which only the best token was asked, the head gets a screen: it takes time
-// and memory that a short use would not regain, and by then the lengths of inputs are known.
-constexpr int kRowsBeforeScreen = 64;
 
 // Parts of layers that one forward may run, and sizes: far more than any model has.
 constexpr std::size_t kMostParts = 1 << 14;
@@ -284,6 +281,7 @@ void Model::finish_loading(bool tied_head) {
     if (layer.experts_norm == nullptr) layer.experts_norm = layer.mlp_norm;
   }
   check_loaded();
+  make_screen();
   loaded_ = true;
 }
 
@@ -346,6 +344,19 @@ PartSeconds Model::profile(bool on) {
   return out;
 }
 
+std::vector<Traffic> Model::traffic(bool on) {
+  team_->check_process();
+  const std::lock_guard lock(busy_);
+  counting_ = on;
+  return std::exchange(traffic_, {});
+}
+
+void Model::add_traffic(const Plan& plan, std::uint64_t bytes) {
+  Traffic& out = traffic_.emplace_back(Traffic{plan.rows, 0, bytes});
+  for (const SpanPlan& span : plan.spans)
+    out.context += span.view.prefix_length + span.view.extra_length - span.rows;
+}
+
 void Model::add_profile() {
   auto& members = workspace_->members;
   members[0].watch.enter(Part::Waiting);
@@ -364,12 +375,9 @@ void Model::add_profile() {
   }
 }
 
-void Model::make_screen(const Forward& forward) {
-  if (head_rows_ >= kRowsBeforeScreen) return;
-  head_rows_ += forward.add_norms(head_norms_);
-  if (head_rows_ < kRowsBeforeScreen) return;
+void Model::make_screen() {
   try {
-    screen_ = Screen::of(head_, head_norms_, *team_);
+    screen_ = Screen::of(head_, *team_);
   } catch (const std::bad_alloc&) {  // The whole head is as good.
   }
 }
@@ -407,6 +415,7 @@ ForwardResult Model::forward(const std::vector<SpanInput>& spans,
     if (part.layer < 0 || part.layer >= shape_.layers)
       throw InvalidInput("layers", part.layer,
                          "name layers from 0 to " + std::to_string(shape_.layers - 1));
+  const std::uint64_t moved = moved_bytes;
   if (profiling_)
     for (auto& member : workspace_->members) member.watch.restart(Part::Plan);
   std::deque<Plan> plans;
@@ -416,8 +425,8 @@ ForwardResult Model::forward(const std::vector<SpanInput>& spans,
                                   attention.window, cache_.pages()});
   Forward forward(*this, *workspace_, plans, spans, layers, only_best);
   ForwardResult out = forward.run();
-  if (only_best) make_screen(forward);
   if (profiling_) add_profile();
+  if (counting_) add_traffic(plans.front(), moved_bytes - moved);
   return out;
 }
 

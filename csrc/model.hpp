@@ -17,6 +17,7 @@
 #include "profile.hpp"
 #include "screen.hpp"
 #include "team.hpp"
+#include "traffic.hpp"
 #include "types.hpp"
 
 namespace paradecode {
@@ -147,6 +148,8 @@ class Model {
   // Takes the time of forwards from now on, or stops; returns the seconds of each part so far,
   // means of all threads, that add up to the duration of the forwards.
   PartSeconds profile(bool on);
+  // Counts the bytes of forwards from now on, or stops; returns the forwards so far.
+  std::vector<Traffic> traffic(bool on);
 
  private:
   friend class Forward;
@@ -155,7 +158,8 @@ class Model {
   void finish_gemma();
   void check_loaded() const;
   void add_profile();
-  void make_screen(const Forward& forward);
+  void add_traffic(const Plan& plan, std::uint64_t bytes);
+  void make_screen();
   const AttentionShape* headed(const std::string& tensor) const;
 
   ModelShape shape_;
@@ -170,8 +174,6 @@ class Model {
   float* ones_ = nullptr;  // the gains of norms without gains
   GuessWeights guess_;
   std::unique_ptr<Screen> screen_;
-  std::vector<double> head_norms_;  // of the groups of the head's inputs, summed over rows
-  int head_rows_ = 0;               // how many rows
   bool loaded_ = false;
 
   std::mutex busy_;  // one forward or copy at a time
@@ -179,6 +181,8 @@ class Model {
   std::shared_ptr<Workspace> workspace_;
   bool profiling_ = false;
   PartSeconds profile_{};
+  bool counting_ = false;
+  std::vector<Traffic> traffic_;
   std::shared_ptr<LogitStore> logit_store_;
 };
 

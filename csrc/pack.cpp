@@ -9,6 +9,7 @@
 
 #include "dispatch.hpp"
 #include "half.hpp"
+#include "traffic.hpp"
 
 namespace paradecode {
 namespace {
@@ -43,6 +44,9 @@ Source own_source(Format format) {
     if (own_format(static_cast<Source>(i)) == format) return static_cast<Source>(i);
   return Source::F32;
 }
+
+// Bytes of a vector: of four inputs, those of 16 outputs.
+constexpr int kVector = 4 * kLanes;
 
 // A plane of 64 bytes has, for 16 outputs, four bytes each. `Share` bits of vector `first + i`
 // (inputs 4 (first + i) .. + 3) of a group lie at bit i * Share, taken from bit `from` on.
@@ -120,6 +124,24 @@ void read_integers(const std::uint8_t* group, int lane, std::uint8_t* values) {
       four |= (word >> i * plane.share & mask * 0x01010101U) << plane.from;
       std::memcpy(at, &four, 4);
     }
+  }
+}
+
+// The same for all outputs of a panel: vector i of `values` has 64 bytes, four of each output.
+template <Format Kind>
+void write_panel_integers(const std::uint8_t* values, std::uint8_t* group) {
+  constexpr Planes layout = planes(Kind);
+  for (int p = 0; p < layout.count; ++p) {
+    const Plane& plane = layout.entries[p];
+    const unsigned mask = (1U << plane.share) - 1U;
+    std::uint8_t bytes[kVector] = {};
+    for (int i = 0; i < plane.count; ++i) {
+      const std::uint8_t* at = values + kVector * (plane.first + i * plane.step);
+      for (int k = 0; k < kVector; ++k)
+        bytes[k] = static_cast<std::uint8_t>(bytes[k] | (at[k] >> plane.from & mask)
+                                                            << i * plane.share);
+    }
+    std::copy_n(bytes, kVector, group + plane.offset);
   }
 }
 
@@ -267,6 +289,57 @@ Block round_to_8(const float* values) {
   return out;
 }
 
+// One group of narrow_panel. Loops run over all outputs of the panel, so that compilers make
+// vectors of them.
+void narrow_group(const std::uint8_t* from, std::uint8_t* to, Narrowed& out) {
+  const std::uint8_t* values = from + packing(Format::Q8).header;
+  std::uint8_t high[kVector] = {};
+  std::uint8_t low[kVector];
+  std::fill_n(low, kVector, std::uint8_t{255});
+  for (int at = 0; at < kVector * kGroup / 4; at += kVector)
+    for (int k = 0; k < kVector; ++k) {
+      const std::uint8_t value = values[at + k];
+      high[k] = value > high[k] ? value : high[k];
+      low[k] = value < low[k] ? value : low[k];
+    }
+  float scale[kVector];   // of 8 bits
+  float narrow[kVector];  // of 5 bits
+  float ratio[kVector];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const int first = 4 * lane;
+    const int top = *std::max_element(high + first, high + first + 4) - 128;
+    const int bottom = *std::min_element(low + first, low + first + 4) - 128;
+    const float own = half_to_float(read16(from + 2 * lane));
+    // As in round_to_5: the value of the largest magnitude becomes -16.
+    const float extreme = own * static_cast<float>(top > -bottom ? top : bottom);
+    const std::uint16_t half = float_to_half(extreme / -16.0F);
+    write16(to + 2 * lane, half);
+    const float wide = half_to_float(half);
+    const float levels = own / wide;
+    std::fill_n(scale + first, 4, own);
+    std::fill_n(narrow + first, 4, wide);
+    std::fill_n(ratio + first, 4, std::isfinite(levels) ? levels : 0.0F);
+    out.largest[lane] = std::fabs(extreme);
+    out.least[lane] = 16.0F * std::fabs(wide);
+  }
+  constexpr float round = 0x1.8p23F;  // Added to a small number, it leaves no bits for a fraction.
+  float error[kVector] = {};
+  std::uint8_t levels[kVector * kGroup / 4];
+  for (int at = 0; at < kVector * kGroup / 4; at += kVector)
+    for (int k = 0; k < kVector; ++k) {
+      const float value = static_cast<float>(values[at + k]) - 128.0F;
+      const float level = std::clamp(value * ratio[k] + round - round, -16.0F, 15.0F);
+      const float left = value * scale[k] - level * narrow[k];
+      error[k] += left * left;
+      levels[at + k] = static_cast<std::uint8_t>(static_cast<int>(level) + 16);
+    }
+  write_panel_integers<Format::Q5_0>(levels, to + packing(Format::Q5_0).header);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const float* four = error + 4 * lane;
+    out.error[lane] = four[0] + four[1] + four[2] + four[3];
+  }
+}
+
 // Blocks of the matrix's own kind as they are.
 void pack_blocks(const Matrix& matrix, int target, Source source, const std::uint8_t* row) {
   const BlockShape shape = block_shape(source);
@@ -369,7 +442,15 @@ void make_interleaved(Arena& arena, Format format, int rows, int cols, Matrix& f
   second.data = first.data + 2 * first.panel_bytes;
 }
 
+void narrow_panel(const Matrix& from, const Matrix& to, int panel, Narrowed* out) {
+  count_bytes(from.panel_bytes + to.panel_bytes);
+  for (int g = 0; g < from.groups; ++g)
+    narrow_group(from.panel(panel) + g * packing(Format::Q8).bytes(),
+                 to.panel(panel) + g * packing(Format::Q5_0).bytes(), out[g]);
+}
+
 void pack_row(const Matrix& matrix, int target, Source source, const std::uint8_t* row) {
+  count_bytes(source_row_bytes(source, matrix.cols) + matrix.panel_bytes / kLanes);
   if (is_integer(matrix.format) && own_format(source) == matrix.format)
     return pack_blocks(matrix, target, source, row);
   const bool nibbles = source == Source::Q4_0 || source == Source::Q4_K;
@@ -390,6 +471,7 @@ void pack_row(const Matrix& matrix, int target, Source source, const std::uint8_
 }
 
 void unpack_row(const Matrix& matrix, int row, float* out) {
+  count_bytes(matrix.panel_bytes / kLanes + static_cast<std::size_t>(matrix.cols) * sizeof(float));
   const std::uint8_t* base = matrix.panel(row / kLanes);
   const int lane = row % kLanes;
   if (!is_integer(matrix.format)) {

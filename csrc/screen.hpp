@@ -2,9 +2,9 @@
 //
 // `about` is the head in fewer bits. The logit of a token differs from what `about` gives by the
 // product of the inputs with what the bits left out, which is at most errors[token] * reach(input)
-// by Cauchy and Schwarz. Both sides divide the groups of 32 inputs by weights that make the
-// inputs' groups about equally long, which keeps the bound small. The errors also cover the
-// rounding of both sums, so a token whose bound is below another's logit cannot be the best.
+// by Cauchy and Schwarz. Both sides weigh the groups of 32 inputs by how large a group's errors
+// usually are. With other weights the bound holds as well. The errors also cover the rounding of
+// both sums, so a token whose bound is below another's logit cannot be the best.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,8 @@ constexpr int kScreenedRows = 2;
 class Screen {
  public:
   // Null for a head that is not of 8 bits: fewer leave too little to save (docs/native.md).
-  // `norms`: of each group of the head's inputs, about how long it is.
-  static std::unique_ptr<Screen> of(const Matrix& head, const std::vector<double>& norms,
-                                    Team& team);
+  // Throws std::bad_alloc.
+  static std::unique_ptr<Screen> of(const Matrix& head, Team& team);
 
   const Matrix& about() const { return about_; }
   // Of each output of whole panels; not a number where a weight is none.
@@ -33,8 +32,9 @@ class Screen {
   float reach(const Activations& input, int row) const;
 
  private:
-  Screen(const Matrix& head, Format format, const std::vector<double>& norms);
-  void bound(const Matrix& head, int output);
+  explicit Screen(const Matrix& head);
+  void weigh(const Matrix& head);
+  void fill(const Matrix& head, int panel);
 
   Arena arena_;
   Matrix about_;

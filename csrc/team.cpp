@@ -14,6 +14,7 @@
 
 #include "errors.hpp"
 #include "exact.hpp"
+#include "traffic.hpp"
 
 namespace paradecode {
 namespace {
@@ -174,7 +175,9 @@ void Team::serve(int index) {
     }
     seen = ticket_.load(std::memory_order_acquire);
     if (!enter()) continue;
+    moved_bytes = 0;
     work(index);
+    moved_.fetch_add(moved_bytes, std::memory_order_relaxed);
     gate_.fetch_sub(1, std::memory_order_release);
   }
 }
@@ -236,6 +239,7 @@ void Team::run_locked(int phases, void (*job)(void*, Member&), void* context) {
   Patience patience(kWithinJob);
   while (gate_.load(std::memory_order_acquire) != 0)
     if (patience.exhausted()) doze();
+  count_bytes(moved_.exchange(0, std::memory_order_relaxed));
   if (failed_.load(std::memory_order_acquire))
     std::rethrow_exception(std::exchange(error_, nullptr));
 }

@@ -113,6 +113,7 @@ class Team {
   std::atomic<bool> failed_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
+  std::atomic<std::uint64_t> moved_{0};  // bytes, by the workers in this job
 
   alignas(64) std::atomic<std::uint32_t> gate_{0};    // kOpen, and how many workers are inside
   alignas(64) std::atomic<std::uint32_t> ticket_{0};  // counts jobs

@@ -134,10 +134,6 @@ def times(checkpoint: Checkpoint, backend: NativeBackend, rounds: int) -> Iterat
         return tokens
 
     windows = list(ids.reshape(WINDOWS, CONTEXT))
-    for window in windows:  # After 64 rows there is a screen.
-        backend.forward([span(window, 0, 1)])
-        best(ROWS, window, True)
-    taken.clear()
     for index in track(range(rounds), description="forwards", console=err):
         window = windows[index % WINDOWS]
         backend.forward([span(window, 0, 1)])

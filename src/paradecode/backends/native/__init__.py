@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from paradecode.core.errors import InvalidInput
 
-INTERFACE = 7
+INTERFACE = 8
 """Of the core that this package needs: kInterface in csrc/binding.cpp."""
 
 

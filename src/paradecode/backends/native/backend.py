@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,6 +202,14 @@ class NativeBackend:
         """
         return self._model().profile(on)
 
+    def traffic(self, on: bool) -> list[Traffic]:
+        """Count the bytes of forwards from now on, or stop.
+
+        Returns:
+            One entry for each forward since the last call, those of steps in one call included.
+        """
+        return [Traffic(*one) for one in self._model().traffic(on)]
+
     def reserve(self, pages: int) -> None:
         self._model().reserve(pages)
 
@@ -254,6 +263,16 @@ class NativeBackend:
     def close(self) -> None:
         self._core = None
         self._heads.close()
+
+
+class Traffic(NamedTuple):
+    """What one forward read and wrote."""
+
+    rows: int
+    context: int
+    """Cached tokens that its spans see, added up."""
+    nbytes: int
+    """Bytes of weights, of keys and values, of logits, and of memory taken from the system."""
 
 
 class NativeLogits:

@@ -90,7 +90,6 @@ void check_screen() {
     use_isa(isa);
     for (const auto& values : {head, broken}) {
       const auto model = headed_model(values, vocabulary);
-      for (int i = 0; i < 8; ++i) tokens_of(*model, i, 8, true);  // Now there is a screen.
       int errors = 0;
       for (int i = 0; i < 60; ++i) {
         const int rows = i % 8 + 1;
