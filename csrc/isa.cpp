@@ -17,7 +17,7 @@
 #elif defined(PARADECODE_NEON) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
-#if defined(PARADECODE_TILES) && !defined(PARADECODE_EMULATED_TILES)
+#if defined(PARADECODE_HAS_AMX) && !defined(PARADECODE_EMULATED_TILES)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -70,23 +70,23 @@ bool system_keeps(unsigned wanted) {
 #endif
 }
 
-bool has_avx2() {
+[[maybe_unused]] bool has_avx2() {
   constexpr unsigned fma_avx_f16c = 1U << 12 | 1U << 28 | 1U << 29;
   constexpr unsigned avx2 = 1U << 5;
   return has_bits(cpuid(1, 0).c, fma_avx_f16c) && has_bits(cpuid(7, 0).b, avx2) &&
          system_keeps(0x6);
 }
 
-bool has_avxvnni() { return has_avx2() && has_bits(cpuid(7, 1).a, 1U << 4); }
+[[maybe_unused]] bool has_avxvnni() { return has_avx2() && has_bits(cpuid(7, 1).a, 1U << 4); }
 
-bool has_avx512() {
+[[maybe_unused]] bool has_avx512() {
   constexpr unsigned f_dq_bw_vl = 1U << 16 | 1U << 17 | 1U << 30 | 1U << 31;
   constexpr unsigned vnni = 1U << 11;
   return has_avx2() && has_bits(cpuid(7, 0).b, f_dq_bw_vl) && has_bits(cpuid(7, 0).c, vnni) &&
          system_keeps(0xE6);
 }
 
-#if defined(PARADECODE_TILES) && !defined(PARADECODE_EMULATED_TILES)
+#if defined(PARADECODE_HAS_AMX) && !defined(PARADECODE_EMULATED_TILES)
 // Also asks the system to keep tiles for this process, which it does for nobody unasked.
 bool has_amx() {
   constexpr unsigned tiles_and_bytes = 3U << 24;
@@ -97,7 +97,7 @@ bool has_amx() {
 }
 #endif
 #elif defined(PARADECODE_NEON)
-bool has_neon_dots() {
+[[maybe_unused]] bool has_neon_dots() {
 #if defined(__linux__)
   return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #elif defined(__APPLE__)
@@ -107,7 +107,7 @@ bool has_neon_dots() {
 #endif
 }
 
-bool has_int8_matrices() {
+[[maybe_unused]] bool has_int8_matrices() {
 #if defined(__linux__)
   constexpr unsigned long i8mm = 1UL << 13;  // HWCAP2_I8MM, which older headers lack
   return has_neon_dots() && (getauxval(AT_HWCAP2) & i8mm) != 0;
@@ -124,18 +124,27 @@ bool has_int8_matrices() {
 constexpr Candidate kCandidates[] = {
 #if defined(PARADECODE_EMULATED_TILES)
     {amx_kernels, [] { return true; }, "nothing", true},
-#elif defined(PARADECODE_TILES)
+#elif defined(PARADECODE_HAS_AMX)
     {amx_kernels, has_amx, "AVX512 with VNNI, AMX tiles of bytes, and Linux 5.16", true},
 #endif
-#if defined(PARADECODE_X86)
+#if defined(PARADECODE_HAS_AVX512)
     {avx512_kernels, has_avx512, "AVX512 F, BW, DQ, VL and VNNI"},
+#endif
+#if defined(PARADECODE_HAS_AVXVNNI)
     {avxvnni_kernels, has_avxvnni, "AVX2, FMA, F16C and AVX-VNNI"},
+#endif
+#if defined(PARADECODE_HAS_AVX2)
     {avx2_kernels, has_avx2, "AVX2, FMA and F16C"},
-#elif defined(PARADECODE_NEON)
+#endif
+#if defined(PARADECODE_HAS_I8MM)
     {i8mm_kernels, has_int8_matrices, "NEON with dot products and int8 matrices"},
+#endif
+#if defined(PARADECODE_HAS_NEON)
     {neon_kernels, has_neon_dots, "NEON with dot products"},
 #endif
+#if defined(PARADECODE_HAS_PORTABLE)
     {portable_kernels, [] { return true; }, "nothing"},
+#endif
 };
 
 std::string names() {
@@ -164,8 +173,11 @@ IsaChoice choose_isa() {
       return {&kernels, std::string("the first of ") + names() +
                             " that this processor has; needs " + candidate.needs};
   }
-  throw InvalidInput("PARADECODE_ISA", std::string(wanted == nullptr ? "" : wanted),
-                     "use one of " + names());
+  throw InvalidInput("PARADECODE_ISA", std::string(named ? wanted : "unset"),
+                     "this build has the kernel sets " + names() +
+                         (named ? "; name one of them, or unset the variable"
+                                : ", none of which this processor can run; compile the core here, "
+                                  "with -DPARADECODE_KERNELS=all for every processor"));
 }
 
 std::vector<std::string> available_isas() {

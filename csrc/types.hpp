@@ -187,7 +187,9 @@ struct AttentionTile {
   // Blocks of what the rows see: of prefix and extra tokens, kAttentionBlock each.
   int first_block = 0;
   int end_block = 0;
-  bool fetches = true;  // keys and values are not in a cache yet
+  // Whether keys and values are fetched ahead: not if another tile was here a moment ago, for then
+  // they are in the second-level cache, and fetching costs more than it saves.
+  bool fetches = true;
   // Where a query's parts are left, block b at b * part_floats(padded_dim), for other threads do
   // the other blocks; null: `out` is computed.
   float* parts[kMaxQueries] = {};
@@ -249,17 +251,13 @@ struct Kernels {
   int float_products_a_step;
 };
 
+// A build has some of them (PARADECODE_KERNELS).
 const Kernels& portable_kernels();
-#if defined(PARADECODE_X86)
 const Kernels& avx2_kernels();
 const Kernels& avxvnni_kernels();
 const Kernels& avx512_kernels();
-#elif defined(PARADECODE_NEON)
+const Kernels& amx_kernels();
 const Kernels& neon_kernels();
 const Kernels& i8mm_kernels();
-#endif
-#if defined(PARADECODE_TILES)
-const Kernels& amx_kernels();
-#endif
 
 }  // namespace paradecode

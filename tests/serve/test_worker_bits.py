@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from paradecode.backends.native import _core
 from paradecode.llm import LLM
 from paradecode.serve.worker import bits as module
 from paradecode.serve.worker.settings import WorkerSettings
@@ -25,6 +26,8 @@ def test_what_computes_other_bits_has_another_name(
     folder = write_folder(tmp_path, kind)
     names = [bits(folder)]
     assert bits(folder, threads=2) == names[0]
+    if len(_core.available_isas()) < 2:
+        pytest.skip("this build has one kernel set for this processor")
     with monkeypatch.context() as changed:
         changed.setenv("PARADECODE_ISA", "portable")
         names.append(bits(folder))

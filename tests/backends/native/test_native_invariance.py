@@ -206,9 +206,11 @@ def test_instruction_sets_give_the_same_bits(monkeypatch, dtype, kv, name):
             for a, b in [(0, 276), (276, 277)]
         )
         seen[isa] = np.concatenate([first, second])
-    assert "portable" in seen
-    for logits in seen.values():
-        assert (logits == seen["portable"]).all()
+    if len(seen) < 2:
+        pytest.skip(f"this build has one kernel set for this processor: {', '.join(seen)}")
+    first, *others = seen.values()
+    for logits in others:
+        assert (logits == first).all()
 
 
 def test_a_row_of_nan_stays_alone():
