@@ -101,7 +101,8 @@ core: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/core -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	  -DPARADECODE_IN_PLACE=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING \
 	  $(if $(KERNELS),"-DPARADECODE_KERNELS=$(KERNELS)")
-	$(BIN)/cmake --build build/core
+	@# A make with several jobs offers its pipe to Ninja, which cannot open it from here.
+	MAKEFLAGS= $(BIN)/cmake --build build/core
 
 packages: $(VENV)/.tools
 	$(PINNED) --no-build-isolation --config-settings=wheel.cmake=false --editable ".$(EXTRAS)"
