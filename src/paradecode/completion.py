@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from paradecode.core.trace import Stats, Step
+from paradecode.core.trace import Commit, Stats, Step
 from paradecode.engine.sequence import LiveSequence, TokenLogprob
 
 
@@ -104,19 +104,25 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a streamed output: what one commit made certain.
+    """A piece of a streamed output: what one or several forwards made certain.
 
-    ``text`` may be empty (a character or a possible stop text is still incomplete). The last chunk
-    carries the whole ``completion``.
-
-    ``canvas`` is what a diffusion method knows of the positions behind the output so far: the token
-    that was decided there, or None. Later ones may change nothing before them, so it is no text.
+    Attributes:
+        text: new text. It may be empty: a character or a possible stop text is still incomplete.
+        token_ids: new tokens.
+        completion: the whole output, in the last chunk.
+        canvas: what a diffusion method knows of the positions behind the output so far: the token
+            that was decided there, or None. A later one may change, so it is no text.
+        commits: ``text`` and ``token_ids`` in pieces, each with the forward that decided it. They
+            are in the order of the output. What a search has found has none.
+        forward: target forwards of the output so far.
     """
 
     text: str
     token_ids: list[int]
     completion: Completion | None = None
     canvas: tuple[int | None, ...] = ()
+    commits: tuple[Commit, ...] = ()
+    forward: int = 0
 
 
 def ranked(scored: Sequence[Sequence[TokenLogprob]]) -> list[Ranked]:
@@ -126,6 +132,19 @@ def ranked(scored: Sequence[Sequence[TokenLogprob]]) -> list[Ranked]:
         for place, entries in enumerate(scored)
     ]
     return sorted(found, key=lambda each: (-each.mean, each.index))
+
+
+def chunk_of(sequence: LiveSequence) -> Chunk:
+    """What became certain since the last call, and the completion of a sequence that has ended."""
+    commits = tuple(sequence.take())
+    return Chunk(
+        text="".join(commit.text for commit in commits),
+        token_ids=[token for commit in commits for token in commit.tokens],
+        completion=completion_of(sequence) if sequence.finished else None,
+        canvas=() if sequence.finished else sequence.provisional,
+        commits=commits,
+        forward=sequence.forwards,
+    )
 
 
 def completion_of(sequence: LiveSequence) -> Completion:

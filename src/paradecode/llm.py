@@ -21,7 +21,7 @@ from paradecode.completion import (
     Chunk,
     Completion,
     Ranked,
-    completion_of,
+    chunk_of,
     ranked,
     with_alternatives,
 )
@@ -489,15 +489,14 @@ class LLM:
                         self.engine.step()
                     ended, news = sequence.finished, len(sequence.trace) > decided
                     decided = len(sequence.trace)
-                    text, tokens = sequence.take_text(), sequence.take_tokens()
-                    canvas = sequence.provisional
+                    chunk = chunk_of(sequence)
                 if ended:
                     break
                 if news:
-                    yield Chunk(text, tokens, canvas=canvas)
+                    yield chunk
             if sequence.error is not None:
                 raise sequence.error
-            yield Chunk(text, tokens, completion_of(sequence))
+            yield chunk
         finally:  # Of a forgotten stream, at any moment: a step may be going on, in any thread.
             self.engine.drop(sequence)
             if self._turn.acquire(blocking=False):

@@ -115,7 +115,7 @@ def test_adopting_does_not_send_text_twice() -> None:
     pieces = []
     while engine.busy:
         engine.step()
-        pieces.append(sequence.take_text())
+        pieces.append("".join(commit.text for commit in sequence.take()))
     assert "".join(pieces) == "".join(letter(token) for token in greedy())
 
 

@@ -122,7 +122,7 @@ def test_colours_repeat_as_in_the_terminal() -> None:
     document = Document(page(drafted()))
     style, program = document.raw[0][1], document.raw[-1][1]
     assert set(re.findall(r"--f(\d):", style)) == {str(hue) for hue in range(len(COLOURS))}
-    assert f"step % {len(COLOURS)}" in program
+    assert f".forward - 1) % {len(COLOURS)}" in program
 
 
 @pytest.mark.parametrize("text", HOSTILE)

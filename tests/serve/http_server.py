@@ -35,6 +35,7 @@ from paradecode.serve.wire import (
     OutputEvent,
     Ready,
     TokenizedPrompt,
+    WireCommit,
     WireScores,
     WorkerStats,
 )
@@ -139,6 +140,7 @@ class FakePool:
                     yield OutputChunk(
                         id=request.id, index=index, text=text, tokens=[5, 6], forward=forward,
                         logprobs=self.logprobs, canvas=self.canvas if request.provisional else None,
+                        commits=[WireCommit(forward, 2, len(text))],
                     )  # fmt: skip
             if not self.endless:
                 break

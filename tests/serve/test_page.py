@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
 import pytest
-from http_server import FakePool, Running, done, ready, running, settings
+from http_server import FakePool, Running, done, events, ready, running, settings
 
 from browser import Browser
 from paradecode.methods.registry import methods
 from paradecode.serve.page import ASSETS
-from paradecode.serve.wire import Accepted, Failure, Generate, OutputChunk
+from paradecode.serve.pool import Served
+from paradecode.serve.wire import Accepted, Failure, Generate, OutputChunk, WireCommit
+from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import Events
 
 HOSTILE = (
@@ -36,6 +40,7 @@ class ScriptedPool(FakePool):
             yield OutputChunk(
                 id=request.id, index=0, text=text, tokens=tokens, forward=forward,
                 canvas=canvas if request.provisional else None,
+                commits=[WireCommit(forward, len(tokens), len(text))],
             )  # fmt: skip
         yield done(request.id, tokens=sum(len(tokens) for _, tokens, _, _ in self.script))
 
@@ -160,6 +165,34 @@ def test_tokens_are_coloured_by_forward(browser: Browser) -> None:
             "document.querySelector('.assistant h2').textContent"
         )
         assert browser.complaints() == []
+
+
+def test_bars_and_colours_are_the_forwards_of_the_core(browser: Browser, folder: str) -> None:
+    """The core makes several steps in a call; page, chunks and metrics count each of them."""
+    served = (Served("tiny", WorkerSettings(model=folder, threads=1)),)
+    chosen = replace(settings(), models=served)
+    with running(chosen) as server:
+        body = {"prompt": "abcabcab", "max_tokens": 40, "temperature": 0, "speculative": "none"}
+        sent = server.complete(**body, stream=True, include_metrics=True, ignore_eos=True)
+        parts = [json.loads(data) for data in events(sent)[:-1]]
+        commits = [part["paradecode"]["commits"] for part in parts if "paradecode" in part]
+        numbers = [commit["forward"] for own in commits for commit in own]
+        assert any(len(own) > 1 for own in commits)
+        assert sorted(set(numbers)) == list(range(1, parts[-1]["metrics"]["forwards"] + 1))
+        opened(browser, server)
+        browser.run("""for (const [id, value] of Object.entries({method: 'greedy',
+            temperature: '0', 'max-tokens': '30'})) document.getElementById(id).value = value""")
+        ask(browser, "abcabcab")
+        forwards = int(browser.run("document.getElementById('forwards').textContent"))
+        colours = "[...document.querySelectorAll('#strip i')].map(bar => bar.className)"
+        assert browser.run(colours) == [f"f{at % 6}" for at in range(1, forwards + 1)]
+        heights = "[...document.querySelectorAll('#strip i')].map(bar => bar.style.height)"
+        assert set(browser.run(heights)) == {"25%"}  # Of four tokens: each forward made one.
+        titles = "[...document.querySelectorAll('.t')].map(span => span.title)"
+        assert all(said.endswith(", 1 token") for said in browser.run(titles))
+        counter = 'paradecode:request_forwards_total{method="greedy",model="tiny"}'
+        both = len(set(numbers)) + forwards
+        assert f"{counter} {both}.0" in server.client.get("/metrics").text
 
 
 def test_the_canvas_is_grey_until_it_is_certain(browser: Browser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from paradecode.serve.wire import (
     Ready,
     Tokenize,
     TokenizedPrompt,
+    WireCommit,
     WireScores,
 )
 
@@ -61,7 +63,8 @@ NEWS = [
           decoder="greedy", draft_model=None, chat=False),
     Accepted(id="a", prompt_tokens=3),
     OutputChunk(id="a", index=1, text="é", tokens=[1, 2], forward=3,
-          logprobs=SCORES, canvas=[None, "x"]),
+          logprobs=SCORES, canvas=[None, "x"],
+          commits=[WireCommit(2, 0, 1), WireCommit(3, 2, 0)]),
     Done(id="a", index=0, finish_reason="stop", method="greedy",
          stats=Stats(forwards=1, rows=2, generated=3, accepted_per_position=(1, 0),
                      queue_seconds=0.5), predicted=True, time_to_first_token=0.25),
@@ -218,3 +221,12 @@ def test_anything_else_is_refused_with_an_error(kind: str, rest: dict[str, Any])
         with suppress(WireError):  # And with nothing else.
             message = decode(line, kinds)
             assert decode(encode(message), kinds) == message
+
+
+def test_commits_are_all_of_their_chunk() -> None:
+    chunk = OutputChunk(id="a", index=0, text="abc", tokens=[1, 2, 3], forward=6,
+                        commits=[WireCommit(4, 1, 2), WireCommit(6, 2, 1)])  # fmt: skip
+    assert [*chunk.parts()] == [(4, (1,), "ab"), (6, (2, 3), "c")]
+    assert [*chunk.behind(2, 1).parts()] == [(4, (), "b"), (6, (3,), "c")]
+    with pytest.raises(InvalidInput, match="they are of 2 tokens and 3 characters"):
+        replace(chunk, tokens=[1, 2])

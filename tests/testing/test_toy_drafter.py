@@ -33,6 +33,11 @@ def test_it_conforms():
 def test_it_streams():
     engine = Engine({"target": ToyBackend()}, new_text=LetterText)
     seq = engine.add(GenerationRequest(np.array([5, 6, 7] * 5), parse("last-bigram")))
-    pieces = [seq.take_text() for _ in range(300) if engine.busy for seq in engine.step()]
+    pieces = [
+        "".join(new.text for new in seq.take())
+        for _ in range(300)
+        if engine.busy
+        for seq in engine.step()
+    ]
     assert "".join(pieces) == seq.text.value
     assert 1 < len(pieces) < seq.stats.generated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from paradecode.core.tree import TokenTree
 
@@ -64,6 +64,20 @@ class Step:
     tree: TokenTree
     seconds: float
     canvas: CanvasStep | None = None
+
+
+class Commit(NamedTuple):
+    """A piece of an output, by the forward that decided it.
+
+    Attributes:
+        forward: number of the target forward, from 1; 0 if the tokens were there before.
+        tokens: new ids. They are empty where only the text was held back until now.
+        text: of these tokens, as far as it is certain.
+    """
+
+    forward: int
+    tokens: tuple[int, ...]
+    text: str
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain, groupby
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -17,9 +18,10 @@ from paradecode.core.logprobs import token_logprobs
 from paradecode.core.sampling import Sampler
 from paradecode.core.sequence import TARGET, ModelFacts, Verdict
 from paradecode.core.sequence import Sequence as SequenceProtocol
-from paradecode.core.trace import CanvasStep, Stats, Step, TokenLogprob
+from paradecode.core.trace import CanvasStep, Commit, Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.kv import KVCache
+from paradecode.engine.origins import Origins
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Resources
 from paradecode.engine.translation import Translation
@@ -105,14 +107,14 @@ class LiveSequence:
         self.released = False
         self.arrived = self.admitted = time.perf_counter()
         self._last_commit = self.ended = self.arrived
-        self._taken = self._scores_taken = 0
+        self._scores_taken = 0
         for token in request.resume:
             if not self.finished:
                 self._append([token])
                 self.sampler.advance([token])
-        if request.resume:  # That was shown.
-            self.take_tokens()
-            self.take_text()
+        self._taken = self._length - self.prompt_length  # What it resumes was shown.
+        self._origins = Origins(self._taken)
+        self.text.take(self.finished)
 
     # What decoders see.
 
@@ -369,15 +371,28 @@ class LiveSequence:
         self.timer.target += forwards
         self.timer.decoder += steps[-1].ended - forwards
 
-    def take_text(self) -> str:
-        """Text that became certain since the last call."""
-        return self.text.take(self.finished)
+    def take(self) -> list[Commit]:
+        """What became certain since the last call, in the order of the output.
 
-    def take_tokens(self) -> list[int]:
-        """Output tokens committed since the last call."""
-        taken = self.tokens[self.prompt_length + self._taken :].tolist()
-        self._taken += len(taken)
-        return taken
+        Together the pieces are the new tokens and the new text. A forward has several pieces where
+        others decided what is between, or where a part of its text was held back.
+        """
+        forwards, known = self._followed().forwards, self._taken
+        tokens = self.tokens[self.prompt_length + known :].tolist()
+        self._taken += len(tokens)
+        last, pieces = self._taken - 1, list[tuple[int, list[int], str]]()
+        pieces += [(min(place, last), [], text) for place, text in self.text.take(self.finished)]
+        pieces += [(place, [token], "") for place, token in enumerate(tokens, known)]
+        pieces.sort(key=lambda piece: piece[0])
+        commits: list[Commit] = []
+        for forward, group in groupby(pieces, lambda piece: forwards[piece[0]]):
+            _, new, texts = zip(*group, strict=True)
+            commits.append(Commit(forward, tuple(chain.from_iterable(new)), "".join(texts)))
+        return commits
+
+    def _followed(self) -> Origins:
+        self._origins.follow(self.trace, self._length - self.prompt_length, self.forwards)
+        return self._origins
 
     def take_logprobs(self) -> list[TokenLogprob]:
         """Log-probabilities since the last call; they are not kept."""
@@ -388,17 +403,7 @@ class LiveSequence:
     @property
     def provisional(self) -> tuple[int | None, ...]:
         """What is decided on the canvas behind the output: a token, or None where masked."""
-        if not self.trace or self.trace[-1].canvas is None:
-            return ()
-        known: dict[int, int] = {}
-        length = 0
-        for step in self.trace:
-            if step.canvas is not None:
-                for offset in step.canvas.revoked:
-                    known.pop(offset, None)
-                known.update(zip(step.canvas.offsets, step.canvas.tokens, strict=True))
-                length = step.canvas.length
-        return tuple(known.get(at) for at in range(self._length - self.prompt_length, length))
+        return self._followed().provisional
 
     @property
     def output(self) -> list[int]:

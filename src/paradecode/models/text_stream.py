@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import codecs
 import re
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from copy import copy, deepcopy
 from typing import Any, Protocol, Union
@@ -48,12 +50,15 @@ class OutputText:
         self._stream, self._stops = stream, tuple(stops)
         self._longest = max((len(stop) for stop in stops), default=0)
         self.value = ""
+        self._ends = array("L")
         self._sent = 0
         self.stopped: str | None = None
 
     def push(self, token: int) -> bool:
         """Add a token; returns whether a stop string is complete, which is then cut off."""
-        return self._stream is not None and self._add(self._stream.push(token))
+        stopped = self._stream is not None and self._add(self._stream.push(token))
+        self._ends.append(len(self.value))
+        return stopped
 
     def finish(self) -> None:
         """Add the text that the detokeniser held back."""
@@ -67,15 +72,23 @@ class OutputText:
     def fork(self) -> OutputText:
         """A twin that goes on by itself."""
         twin = copy(self)
-        twin._stream = copy(self._stream)
+        twin._stream, twin._ends = copy(self._stream), self._ends[:]
         return twin
 
-    def take(self, finished: bool) -> str:
-        """The new text, without an end that may become a stop string."""
+    def take(self, finished: bool) -> list[tuple[int, str]]:
+        """The new text, without an end that may become a stop string.
+
+        It comes in pieces, each behind the number of the token that wrote it, from 0. What was held
+        back to the end has the number behind the last token that was pushed.
+        """
         end = len(self.value) if finished else len(self.value) - self._held()
-        piece = self.value[self._sent : end]
-        self._sent = max(self._sent, end)
-        return piece
+        pieces: list[tuple[int, str]] = []
+        while self._sent < end:
+            place = bisect_right(self._ends, self._sent)
+            until = min(end, self._ends[place]) if place < len(self._ends) else end
+            pieces.append((place, self.value[self._sent : until]))
+            self._sent = until
+        return pieces
 
     def _add(self, piece: str) -> bool:
         if not self._stops:

@@ -25,6 +25,7 @@ class StepText(OutputText):
 
     def __init__(self, before: OutputText, marks: Sequence[str]) -> None:
         vars(self).update(vars(before))
+        self._ends = before._ends[:]
         self._marks, self._longest_mark = marks, max(map(len, marks))
         self._start = self._sent = len(before.value)  # All before was shown with what wrote it.
         self.marked = False

@@ -85,15 +85,15 @@ class Carried:
     def _unseen(self, event: OutputChunk) -> OutputChunk | None:
         at = event.index
         if self._goes_on:
-            event = replace(event, forward=event.forward + self._before[at])
+            before = self._before[at]
+            commits = [commit._replace(forward=commit.forward + before) for commit in event.commits]
+            event = replace(event, forward=event.forward + before, commits=commits)
         elif any(self._skipped[at]):
             tokens, characters = self._skipped[at]
             self._skipped[at] = (
                 max(0, tokens - len(event.tokens)), max(0, characters - len(event.text))
             )  # fmt: skip
-            scores = None if event.logprobs is None else event.logprobs.behind(tokens)
-            event = replace(event, tokens=event.tokens[tokens:], logprobs=scores,
-                            text=event.text[characters:])  # fmt: skip
+            event = event.behind(tokens, characters)
             if not (event.tokens or event.text):
                 return None
         self._tokens[at] += event.tokens

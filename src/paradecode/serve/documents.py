@@ -33,16 +33,22 @@ EVENT = {
 }
 """One event of a stream: before OpenAPI 3.2 a stream's schema describes its events."""
 
-_bodies: set[type[Body]] = set()
+_bodies: set[type[BaseModel]] = set()
 
 
-def posts(body: type[Body], answer: type[BaseModel], streams: bool = False) -> dict[str, Any]:
-    """Keywords of a route that takes a JSON body, which the route reads by itself."""
+def posts(
+    body: type[Body], answer: type[BaseModel], streams: type[BaseModel] | bool = False
+) -> dict[str, Any]:
+    """Keywords of a route that takes a JSON body, which the route reads by itself.
+
+    Args:
+        streams: whether it may answer by a stream; a class describes the data of its events.
+    """
     _bodies.add(body)
     schema = {"$ref": f"#/components/schemas/{body.__name__}"}
     found: dict[str, Any] = {"description": "The answer."}
     if streams:
-        found["content"] = {"text/event-stream": {"schema": EVENT}}
+        found["content"] = {"text/event-stream": {"schema": _event(streams)}}
     return {
         "response_model": answer,
         "responses": {200: found, **_refusals(*REFUSALS)},
@@ -50,6 +56,15 @@ def posts(body: type[Body], answer: type[BaseModel], streams: bool = False) -> d
             "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}
         },
     }
+
+
+def _event(data: type[BaseModel] | bool) -> dict[str, Any]:
+    if isinstance(data, bool):
+        return EVENT
+    _bodies.add(data)
+    shown = {"$ref": f"#/components/schemas/{data.__name__}"}
+    said = {"type": "string", "contentMediaType": "application/json", "contentSchema": shown}
+    return {**EVENT, "properties": {"event": {"type": "string"}, "data": said}}
 
 
 def gets(answer: type[BaseModel] | None, *statuses: int) -> dict[str, Any]:

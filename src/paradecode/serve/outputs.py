@@ -79,7 +79,11 @@ def reason(done: Done) -> dict[str, Any]:
 
 def progress(chunk: OutputChunk) -> dict[str, Any]:
     """The ``paradecode`` object of a streamed chunk."""
-    seen: dict[str, Any] = {"forward": chunk.forward, "tokens": chunk.tokens}
+    commits = [
+        {"forward": part.forward, "tokens": len(part.tokens), "text": part.text}
+        for part in chunk.parts()
+    ]
+    seen = {"forward": chunk.forward, "tokens": chunk.tokens, "commits": commits}
     return seen if chunk.canvas is None else {**seen, "canvas": chunk.canvas}
 
 

@@ -10,14 +10,15 @@ Constructing a message checks nothing; :mod:`paradecode.serve.lines` checks what
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Union
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union
 
 from pydantic import ConfigDict, Field, PlainValidator
 
 from paradecode.core.checks import build
 from paradecode.core.errors import InvalidInput
-from paradecode.core.trace import Stats
+from paradecode.core.trace import Commit, Stats
 
 MAX_ID = 128
 MAX_TEXT = 1 << 23
@@ -282,15 +283,34 @@ class WireScores(WireMessage):
         )  # fmt: skip
 
 
+class WireCommit(NamedTuple):
+    """How much of a chunk one forward decided: as :class:`paradecode.core.trace.Commit`, counted.
+
+    Attributes:
+        forward: its number, from 1, for each output.
+        tokens: how many tokens.
+        characters: of the text.
+    """
+
+    forward: Count
+    tokens: Count
+    characters: Count
+
+
+Commits = Annotated[list[WireCommit], Field(max_length=MAX_LIST, fail_fast=True)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutputChunk(OneRequest):
-    """What one forward made certain.
+    """What one or several forwards made certain.
 
     Attributes:
         index: of the output, among the request's ``n``.
         text: may be empty: a character or a stop text may still be incomplete.
         tokens: the committed ids; control tokens and stop texts are in it but not in ``text``.
-        forward: number of the target forward that committed them, from 1, for each output.
+        forward: target forwards of the output so far.
+        commits: which of them decided what; together all of ``tokens`` and ``text``. Empty for
+            what is read, and for what a search has found.
         logprobs: one position a token, if they were asked for.
         canvas: of a diffusion model, the text of each position behind the output, None where it
             is masked; only if ``provisional`` was asked for.
@@ -306,6 +326,35 @@ class OutputChunk(OneRequest):
     canvas: Canvas | None = None
     embedding: Embedding | None = None
     ranked: Annotated[list[Logprobs], Field(max_length=1 << 10, fail_fast=True)] | None = None
+    commits: Commits = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.commits:
+            found = tuple(map(sum, zip(*(commit[1:] for commit in self.commits))))
+            if found != (wanted := (len(self.tokens), len(self.text))):
+                fix = f"they are of {wanted[0]} tokens and {wanted[1]} characters"
+                raise InvalidInput("commits", found, fix)
+
+    def parts(self) -> Iterator[Commit]:
+        """The commits with their tokens and texts."""
+        token = character = 0
+        for forward, tokens, characters in self.commits:
+            ends = token + tokens, character + characters
+            ids, text = self.tokens[token : ends[0]], self.text[character : ends[1]]
+            yield Commit(forward, tuple(ids), text)
+            token, character = ends
+
+    def behind(self, tokens: int, characters: int) -> OutputChunk:
+        """The chunk without so many tokens and characters at its beginning."""
+        left, kept = [tokens, characters], []
+        for forward, *sizes in self.commits:
+            cut = [min(size, most) for size, most in zip(sizes, left, strict=True)]
+            left = [most - gone for most, gone in zip(left, cut, strict=True)]
+            commit = WireCommit(forward, *(size - gone for size, gone in zip(sizes, cut)))
+            kept += [commit] if any(commit[1:]) else []
+        scores = None if self.logprobs is None else self.logprobs.behind(tokens)
+        return replace(self, tokens=self.tokens[tokens:], text=self.text[characters:],
+                       logprobs=scores, commits=kept)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,7 @@ def test_text_is_shown_from_the_left_edge_only() -> None:
     while eng.busy:
         eng.step()
         eng.check()
-        new = sequence.take_tokens()
+        new = [token for commit in sequence.take() for token in commit.tokens]
         canvas = sequence.provisional
         if not sequence.finished:
             assert len(shown) + len(new) + len(canvas) == 24

@@ -87,7 +87,7 @@ def _branch(branch: SearchedBranch) -> BranchRecord:
 
 def _draft_tokens(completion: Completion) -> list[TokenRecord]:
     return [
-        _token(token, index, place < step.accepted)
+        _token(token, index, step.forward, place < step.accepted)
         for index, step in enumerate(completion.trace)
         for place, token in enumerate(step.tokens)
     ]
@@ -105,15 +105,17 @@ def _canvas_tokens(completion: Completion, steps: list[CanvasStepRecord]) -> lis
     for position, token in enumerate(completion.token_ids):
         # The method placed tokens that no step committed before the first forward.
         index, confidence = last.get(position, (-1, None))
-        records.append({**_token(token, index, False), "probability": confidence})
+        forward = steps[index]["forward"] if index >= 0 else 0
+        records.append({**_token(token, index, forward, False), "probability": confidence})
     return records
 
 
-def _token(token: int, step: int, drafted: bool) -> TokenRecord:
+def _token(token: int, step: int, forward: int, drafted: bool) -> TokenRecord:
     return {
         "id": token,
         "text": "",
         "step": step,
+        "forward": forward,
         "drafted": drafted,
         "probability": None,
         "top": [],

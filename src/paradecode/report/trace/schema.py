@@ -19,6 +19,7 @@ class TokenRecord(TypedDict):
         id: token id.
         text: the text that the token adds; empty inside of a character and for control tokens.
         step: index of the last step that committed it; -1 if it was placed before the first step.
+        forward: number of that step's forward, from 1; 0 if there is no such step.
         drafted: whether it came from the draft.
         probability: the model's own at temperature 1, or the confidence at its commit; None if it
             was not recorded.
@@ -28,6 +29,7 @@ class TokenRecord(TypedDict):
     id: int
     text: str
     step: int
+    forward: int
     drafted: bool
     probability: float | None
     top: list[tuple[int, float]]

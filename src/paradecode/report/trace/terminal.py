@@ -51,8 +51,8 @@ def _table(trace: Trace, *headings: str) -> Table:
 
 def _draft_steps(trace: Trace) -> Table:
     table = _table(trace, "tokens", "accepted")
-    for index, step in enumerate(cast("list[DraftStepRecord]", trace["steps"])):
-        colour = _colour(index)
+    for step in cast("list[DraftStepRecord]", trace["steps"]):
+        colour = _colour(step["forward"])
         line = Text()
         for place, token in enumerate(step["tokens"]):
             if place == step["accepted"] and (rejected := _rejected(step)):
@@ -96,12 +96,16 @@ def _canvas_steps(trace: Trace) -> Table:
             if by is None:
                 line.append("░" if start <= position < end else "·", "dim")
             else:
-                line.append("█" if by == index else "▄", _colour(by))
+                line.append("█" if by == index else "▄", _colour(_forward(trace, by)))
         table.add_row(
             str(step["forward"]), str(len(step["committed"]["positions"])),
             str(owner.count(None)), _ms(step["seconds"]), line,
         )  # fmt: skip
     return table
+
+
+def _forward(trace: Trace, step: int) -> int:
+    return trace["steps"][step]["forward"] if step >= 0 else 0
 
 
 def _branches(trace: Trace) -> Iterator[RenderableType]:
@@ -122,15 +126,15 @@ def _branches(trace: Trace) -> Iterator[RenderableType]:
     yield root
 
 
-def _colour(step: int) -> str:
-    return COLOURS[step % len(COLOURS)] if step >= 0 else "white"
+def _colour(forward: int) -> str:
+    return COLOURS[(forward - 1) % len(COLOURS)] if forward else "white"
 
 
 def coloured(tokens: Iterable[TokenRecord]) -> Text:
     """The output with one colour for each forward; drafted tokens are underlined."""
     text = Text()
     for token in tokens:
-        style = _colour(token["step"])
+        style = _colour(token["forward"])
         text.append(visible(token["text"]), f"{style} underline" if token["drafted"] else style)
     return text
 
@@ -138,9 +142,9 @@ def coloured(tokens: Iterable[TokenRecord]) -> Text:
 def bracketed(tokens: Iterable[TokenRecord]) -> Text:
     """The same where there are no colours: each forward's number and tokens in brackets."""
     text = Text()
-    for step, together in groupby(tokens, lambda token: token["step"]):
+    for forward, together in groupby(tokens, lambda token: token["forward"]):
         if said := "".join(visible(token["text"]) for token in together):
-            text.append(f"[{step + 1}|{said}]")
+            text.append(f"[{forward}|{said}]")
     return text
 
 

@@ -80,6 +80,37 @@ class TextCompletion(AnyAnswer):
     choices: list[TextChoice]
 
 
+class StreamedCommit(BaseModel):
+    """A piece of a chunk: what one forward decided."""
+
+    forward: int
+    tokens: int
+    text: str
+
+
+class StreamedProgress(BaseModel):
+    """Which forwards decided a chunk, and the canvas behind the output."""
+
+    forward: int
+    tokens: list[int]
+    commits: list[StreamedCommit]
+    canvas: list[str | None] | None = None
+
+
+class StreamedChoices(BaseModel):
+    """The data of an event, of a chat or a completion."""
+
+    id: str
+    object: Literal["chat.completion.chunk", "text_completion"]
+    created: int
+    model: str
+    choices: list[dict[str, Any]]
+    usage: Usage | None = None
+    metrics: dict[str, Any] | list[dict[str, Any]] | None = None
+    search: dict[str, Any] | list[dict[str, Any]] | None = None
+    paradecode: StreamedProgress | dict[Literal["branch"], dict[str, Any]] | None = None
+
+
 class ResponseObject(BaseModel):
     id: str
     object: Literal["response"]

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from paradecode.serve.documents import posts
 from paradecode.serve.generation import Generation, WholeOutput
 from paradecode.serve.outputs import progress, reason
-from paradecode.serve.protocol.answers import ChatCompletion
+from paradecode.serve.protocol.answers import ChatCompletion, StreamedChoices
 from paradecode.serve.protocol.chat import ChatRequest
 from paradecode.serve.reading import apart, reading
 from paradecode.serve.routes.prompts import read
@@ -23,7 +23,7 @@ from paradecode.serve.wire import Done, OutputChunk
 router = APIRouter()
 
 
-@router.post("/v1/chat/completions", **posts(ChatRequest, ChatCompletion, streams=True))
+@router.post("/v1/chat/completions", **posts(ChatRequest, ChatCompletion, streams=StreamedChoices))
 async def chat(
     request: Request, body: Annotated[ChatRequest, Depends(reading(ChatRequest))]
 ) -> Response:

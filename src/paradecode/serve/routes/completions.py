@@ -12,7 +12,7 @@ from starlette.responses import Response
 from paradecode.serve.documents import posts
 from paradecode.serve.generation import Generation, WholeOutput
 from paradecode.serve.outputs import progress, reason
-from paradecode.serve.protocol.answers import TextCompletion
+from paradecode.serve.protocol.answers import StreamedChoices, TextCompletion
 from paradecode.serve.protocol.completions import CompletionRequest
 from paradecode.serve.reading import apart, reading
 from paradecode.serve.routes.prompts import read
@@ -27,7 +27,7 @@ ECHOED = 256
 """Most positions of an echoed prompt in one streamed event."""
 
 
-@router.post("/v1/completions", **posts(CompletionRequest, TextCompletion, streams=True))
+@router.post("/v1/completions", **posts(CompletionRequest, TextCompletion, streams=StreamedChoices))
 async def complete(
     request: Request, body: Annotated[CompletionRequest, Depends(reading(CompletionRequest))]
 ) -> Response:

@@ -15,6 +15,7 @@ from paradecode.serve.wire import (
     Done,
     Generate,
     OutputChunk,
+    WireCommit,
     WireScores,
 )
 
@@ -82,7 +83,7 @@ class OutputReport:
             return OutputChunk(
                 id=self.request.id, index=self.index, text="", tokens=[], forward=0, ranked=ranked
             )
-        tokens, text = seq.take_tokens(), seq.take_text()
+        commits = seq.take()
         canvas = None
         if self.request.provisional and len(seq.trace) > self._steps and not seq.finished:
             shown = self._speller.text
@@ -91,14 +92,15 @@ class OutputReport:
         logprobs = None
         if seq.params.logprobs is not None:
             logprobs = self._speller.scores(seq.take_logprobs())
-        if not (tokens or text or canvas):
+        if not (commits or canvas):
             return None
         return OutputChunk(
             id=self.request.id,
             index=self.index,
-            text=text,
-            tokens=tokens,
-            forward=seq.trace[-1].forward if seq.trace else 0,
+            text="".join(commit.text for commit in commits),
+            tokens=[token for commit in commits for token in commit.tokens],
+            forward=seq.forwards,
+            commits=[WireCommit(forward, len(ids), len(text)) for forward, ids, text in commits],
             logprobs=logprobs,
             canvas=canvas,
         )

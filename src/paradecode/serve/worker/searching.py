@@ -86,7 +86,8 @@ class SearchJob:
         run, numbers = self.run, {sequence: at for at, sequence in enumerate(self.run.sequences)}
         each = zip(run.sequences, run.starts, run.made, strict=True)
         for number, (sequence, start, made) in enumerate(each):
-            text, score = sequence.take_text(), run.scores.get(sequence)
+            text = "".join(commit.text for commit in sequence.take())
+            score = run.scores.get(sequence)
             state = sequence.finish_reason, score
             if not text and self._told.get(number) == state:
                 continue

@@ -44,7 +44,7 @@ function clipped(text, most) {
   return { text: kept, width };
 }
 
-const hue = (step) => (step < 0 ? "rest" : "f" + (step % 6));
+const hue = (step) => (step < 0 ? "rest" : "f" + ((steps[step].forward - 1) % 6));
 const percent = (share) => (100 * share).toFixed(share > 0.0995 || share === 0 ? 0 : 1) + "\u00a0%";
 const count = (number, one, many = one + "s") => `${number} ${number === 1 ? one : many}`;
 

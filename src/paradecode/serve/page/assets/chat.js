@@ -115,8 +115,8 @@ async function follow(path, body, stop, place, figures) {
     for await (const event of ask(path, body, settings.key(), stop.signal)) {
       const choice = event.choices[0];
       const progress = event.paradecode;
-      if (choice) answer.add(choice.delta?.content ?? choice.text ?? "", progress);
       if (progress) {
+        for (const commit of progress.commits) answer.add(commit);
         figures?.add(progress);
         if (progress.canvas) answer.show(progress.canvas);
       }

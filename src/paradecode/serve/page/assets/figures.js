@@ -23,8 +23,8 @@ export class Figures {
     }
   }
 
-  // Tokens that a forward committed.
-  add({ forward, tokens }) {
+  // Tokens that became certain, and which forwards decided them.
+  add({ forward, tokens, commits }) {
     const now = performance.now();
     if (this.first === null && tokens.length) {
       this.first = now;
@@ -33,7 +33,7 @@ export class Figures {
     }
     this.tokens += tokens.length;
     this.forwards = Math.max(this.forwards, forward);
-    this.bar(forward, tokens.length);
+    for (const commit of commits) this.bar(commit.forward, commit.tokens);
     this.show(this.tokens, this.forwards);
     const later = this.tokens - this.firstTokens;
     if (later > 0 && now > this.first) {
@@ -41,12 +41,17 @@ export class Figures {
     }
   }
 
-  // One bar a forward, as high as it committed tokens.
+  // One bar a forward, as high as it decided tokens; those of a canvas may become certain later.
   bar(forward, tokens) {
     if (!tokens) return;
-    const bar = element("i", { class: "f" + (forward % 6) });
-    this.bars.push({ bar, tokens });
-    byId("strip").append(bar);
+    const place = this.bars.findLastIndex((entry) => entry.forward <= forward);
+    if (this.bars[place]?.forward === forward) {
+      this.bars[place].tokens += tokens;
+    } else {
+      const bar = element("i", { class: "f" + (forward % 6) });
+      byId("strip").insertBefore(bar, this.bars[place + 1]?.bar ?? null);
+      this.bars.splice(place + 1, 0, { bar, forward, tokens });
+    }
     if (this.bars.length > BARS) this.bars.shift().bar.remove();
     const most = Math.max(4, ...this.bars.map((entry) => entry.tokens));
     for (const entry of this.bars) entry.bar.style.height = (100 * entry.tokens) / most + "%";

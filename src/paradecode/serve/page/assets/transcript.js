@@ -58,8 +58,8 @@ export function remark(place, text) {
 export class Answer {
   constructor(model, method, place = byId("transcript")) {
     this.text = "";
-    this.forward = 0;
     this.last = null;
+    this.forwards = new Map();
     this.title = element("h2", {}, element("b", {}, visible(model)), ` with ${visible(method)}`);
     this.canvas = element("span", { class: "canvas" });
     this.body = element("div", { class: "body", dir: "auto" }, this.canvas);
@@ -70,21 +70,23 @@ export class Answer {
     scrolled(() => place.append(this.box));
   }
 
-  // Text that became certain, and what the server says of the forward that made it so.
-  add(text, progress) {
-    if (progress) this.forward = progress.forward;
-    if (!text) return;
+  // A piece of the text: what one forward decided of it, which may be more tokens than it shows.
+  add({ forward, tokens, text }) {
+    const decided = this.forwards.get(forward) ?? { tokens: 0, nodes: [] };
+    this.forwards.set(forward, decided);
+    decided.tokens += tokens;
     this.text += text;
     scrolled(() => {
-      if (this.last && this.last.forward === this.forward) {
+      if (text && this.last?.forward === forward) {
         this.last.node.append(visible(text));
-      } else {
-        const node = element("span", { class: "t f" + (this.forward % 6) }, visible(text));
+      } else if (text) {
+        const node = element("span", { class: "t f" + (forward % 6) }, visible(text));
         this.canvas.before(node);
-        this.last = { node, forward: this.forward };
+        decided.nodes.push(node);
+        this.last = { node, forward };
       }
-      const count = progress ? `, ${progress.tokens.length} token${progress.tokens.length === 1 ? "" : "s"}` : "";
-      this.last.node.title = `forward ${this.forward}${count}`;
+      const count = `${decided.tokens} token${decided.tokens === 1 ? "" : "s"}`;
+      for (const node of decided.nodes) node.title = `forward ${forward}, ${count}`;
     });
   }
 
