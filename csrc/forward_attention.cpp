@@ -199,9 +199,9 @@ void Forward::attend(const Attention& kind, const Tile& tile, int layer, float* 
       out.parts[out.count] = kind.part_blocks == 0 ? nullptr : parts_ + part_at(kind, row, head);
       ++out.count;
     }
-  const int seen = std::min(span.view.prefix_length + span.view.extra_length,
-                            tile.end_block * kAttentionBlock) -
-                   tile.first_block * kAttentionBlock;
+  const int seen =
+      std::min(span.view.prefix_length + span.view.extra_length, tile.end_block * kAttentionBlock) -
+      tile.first_block * kAttentionBlock;
   count_bytes(static_cast<std::size_t>(seen) * model_.cache_.head_slot_bytes(layer));
   if (model_.cache_.half())
     kernels_.attention_f16(out);

@@ -138,8 +138,8 @@ void write_panel_integers(const std::uint8_t* values, std::uint8_t* group) {
     for (int i = 0; i < plane.count; ++i) {
       const std::uint8_t* at = values + kVector * (plane.first + i * plane.step);
       for (int k = 0; k < kVector; ++k)
-        bytes[k] = static_cast<std::uint8_t>(bytes[k] | (at[k] >> plane.from & mask)
-                                                            << i * plane.share);
+        bytes[k] =
+            static_cast<std::uint8_t>(bytes[k] | (at[k] >> plane.from & mask) << i * plane.share);
     }
     std::copy_n(bytes, kVector, group + plane.offset);
   }
