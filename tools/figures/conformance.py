@@ -85,7 +85,7 @@ def compared(method: str, temperature: float, found: list[Any], plain: list[Any]
 
 
 def digested(found: list[Any]) -> str:
-    """Of all tokens of some outputs."""
+    """A short hash of all tokens of some outputs."""
     tokens = np.concatenate([each.token_ids for each in found]).astype("<i4")
     return hashlib.sha256(tokens.tobytes()).hexdigest()[:16]
 

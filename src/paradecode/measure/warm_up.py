@@ -19,10 +19,10 @@ from paradecode.methods.choice import PLAIN_DECODERS
 from paradecode.methods.registry import Spec
 
 TOKENS = 80
-"""Of plain greedy decoding. The latest one-off cost known is that of the native core's screened
-head, which is due at the 64th greedy row where it was not built before."""
+"""Tokens of plain greedy decoding. First forwards touch the weights and the first pages of the cache.
+More tokens warm up later costs, too, and take longer."""
 FIRST_DRAFTS = 32
-"""Tokens of each method."""
+"""Tokens of each method. A method's first draft may load tables or pack a head."""
 PROMPT = "Repeat this list three times: copper, iron, zinc, tin, copper, iron, zinc, tin, copper."
 """It copies, so that methods draft from the beginning; nobody measures it."""
 
