@@ -19,8 +19,8 @@ from paradecode.methods.choice import PLAIN_DECODERS
 from paradecode.methods.registry import Spec
 
 TOKENS = 80
-"""Tokens of plain greedy decoding. First forwards touch the weights and the first pages of the cache.
-More tokens warm up later costs, too, and take longer."""
+"""Tokens of plain greedy decoding. First forwards touch the weights and the first pages of the
+cache. More tokens warm up later costs, too, and take longer."""
 FIRST_DRAFTS = 32
 """Tokens of each method. A method's first draft may load tables or pack a head."""
 PROMPT = "Repeat this list three times: copper, iron, zinc, tin, copper, iron, zinc, tin, copper."
