@@ -3,8 +3,8 @@
 The first forwards of a process allocate memory, start threads, fault weights in, and build what
 later forwards use; the first draft of a method reads tables and packs heads. What is timed first
 pays for it, and that is plain decoding more often than not: all other methods then look faster than
-they are. Every benchmark of this package begins with :func:`warm_up`, or with :func:`until` where
-an engine can only be asked.
+they are. A benchmark begins with :func:`warm_up`, or with :func:`until` where an engine can only be
+asked.
 """
 
 from __future__ import annotations
