@@ -37,13 +37,13 @@ def target() -> Backend:
     return backend
 
 
-def learned(llm, data, folder: Path, method: str, rate: float, **sizes):
+def learned(llm, data, folder: Path, method: str, rate: float, steps: int = 8, **sizes):
     """A head of 3 levels that learned; its drafts leave what plain decoding says.
 
     Returns what is in the folder; the tokens that can be drafted; and what training says with
     these tensors of the first text's first tokens [3, 5, ids].
     """
-    plan = replace(PLAN, steps=8, rate=rate)
+    plan = replace(PLAN, steps=steps, rate=rate)
     trainer = training(llm, data, method, plan, **{"inner": 0, "vocabulary": 512, **sizes})
     learns(trainer, folder, 0.05)
     stored, text = read_head(folder / HEAD), data.texts[0]
@@ -71,7 +71,7 @@ def forward(target: Backend, places: int, **rest) -> SpanResult:
 
 def test_prompt_tokens_guess_in_the_engine_as_they_were_trained(llm, data, target, tmp_path):
     """Level i of training is what the target says of prompt row i behind the text."""
-    stored, ids, made = learned(llm, data, tmp_path, "ppd", 0.03)
+    stored, ids, made = learned(llm, data, tmp_path, "ppd", 0.015, steps=16)
     prompts, text = stored.tensors["prompt_embeddings"], data.texts[0]
     embed = open_model(MODEL).weights["embed"].float32()
     for cut in (0, 4):
