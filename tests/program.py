@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from paradecode import prompts
 from paradecode.backends.interface import Backend
 from paradecode.cli import main
 from paradecode.engine import cost
 from paradecode.engine.cost import CostCurve
-from paradecode.measure import prompts
 
 
 def in_process(

@@ -48,7 +48,7 @@ def test_the_tests_mirror_the_rooms():
     """A folder of tests has the name of what it tests; whole-model checks are about all rooms."""
     tests = ROOT / "tests"
     folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
-    known = (ROOT / "src" / "paradecode", ROOT)
+    known = (ROOT / "src" / "paradecode", ROOT / "lab" / "src" / "paradecode_lab", ROOT)
     assert {
         str(folder) for folder in folders if not any((place / folder).is_dir() for place in known)
     } == {"default_model"}
@@ -94,6 +94,8 @@ def test_every_floor_of_the_design_is_seen():
         ("paradecode.llm", "from paradecode.serve import app"),
         ("paradecode.llm", "from paradecode import cli"),
         ("paradecode.serve.app", "from paradecode.cli import main"),
+        ("paradecode.cli.demo", "from paradecode_lab.measure import tables"),
+        ("paradecode_lab.measure.tables", "from paradecode_lab.training import running"),
         ("paradecode.nowhere", ""),
     ],
 )

@@ -22,8 +22,8 @@ def write_model(place: Path, objective: str) -> Path:
     """
     import torch
 
-    from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
-    from paradecode.training.diffusion.vocabulary import END, build_tokenizer, save_tokenizer
+    from paradecode_lab.training.diffusion.model import TinyModel, save_model, tiny_config
+    from paradecode_lab.training.diffusion.vocabulary import END, build_tokenizer, save_tokenizer
 
     torch.set_num_threads(1)
     tokenizer = build_tokenizer()

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from paradecode.measure.machine import stamp
+from paradecode_lab.measure.machine import stamp
 
 REPOSITORY = Path(__file__).parents[1]
 OUT = REPOSITORY / "bench" / "out"

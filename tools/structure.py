@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src"
-FOLDERS = ("src", "bench", "tools")
+SOURCE, LABORATORY = ROOT / "src", ROOT / "lab" / "src"
+PACKAGES = {"paradecode": SOURCE, "paradecode_lab": LABORATORY}
+FOLDERS = ("src", "lab", "bench", "tools")
 """Where the project's own Python is; tests are not counted."""
 
 METHOD_FOLDERS = ("draft/drafters", "draft/schedules", "canvas/policies", "retrained")
@@ -51,15 +52,18 @@ ALLOWED = {
 """Room -> rooms it may import from."""
 
 UPSTAIRS = (
-    ("report", "serve", "testing"),
-    ("measure",),  # Records, journal, statistics, tables, charts.
-    ("measure.tasks", "measure.replay", "measure.certificate"),
-    ("measure.suites", "measure.tune"),
-    ("measure.report",),
-    ("training",),
+    ("prompts", "serve", "testing", "trace"),
+    ("timing",),  # What a speed-up needs to be believed.
     ("cli", "__main__"),
+    ("lab.measure",),  # Records, journal, statistics, tables, charts.
+    ("lab.measure.tasks", "lab.measure.replay", "lab.measure.certificate"),
+    ("lab.measure.suites", "lab.measure.tune"),
+    ("lab.measure.report",),
+    ("lab.training",),
+    ("lab", "lab.commands"),
 )
-"""The floors above the front, lowest first: a room imports itself and what is below its floor."""
+"""The floors above the front, lowest first: a room imports itself and what is below its floor. The
+laboratory is a package of its own, and nothing of the engine imports it."""
 
 for _number, _floor in enumerate(UPSTAIRS):
     _below = {room for floor in UPSTAIRS[:_number] for room in floor}
@@ -70,19 +74,24 @@ LIBRARIES = {"core": {"numpy"}, "methods": {"numpy"}, "engine": {"numpy"}}
 """Room -> packages outside the standard library; rooms that are not named may use any."""
 
 
-def name_of(path: Path, root: Path = SOURCE) -> str:
+def name_of(path: Path, root: Path) -> str:
     """Dotted module name of a file below ``root``."""
     parts = list(path.relative_to(root).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {name_of(path): path for path in sorted((SOURCE / "paradecode").rglob("*.py"))}
+MODULES = {
+    name_of(path, root): path
+    for package, root in PACKAGES.items()
+    for path in sorted((root / package).rglob("*.py"))
+}
 
 
 def room_of(module: str, rooms: Mapping[str, set[str]] = ALLOWED) -> str | None:
     """The room a module is in: the longest entry of ALLOWED that contains it."""
-    inner = module.removeprefix("paradecode").removeprefix(".")
-    parts = inner.split(".") if inner else []
+    package, *parts = module.split(".")
+    if package == "paradecode_lab":
+        parts.insert(0, "lab")
     if not parts:
         return ""
     for end in range(len(parts), 0, -1):
@@ -105,9 +114,9 @@ def imports(module: str, source: str, is_package: bool) -> Iterator[tuple[int, s
                 base = ".".join([*parts, *([base] if base else [])])
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
-                is_module = inner in MODULES or (base == "paradecode" and alias.name != "*")
+                is_module = inner in MODULES or (base in PACKAGES and alias.name != "*")
                 yield node.lineno, inner if is_module and room_of(inner) is not None else base
-        elif isinstance(node, ast.Constant) and node.value in MODULES.keys() - {"paradecode"}:
+        elif isinstance(node, ast.Constant) and node.value in MODULES.keys() - PACKAGES.keys():
             # A module named in a text is imported by it: import_module, find_spec, registries.
             yield node.lineno, str(node.value)
 
@@ -121,7 +130,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     for line, target in imports(module, source, is_package):
         package = target.split(".")[0]
         where = f"{module}:{line} imports {target}"
-        if package == "paradecode":
+        if package in PACKAGES:
             if room_of(target) not in ALLOWED[room]:
                 found.append(f"{where}, which is not below {room or 'the package'}")
         elif package not in sys.stdlib_module_names and package not in LIBRARIES.get(

@@ -10,4 +10,4 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 
 __all__ = ["LLM", "Chunk", "Completion", "ParadecodeError", "SamplingParams", "__version__"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -11,6 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from paradecode.cli import app
+from paradecode.cli.later import LaterCommand
 from repository import ROOT
 from tiny_llm import write_model, write_prompts
 
@@ -53,7 +54,8 @@ def test_every_option_that_is_shown_exists() -> None:
 def options_of(commands: dict[str, Any], above: str = "") -> dict[str, set[str]]:
     """Options of each command and of each command below it."""
     known: dict[str, set[str]] = {}
-    for name, command in commands.items():
+    for name, named in commands.items():
+        command = named.load() if isinstance(named, LaterCommand) else named
         known[above + name] = {option for entry in command.params for option in entry.opts}
         known |= options_of(getattr(command, "commands", {}), f"{above}{name} ")
     return known

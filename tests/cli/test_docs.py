@@ -16,10 +16,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from paradecode.cli import app
+from paradecode.cli.later import LaterCommand
 from paradecode.cli.methods import described
-from paradecode.measure.replay import timing
 from paradecode.methods.parts import TABLE, known
 from paradecode.testing.conformance import check as conforms
+from paradecode_lab.measure.replay import timing
 from program import quick_costs, short_prompts
 from repository import ROOT
 from tools.pages.methods_page import committed, method_pages
@@ -79,7 +80,8 @@ def test_every_command_is_described() -> None:
 
 def names_of(group: Any, above: str = "") -> Iterator[str]:
     """Every command, with those that it is below."""
-    for name, command in group.commands.items():
+    for name, named in group.commands.items():
+        command = named.load() if isinstance(named, LaterCommand) else named
         yield above + name
         if hasattr(command, "commands"):
             yield from names_of(command, f"{above}{name} ")
@@ -93,7 +95,7 @@ def test_extras_are_installed_from_the_checkout() -> None:
     ):  # fmt: skip
         text = (ROOT / page).read_text("utf-8")
         assert not re.search(r"pip install ['\"]?paradecode", text), page
-        assert '.venv/bin/pip install -e ".[' in text
+        assert re.search(r'\.venv/bin/pip install -e "(\.|lab)\[', text), page
 
 
 def test_readme_program(capsys: pytest.CaptureFixture[str]) -> None:

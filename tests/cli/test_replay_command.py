@@ -10,11 +10,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from paradecode.cli import app
-from paradecode.cli.replay import replay_app
 from paradecode.llm import LLM
-from paradecode.measure.replay import Recording, player, timing
-from paradecode.measure.replay.recorder import recorded
 from paradecode.testing.draft_heads import random_head
+from paradecode_lab.commands.replay import replay_app
+from paradecode_lab.measure.replay import Recording, player, timing
+from paradecode_lab.measure.replay.recorder import recorded
 from program import in_process, quick_costs
 
 
@@ -80,7 +80,7 @@ def test_interruption_keeps_what_is_finished(tmp_path: Path, monkeypatch) -> Non
 
     quick_costs(monkeypatch)
     monkeypatch.setattr(timing, "MOST_REQUESTS", 1)
-    monkeypatch.setattr("paradecode.measure.replay.recorder.recorded", interrupted)
+    monkeypatch.setattr("paradecode_lab.measure.replay.recorder.recorded", interrupted)
     made = tmp_path / "b.replay"
     run = CliRunner().invoke(
         replay_app,

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from paradecode.cli.train_steps import stop_on_signals
+from paradecode_lab.commands.train_steps import stop_on_signals
 
 
 def test_a_training_takes_signals_only_while_it_runs() -> None:

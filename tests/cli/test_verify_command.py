@@ -12,8 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from paradecode.cli import app
-from paradecode.measure.certificate.plan import COUNT
-from paradecode.measure.prompts import by_turns, load_prompts
+from paradecode.prompts import by_turns, load_prompts
+from paradecode_lab.measure.certificate.plan import COUNT
 from program import in_process
 
 QUICK = ["--count", "2", "--max-tokens", "8"]
@@ -97,7 +97,7 @@ def test_ctrl_c_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
         if arguments[1:3] == ("token equality", 1):
             signal.raise_signal(signal.SIGINT)
 
-    command = import_module("paradecode.cli.verify")
+    command = import_module("paradecode_lab.commands.verify")
     monkeypatch.setattr(command._Stages, "__call__", interrupted)
     run = verify(*QUICK)
     assert run.exit_code == 130, run.output

@@ -8,16 +8,11 @@ from importlib.resources import files
 import pytest
 
 from paradecode import LLM, SamplingParams
-from paradecode.measure.demo import PROMPTS as DEMO
+from paradecode.cli.side_by_side import PROMPTS as DEMO
 
-FILE = files("paradecode.measure").joinpath("prompts.jsonl")
+FILE = files("paradecode").joinpath("prompts.jsonl")
 PROMPTS = [
-    turn
-    for line in files("paradecode.measure")
-    .joinpath("prompts.jsonl")
-    .read_text("utf-8")
-    .splitlines()
-    for turn in json.loads(line)["turns"]
+    turn for line in FILE.read_text("utf-8").splitlines() for turn in json.loads(line)["turns"]
 ]
 
 

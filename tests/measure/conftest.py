@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from paradecode.measure.machine import Machine
-from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results
+from paradecode_lab.measure.machine import Machine
+from paradecode_lab.measure.results import EngineInfo, ItemInfo, Record, Results
 
 MACHINE = Machine("Test CPU", 2, 2**34, ("avx2",), "Linux x86_64", "3.11")
 Make = Callable[..., Results]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from paradecode.measure.machine import Machine
-from paradecode.measure.results import Counts, EngineInfo, ItemInfo, Record, Results
+from paradecode_lab.measure.machine import Machine
+from paradecode_lab.measure.results import Counts, EngineInfo, ItemInfo, Record, Results
 
 MACHINE = Machine("Test CPU", 2, 2**34, ("avx2",), "Linux x86_64", "3.11")
 TASKS = ("copy", "shuffle")

@@ -13,9 +13,9 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.measure.clock import Clock, Clocked, TimedLogits, is_draft
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
+from paradecode_lab.measure.clock import Clock, Clocked, TimedLogits, is_draft
 
 PROMPT = np.array([5, 6, 7, 8, 9] * 4, np.int32)
 SPECS = ("greedy", "prompt-lookup(budget=fixed)", "suffix", "token-recycling", "layer-skip",

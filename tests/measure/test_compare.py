@@ -8,10 +8,10 @@ import pytest
 from parallel_runs import good
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.compare import changes, warnings
-from paradecode.measure.report.compare import compare_files
-from paradecode.measure.result_files import write_results
-from paradecode.measure.results import Results
+from paradecode_lab.measure.compare import changes, warnings
+from paradecode_lab.measure.report.compare import compare_files
+from paradecode_lab.measure.result_files import write_results
+from paradecode_lab.measure.results import Results
 
 
 def batched(results: Results, *sizes: int, slower: float = 1.0) -> Results:

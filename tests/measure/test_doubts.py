@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paradecode.measure.doubts import is_suspicious, too_short, verifies
-from paradecode.measure.statistics import Interval
+from paradecode.timing.doubts import is_suspicious, verifies
+from paradecode_lab.measure.statistics import Interval
+from paradecode_lab.measure.too_short import too_short
 
 
 def test_forwards_bound_a_speed_up():

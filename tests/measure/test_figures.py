@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.compare import changes, columns, common_baseline, warnings
-from paradecode.measure.figures import figures, smallest_batch, usual_baseline
-from paradecode.measure.report.from_results import sheet_of_results
-from paradecode.measure.results import Counts, EngineInfo, ItemInfo, Record, Results, Score
-from paradecode.measure.tables import cells, heads
+from paradecode_lab.measure.compare import changes, columns, common_baseline, warnings
+from paradecode_lab.measure.figures import figures, smallest_batch, usual_baseline
+from paradecode_lab.measure.report.from_results import sheet_of_results
+from paradecode_lab.measure.results import Counts, EngineInfo, ItemInfo, Record, Results, Score
+from paradecode_lab.measure.tables import cells, heads
 
 COUNTS = Counts(forwards=10, rows=100, draft_forwards=5, draft_rows=20, drafts=8, drafted=40,
                 accepted=12, accepted_per_position=(8, 4), target=0.1, draft=0.05, verify=0.01,

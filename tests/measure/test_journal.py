@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure import journal as keeping
-from paradecode.measure.journal import Journal
-from paradecode.measure.machine import Stamp, stamp
-from paradecode.measure.results import EngineInfo, ItemInfo, Record
+from paradecode_lab.measure import journal as keeping
+from paradecode_lab.measure.journal import Journal
+from paradecode_lab.measure.machine import Stamp, stamp
+from paradecode_lab.measure.results import EngineInfo, ItemInfo, Record
 
 
 def test_journal_resumes_and_drops_a_torn_line(tmp_path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paradecode.measure.machine import OF_A_TENSOR, commit, digest_of
 from paradecode.models.weights import Tensor
+from paradecode_lab.measure.machine import OF_A_TENSOR, commit, digest_of
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

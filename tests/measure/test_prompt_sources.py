@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.answers import is_right
-from paradecode.measure.prompt_sources import read_prompts
-from paradecode.measure.prompts import load_prompts
+from paradecode.prompts import load_prompts
+from paradecode_lab.measure.answers import is_right
+from paradecode_lab.measure.prompt_sources import read_prompts
 
 SHAREGPT = [
     {"id": "x", "conversations": [

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.result_files import read_results, write_results
-from paradecode.measure.results import Score, trim
+from paradecode_lab.measure.result_files import read_results, write_results
+from paradecode_lab.measure.results import Score, trim
 
 EOS = (0, 2)
 

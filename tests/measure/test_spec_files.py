@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paradecode.measure.spec_files import digests_of
 from paradecode.methods.registry import Spec, find, parse
+from paradecode_lab.measure.spec_files import digests_of
 
 
 def spec(method: str, parts: tuple[Spec, ...] = (), **settings: str) -> Spec:

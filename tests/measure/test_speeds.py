@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from paradecode.measure.figures import figures
-from paradecode.measure.results import ItemInfo, Record, Results, Score
-from paradecode.measure.speeds import collapse, first_difference
+from paradecode_lab.measure.figures import figures
+from paradecode_lab.measure.results import ItemInfo, Record, Results, Score
+from paradecode_lab.measure.speeds import collapse, first_difference
 
 
 def test_known_ratio_is_recovered_under_noise(make_results) -> None:

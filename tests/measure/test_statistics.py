@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paradecode.measure import statistics
-from paradecode.measure.statistics import ratio, ratio_of_ratios
+from paradecode_lab.measure import statistics
+from paradecode_lab.measure.statistics import ratio, ratio_of_ratios
 
 
 def interval(columns, *others, **settings):

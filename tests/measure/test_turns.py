@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paradecode.measure.prompts import Item
-from paradecode.measure.results import Record
-from paradecode.measure.turns import MAX_FAILURES, PlayerError, run, schedule, units_of
+from paradecode.prompts import Item
+from paradecode_lab.measure.results import Record
+from paradecode_lab.measure.turns import MAX_FAILURES, PlayerError, run, schedule, units_of
 
 ITEMS = [Item(f"p{i}", f"p{i}", "g", (1, 2, 3), 8) for i in range(6)]
 

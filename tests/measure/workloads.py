@@ -14,12 +14,12 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.measure.prompts import Item
-from paradecode.measure.replay.recorder import recorded
-from paradecode.measure.replay.recording import Identity, Recording, Timing
-from paradecode.measure.serving import finish
 from paradecode.methods.registry import parse
+from paradecode.prompts import Item
 from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode_lab.measure.replay.recorder import recorded
+from paradecode_lab.measure.replay.recording import Identity, Recording, Timing
+from paradecode_lab.measure.serving import finish
 
 CURVE = CostCurve((1, 4, 16), (64,), ((1e-3, 1.2e-3, 2.5e-3),))
 

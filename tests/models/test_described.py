@@ -42,7 +42,7 @@ def quantised(path, kind, **changes):
 def test_a_trained_gguf_file_becomes_a_folder(tmp_path, kind, tied):
     """After no step at all it is the same model: weights, tokens, texts and chats."""
     torch = pytest.importorskip("torch")
-    from paradecode.training.retraining.nested import NestedObjective
+    from paradecode_lab.training.retraining.nested import NestedObjective
 
     path = quantised(tmp_path / "m.gguf", kind, tied_head=tied)
     base = open_model(path)
@@ -70,7 +70,7 @@ def test_a_trained_gguf_file_becomes_a_folder(tmp_path, kind, tied):
 
 def test_fewer_layers_and_the_files_own_template(tmp_path):
     torch = pytest.importorskip("torch")
-    from paradecode.training.retraining.nested import NestedObjective
+    from paradecode_lab.training.retraining.nested import NestedObjective
 
     path = quantised(tmp_path / "m.gguf", "llama")
     base = replace(open_model(path), chat_template=ChatTemplate("{{ bos_token }}{{ eos_token }}!"))
@@ -86,7 +86,7 @@ def test_fewer_layers_and_the_files_own_template(tmp_path):
 def test_transformers_reads_such_a_folder(tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from paradecode.training.retraining.nested import NestedObjective
+    from paradecode_lab.training.retraining.nested import NestedObjective
 
     path = quantised(tmp_path / "m.gguf", "qwen2")
     base = open_model(path)
@@ -136,7 +136,7 @@ def test_what_it_cannot_say_is_refused(changes, field):
 
 def test_sources(tmp_path):
     pytest.importorskip("torch")
-    from paradecode.training.unmasking.folder import source_of
+    from paradecode_lab.training.unmasking.folder import source_of
 
     config, weights = tiny_checkpoint("llama")
     plain = {name: tensor.float32() for name, tensor in weights.items()}

@@ -22,7 +22,7 @@ from paradecode.search.chunk_scores import ChunkScores
 from paradecode.search.conformal import p_value
 from paradecode.search.majority import final_answer
 from paradecode.testing.toy import LetterText, ToyBackend, letter
-from paradecode.training.chunk_scores import record_chunk_scores
+from paradecode_lab.training.chunk_scores import record_chunk_scores
 from tiny_folder import write_folder
 
 TARGET, DRAFT = ToyBackend(), ToyBackend(seed=1)

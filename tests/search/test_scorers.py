@@ -16,10 +16,10 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.engine.engine import Limits
 from paradecode.engine.prompt import PromptReader
 from paradecode.llm import LLM
-from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.methods import parts
 from paradecode.search import find_scorer, find_strategy, scorers
 from paradecode.search.scorers.process_reward import RewardHead
+from paradecode_lab.measure.tasks.tasks import BY_NAME
 from tiny_folder import write_folder
 
 PROMPT, SAMPLED = "abcabcab", {"temperature": 1.5, "seed": 3, "max_tokens": 12, "ignore_eos": True}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from paradecode.training.diffusion.training import DiffusionPlan, TinyTraining
+from paradecode_lab.training.diffusion.training import DiffusionPlan, TinyTraining
 
 CPU = torch.device("cpu")
 SMALL = DiffusionPlan(steps=12, rows=40, hidden_size=32, layers=2, heads=2, inner=48, warmup=2)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import Transformer
 from paradecode.llm import LLM
-from paradecode.training.adaptation.texts import BlockText
-from paradecode.training.batched import final_states
-from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
-from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer
+from paradecode_lab.training.adaptation.texts import BlockText
+from paradecode_lab.training.batched import final_states
+from paradecode_lab.training.diffusion.model import TinyModel, save_model, tiny_config
+from paradecode_lab.training.diffusion.vocabulary import build_tokenizer, save_tokenizer
 
 CPU = torch.device("cpu")
 SMALL = ("--instances", 40, "--batch", 4, "--threads", 1)

@@ -12,22 +12,22 @@ from acceptance_models import PROMPTS, front, pair, serve
 from paradecode.core import tensor_file
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.measure.prompts import Item
 from paradecode.methods.draft.budgets.networks import choices
 from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.registry import Spec, find, parse
-from paradecode.training.acceptance.head_samples import (
+from paradecode.prompts import Item
+from paradecode_lab.training.acceptance.head_samples import (
     HeadSamples,
     record_head_samples,
 )
-from paradecode.training.acceptance.metrics import auc, quality, split
-from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of
-from paradecode.training.acceptance.selector_samples import (
+from paradecode_lab.training.acceptance.metrics import auc, quality, split
+from paradecode_lab.training.acceptance.selector_labels import seconds_of, tokens_of
+from paradecode_lab.training.acceptance.selector_samples import (
     SelectorSamples,
     record_selector_samples,
 )
-from paradecode.training.acceptance.workload import DraftWorkload
-from paradecode.training.samples import Origin
+from paradecode_lab.training.acceptance.workload import DraftWorkload
+from paradecode_lab.training.samples import Origin
 
 ITEMS = [Item(f"p{i}", f"p{i}", "", prompt, 40) for i, prompt in enumerate(PROMPTS)]
 PARAMS = SamplingParams(ignore_eos=True, seed=1)

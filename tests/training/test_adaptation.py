@@ -30,29 +30,29 @@ from paradecode.models.adapter import (  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.models.checkpoint import Checkpoint  # noqa: E402
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
-from paradecode.training.adaptation.evaluation import likelihood  # noqa: E402
-from paradecode.training.adaptation.model import Adapted, new_adapter, tensors_of  # noqa: E402
-from paradecode.training.adaptation.objective import (  # noqa: E402
+from paradecode_lab.training.adaptation.evaluation import likelihood  # noqa: E402
+from paradecode_lab.training.adaptation.model import Adapted, new_adapter, tensors_of  # noqa: E402
+from paradecode_lab.training.adaptation.objective import (  # noqa: E402
     batch_of,
     causal_logits,
     complementary,
     loss_sum,
     masked_logits,
 )
-from paradecode.training.adaptation.texts import (  # noqa: E402
+from paradecode_lab.training.adaptation.texts import (  # noqa: E402
     BlockText,
     make_own,
     read_texts,
     whole_blocks,
 )
-from paradecode.training.adaptation.training import (  # noqa: E402
+from paradecode_lab.training.adaptation.training import (  # noqa: E402
     ADAPTER,
     AdaptationPlan,
     AdapterTraining,
 )
-from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config  # noqa: E402
-from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer  # noqa: E402
-from paradecode.training.running import CHECKPOINT, LOG  # noqa: E402
+from paradecode_lab.training.diffusion.model import TinyModel, save_model, tiny_config  # noqa: E402
+from paradecode_lab.training.diffusion.vocabulary import build_tokenizer, save_tokenizer  # noqa: E402
+from paradecode_lab.training.running import CHECKPOINT, LOG  # noqa: E402
 
 CPU, MASK = torch.device("cpu"), 95
 PLAN = AdaptationPlan(rank=8, block=4, steps=8, batch=6, together=4, rate=3e-3)
@@ -311,7 +311,7 @@ def test_from_the_models_own_texts_to_a_model_that_decodes(folder, tmp_path):
 
 def test_own_texts_go_on_where_they_stopped(folder, tmp_path, monkeypatch):
     for module in ("ngrams.own_text", "adaptation.texts"):
-        monkeypatch.setattr(f"paradecode.training.{module}.TOGETHER", 4)
+        monkeypatch.setattr(f"paradecode_lab.training.{module}.TOGETHER", 4)
     with LLM(folder, backend="native", threads=1) as llm:
         make_own(tmp_path / "all", llm, 9, 6, 1, quiet)
         make_own(tmp_path / "some", llm, 9, 6, 1, quiet)

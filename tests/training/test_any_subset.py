@@ -25,12 +25,12 @@ from unmasking_models import model_folder  # noqa: E402
 
 from paradecode.backends.torch.model import Transformer  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode.training.adaptation.texts import BlockText  # noqa: E402
-from paradecode.training.batched import final_states  # noqa: E402
-from paradecode.training.retraining.any_subset import AnySubsetObjective, drawn  # noqa: E402
-from paradecode.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
-from paradecode.training.retraining.texts import rows_of  # noqa: E402
-from paradecode.training.running import CHECKPOINT  # noqa: E402
+from paradecode_lab.training.adaptation.texts import BlockText  # noqa: E402
+from paradecode_lab.training.batched import final_states  # noqa: E402
+from paradecode_lab.training.retraining.any_subset import AnySubsetObjective, drawn  # noqa: E402
+from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
+from paradecode_lab.training.retraining.texts import rows_of  # noqa: E402
+from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS: dict[str, dict[str, Any]] = {
@@ -128,7 +128,7 @@ def test_the_loss_is_the_mean_of_single_forwards(folders, monkeypatch, kind):
     ]
     rows = rows_of(texts, CPU)
     known, limit = drawn(rows.answers.numpy(), 0.6, 3, random)
-    name = "paradecode.training.retraining.any_subset.drawn"
+    name = "paradecode_lab.training.retraining.any_subset.drawn"
     monkeypatch.setattr(name, lambda *_: (known, limit))
     losses, behind, double = [], 0, 0
     for row, text in enumerate(texts):

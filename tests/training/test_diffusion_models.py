@@ -12,12 +12,12 @@ from diffusion_models import CPU, trainer  # noqa: E402
 from paradecode.backends import open_backend  # noqa: E402
 from paradecode.backends.interface import PAGE, Span  # noqa: E402
 from paradecode.core.errors import InvalidInput  # noqa: E402
-from paradecode.measure.tasks.tasks import BY_NAME, TASKS  # noqa: E402
 from paradecode.models.safetensors_dir import read_folder  # noqa: E402
-from paradecode.training.diffusion.evaluation import answers, decoder_of, exact_match  # noqa: E402
-from paradecode.training.diffusion.sampler import continue_text, fill  # noqa: E402
-from paradecode.training.diffusion.training import MODEL, OBJECTIVES  # noqa: E402
-from paradecode.training.diffusion.vocabulary import END, MASK  # noqa: E402
+from paradecode_lab.measure.tasks.tasks import BY_NAME, TASKS  # noqa: E402
+from paradecode_lab.training.diffusion.evaluation import answers, decoder_of, exact_match  # noqa: E402
+from paradecode_lab.training.diffusion.sampler import continue_text, fill  # noqa: E402
+from paradecode_lab.training.diffusion.training import MODEL, OBJECTIVES  # noqa: E402
+from paradecode_lab.training.diffusion.vocabulary import END, MASK  # noqa: E402
 
 TOKENS = np.array([3, 270, 9, MASK, 300, MASK, 0, 51, 4], np.int32)
 

@@ -9,18 +9,18 @@ import pytest
 
 pytest.importorskip("torch")
 
-from paradecode.measure.tasks.task import is_held_out
-from paradecode.measure.tasks.tasks import GRADED, TASKS
-from paradecode.training.diffusion.data import ROWS_TOGETHER, packs
-from paradecode.training.diffusion.model import CONTEXT
-from paradecode.training.diffusion.objectives import (
+from paradecode_lab.measure.tasks.task import is_held_out
+from paradecode_lab.measure.tasks.tasks import GRADED, TASKS
+from paradecode_lab.training.diffusion.data import ROWS_TOGETHER, packs
+from paradecode_lab.training.diffusion.model import CONTEXT
+from paradecode_lab.training.diffusion.objectives import (
     ATTENTION_BLOCKS,
     TAIL_WEIGHT,
     block_loss,
     diffusion_loss,
     mask,
 )
-from paradecode.training.diffusion.vocabulary import ASSISTANT, END, MASK, USER, build_tokenizer
+from paradecode_lab.training.diffusion.vocabulary import ASSISTANT, END, MASK, USER, build_tokenizer
 
 TOKENIZER = build_tokenizer()
 SHARES = {task.name: 1.0 for task in TASKS}

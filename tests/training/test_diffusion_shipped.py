@@ -42,7 +42,7 @@ def test_they_open_by_name(name):
 
 
 def test_both_have_the_tokenizer_that_training_makes():
-    from paradecode.training.diffusion.vocabulary import build_tokenizer
+    from paradecode_lab.training.diffusion.vocabulary import build_tokenizer
 
     made = json.loads(build_tokenizer().to_str())
     for name in NAMES:

@@ -13,15 +13,15 @@ torch = pytest.importorskip("torch")
 from diffusion_models import CPU, SMALL, trainer  # noqa: E402
 
 from paradecode.core.errors import InvalidInput, InvalidModel  # noqa: E402
-from paradecode.measure.tasks.tasks import GRADED  # noqa: E402
-from paradecode.training.diffusion.run import EXACT, VARIANTS, evaluate, look  # noqa: E402
-from paradecode.training.diffusion.training import (  # noqa: E402
+from paradecode_lab.measure.tasks.tasks import GRADED  # noqa: E402
+from paradecode_lab.training.diffusion.run import EXACT, VARIANTS, evaluate, look  # noqa: E402
+from paradecode_lab.training.diffusion.training import (  # noqa: E402
     MODEL,
     OBJECTIVES,
     DiffusionPlan,
     TinyTraining,
 )
-from paradecode.training.running import CHECKPOINT, LOG  # noqa: E402
+from paradecode_lab.training.running import CHECKPOINT, LOG  # noqa: E402
 
 
 def same(a: TinyTraining, b: TinyTraining) -> bool:

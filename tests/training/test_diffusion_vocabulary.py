@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paradecode.measure.tasks.tasks import TASKS
 from paradecode.models.chat import find_template
 from paradecode.models.folder_tokenizer import read_tokenizer
 from paradecode.models.tokenizer import Tokenizer
-from paradecode.training.diffusion.vocabulary import (
+from paradecode_lab.measure.tasks.tasks import TASKS
+from paradecode_lab.training.diffusion.vocabulary import (
     ASSISTANT,
     END,
     MASK,

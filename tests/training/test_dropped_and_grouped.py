@@ -18,19 +18,19 @@ torch = pytest.importorskip("torch")
 from retraining_models import CPU, SMALL, counting, random_model  # noqa: E402
 
 from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode.training.adaptation.texts import BlockText  # noqa: E402
-from paradecode.training.retraining.hamburger import (  # noqa: E402
+from paradecode_lab.training.adaptation.texts import BlockText  # noqa: E402
+from paradecode_lab.training.retraining.hamburger import (  # noqa: E402
     PARTS,
     HamburgerObjective,
     lengths,
 )
-from paradecode.training.retraining.lora_drop import (  # noqa: E402
+from paradecode_lab.training.retraining.lora_drop import (  # noqa: E402
     ADAPTERS,
     LoraDropObjective,
     inner_layers,
 )
-from paradecode.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
-from paradecode.training.retraining.texts import rows_of  # noqa: E402
+from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
+from paradecode_lab.training.retraining.texts import rows_of  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -137,7 +137,7 @@ def test_groups_of_training_are_those_of_decoding(folder, tmp_path):
 
 def test_it_learns_to_write_groups(folder, tmp_path, monkeypatch):
     """A model whose groups are all as long as they can be learns to count, three tokens a row."""
-    monkeypatch.setattr("paradecode.training.retraining.hamburger.LOW", 100.0)
+    monkeypatch.setattr("paradecode_lab.training.retraining.hamburger.LOW", 100.0)
     made, texts = HamburgerObjective(open_model(str(folder)), 3, 1, 0, CPU), counting()
     plan = RetrainingPlan(steps=150, batch=8, rate=5e-3)
     Retraining(plan, made, texts).run(tmp_path, lambda: False, lambda *_: None)

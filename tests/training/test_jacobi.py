@@ -19,8 +19,8 @@ torch = pytest.importorskip("torch")
 from unmasking_models import model_folder  # noqa: E402
 
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
-from paradecode.training.batched import BatchedModel, final_states  # noqa: E402
-from paradecode.training.jacobi.forcing import (  # noqa: E402
+from paradecode_lab.training.batched import BatchedModel, final_states  # noqa: E402
+from paradecode_lab.training.jacobi.forcing import (  # noqa: E402
     JacobiSettings,
     columns_seen,
     differs,
@@ -29,15 +29,15 @@ from paradecode.training.jacobi.forcing import (  # noqa: E402
     forced,
     pairs,
 )
-from paradecode.training.jacobi.states import (  # noqa: E402
+from paradecode_lab.training.jacobi.states import (  # noqa: E402
     JacobiStates,
     noise,
     noisy_answer,
     record_states,
 )
-from paradecode.training.samples import Origin  # noqa: E402
-from paradecode.training.unmasking.fine_tune import FineTuning  # noqa: E402
-from paradecode.training.unmasking.workload import CanvasWorkload  # noqa: E402
+from paradecode_lab.training.samples import Origin  # noqa: E402
+from paradecode_lab.training.unmasking.fine_tune import FineTuning  # noqa: E402
+from paradecode_lab.training.unmasking.workload import CanvasWorkload  # noqa: E402
 
 CPU = torch.device("cpu")
 SMALL = CanvasWorkload(limit=8, max_tokens=18)

@@ -13,9 +13,9 @@ from unmasking_models import texts  # noqa: E402
 
 from paradecode.core.errors import InvalidInput  # noqa: E402
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
-from paradecode.training.batched import BatchedModel  # noqa: E402
-from paradecode.training.unmasking import joint_fit  # noqa: E402
-from paradecode.training.unmasking.joint_fit import JointSettings, fit_joint  # noqa: E402
+from paradecode_lab.training.batched import BatchedModel  # noqa: E402
+from paradecode_lab.training.unmasking import joint_fit  # noqa: E402
+from paradecode_lab.training.unmasking.joint_fit import JointSettings, fit_joint  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

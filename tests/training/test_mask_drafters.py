@@ -12,8 +12,8 @@ from train_command import run
 
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.llm import LLM
-from paradecode.measure.tasks.task import is_held_out
-from paradecode.measure.tasks.tasks import SETS
+from paradecode_lab.measure.tasks.task import is_held_out
+from paradecode_lab.measure.tasks.tasks import SETS
 
 torch = pytest.importorskip("torch")
 
@@ -21,17 +21,17 @@ torch = pytest.importorskip("torch")
 from retraining_models import CPU, random_model  # noqa: E402
 
 from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode.training.adaptation.texts import BlockText, read_texts  # noqa: E402
-from paradecode.training.batched import final_states  # noqa: E402
-from paradecode.training.retraining.answers import write_answers  # noqa: E402
-from paradecode.training.retraining.deer import (  # noqa: E402
+from paradecode_lab.training.adaptation.texts import BlockText, read_texts  # noqa: E402
+from paradecode_lab.training.batched import final_states  # noqa: E402
+from paradecode_lab.training.retraining.answers import write_answers  # noqa: E402
+from paradecode_lab.training.retraining.deer import (  # noqa: E402
     DeerObjective,
     continued,
     refined,
 )
-from paradecode.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
-from paradecode.training.retraining.texts import rows_of  # noqa: E402
-from paradecode.training.running import CHECKPOINT  # noqa: E402
+from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
+from paradecode_lab.training.retraining.texts import rows_of  # noqa: E402
+from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LITTLE = ("--instances", 40, "--batch", 4, "--threads", 1, "--length", 24)
@@ -124,7 +124,7 @@ def test_the_loss_of_each_stage_is_that_of_single_texts(base, stage, weight):
 
 
 def test_the_stages_follow_one_another(base, monkeypatch):
-    place, seen = "paradecode.training.retraining.deer.", list[int]()
+    place, seen = "paradecode_lab.training.retraining.deer.", list[int]()
 
     def noted(stage, real):
         return lambda *given: seen.append(stage) or real(*given)

@@ -11,8 +11,8 @@ from train_command import run
 from paradecode.llm import LLM
 from paradecode.methods.draft.draft_tree import load_tree
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
-from paradecode.training.acceptance import draft_tree
-from paradecode.training.acceptance.draft_tree import Recorded
+from paradecode_lab.training.acceptance import draft_tree
+from paradecode_lab.training.acceptance.draft_tree import Recorded
 
 
 def answer(begun: tuple[int, ...], tokens: list[int], best: list[list[int]]) -> Recorded:

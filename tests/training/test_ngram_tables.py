@@ -12,8 +12,8 @@ from paradecode import LLM
 from paradecode.cli import app
 from paradecode.methods.choice import spec_for
 from paradecode.methods.draft.ngram_table import load_ngrams, packaged
-from paradecode.training.heads.texts import TEXTS
-from paradecode.training.ngrams.own_text import before_the_user, own_answers
+from paradecode_lab.training.heads.texts import TEXTS
+from paradecode_lab.training.ngrams.own_text import before_the_user, own_answers
 
 RUN = CliRunner()
 

@@ -17,18 +17,18 @@ from unmasking_models import model_folder  # noqa: E402
 from paradecode.backends.torch.model import Transformer  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.models.checkpoint import Checkpoint  # noqa: E402
-from paradecode.training.adaptation.texts import BlockText  # noqa: E402
-from paradecode.training.batched import attention_in, final_states, spread  # noqa: E402
-from paradecode.training.retraining.any_subset import AnySubsetObjective  # noqa: E402
-from paradecode.training.retraining.deer import DeerObjective  # noqa: E402
-from paradecode.training.retraining.first import FirstObjective  # noqa: E402
-from paradecode.training.retraining.hamburger import HamburgerObjective  # noqa: E402
-from paradecode.training.retraining.lora_drop import LoraDropObjective  # noqa: E402
-from paradecode.training.retraining.lud import LexicalUnitObjective  # noqa: E402
-from paradecode.training.retraining.nested import NestedObjective  # noqa: E402
-from paradecode.training.retraining.run import Objective  # noqa: E402
-from paradecode.training.retraining.texts import rows_of  # noqa: E402
-from paradecode.training.retraining.wedlm import WedlmObjective  # noqa: E402
+from paradecode_lab.training.adaptation.texts import BlockText  # noqa: E402
+from paradecode_lab.training.batched import attention_in, final_states, spread  # noqa: E402
+from paradecode_lab.training.retraining.any_subset import AnySubsetObjective  # noqa: E402
+from paradecode_lab.training.retraining.deer import DeerObjective  # noqa: E402
+from paradecode_lab.training.retraining.first import FirstObjective  # noqa: E402
+from paradecode_lab.training.retraining.hamburger import HamburgerObjective  # noqa: E402
+from paradecode_lab.training.retraining.lora_drop import LoraDropObjective  # noqa: E402
+from paradecode_lab.training.retraining.lud import LexicalUnitObjective  # noqa: E402
+from paradecode_lab.training.retraining.nested import NestedObjective  # noqa: E402
+from paradecode_lab.training.retraining.run import Objective  # noqa: E402
+from paradecode_lab.training.retraining.texts import rows_of  # noqa: E402
+from paradecode_lab.training.retraining.wedlm import WedlmObjective  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Make = Callable[[Checkpoint], Objective]

@@ -24,28 +24,28 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from paradecode.backends.torch.model import Transformer  # noqa: E402
 from paradecode.methods.retrained.first import Routers  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode.training.adaptation.texts import BlockText, read_texts  # noqa: E402
-from paradecode.training.batched import final_states  # noqa: E402
-from paradecode.training.retraining.first import (  # noqa: E402
+from paradecode_lab.training.adaptation.texts import BlockText, read_texts  # noqa: E402
+from paradecode_lab.training.batched import final_states  # noqa: E402
+from paradecode_lab.training.retraining.first import (  # noqa: E402
     ROUTERS,
     FirstObjective,
     answers_of,
 )
-from paradecode.training.retraining.lud import (  # noqa: E402
+from paradecode_lab.training.retraining.lud import (  # noqa: E402
     LexicalUnitObjective,
     units,
     with_placeholders,
 )
-from paradecode.training.retraining.nested import NestedObjective  # noqa: E402
-from paradecode.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
-from paradecode.training.retraining.texts import rows_of, write_tasks  # noqa: E402
-from paradecode.training.retraining.wedlm import (  # noqa: E402
+from paradecode_lab.training.retraining.nested import NestedObjective  # noqa: E402
+from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
+from paradecode_lab.training.retraining.texts import rows_of, write_tasks  # noqa: E402
+from paradecode_lab.training.retraining.wedlm import (  # noqa: E402
     WedlmObjective,
     columns_seen,
     drawn,
     with_ends,
 )
-from paradecode.training.running import CHECKPOINT  # noqa: E402
+from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -160,7 +160,9 @@ def test_the_loss_of_masks_weighs_one_over_their_share(folder, monkeypatch, weig
     shares = np.array([[0.2] * 4 + [0.9] * 4 + [0.5] * 2] * 3)
     masked = np.zeros((3, 10), bool)
     masked[:, [3, 5, 6, 9]] = True
-    monkeypatch.setattr("paradecode.training.retraining.wedlm.drawn", lambda *_: (shares, masked))
+    monkeypatch.setattr(
+        "paradecode_lab.training.retraining.wedlm.drawn", lambda *_: (shares, masked)
+    )
     found = float(made.loss(rows_of(texts, CPU), np.random.default_rng(0), 0.0))
     losses, parts, plain = [], [], []
     for text in texts:
@@ -201,7 +203,7 @@ def test_a_unit_is_what_the_model_before_the_training_is_sure_of(folder, monkeyp
         seen.append(sure)
         return units(sure, most)
 
-    monkeypatch.setattr("paradecode.training.retraining.lud.units", noted)
+    monkeypatch.setattr("paradecode_lab.training.retraining.lud.units", noted)
     rows = rows_of([*counting(4), BlockText(np.arange(5, 12, dtype=np.int32), 2, 6)], CPU)
     chances = made._chances(rows)
     with torch.no_grad():
@@ -362,8 +364,8 @@ def test_a_stopped_run_goes_on_to_the_same_weights(folder, tmp_path):
 
 
 def test_texts_of_tasks_are_never_held_out(folder, tmp_path):
-    from paradecode.measure.tasks.task import is_held_out
-    from paradecode.measure.tasks.tasks import TASKS
+    from paradecode_lab.measure.tasks.task import is_held_out
+    from paradecode_lab.measure.tasks.tasks import TASKS
 
     path = tmp_path / "tasks.jsonl"
     write_tasks(path, TASKS, 50, 0)

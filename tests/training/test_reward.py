@@ -14,8 +14,8 @@ from train_command import run
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.measure.tasks.questions import CHECKED, QUESTIONS
-from paradecode.training.reward.samples import RewardWorkload, record_reward_samples
+from paradecode_lab.measure.tasks.questions import CHECKED, QUESTIONS
+from paradecode_lab.training.reward.samples import RewardWorkload, record_reward_samples
 
 MODEL = "paradecode/tiny-autoregressive"
 SMALL = RewardWorkload(("reverse",), limit=3, answers=2, cuts=3, rollouts=2, max_tokens=24)

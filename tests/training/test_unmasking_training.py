@@ -21,33 +21,33 @@ from unmasking_models import front, model_folder, texts  # noqa: E402
 from paradecode.models import catalogue  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
-from paradecode.training.batched import BatchedModel  # noqa: E402
-from paradecode.training.running import CHECKPOINT  # noqa: E402
-from paradecode.training.unmasking.block_masks import BlockSettings, complementary  # noqa: E402
-from paradecode.training.unmasking.certainty_fit import (  # noqa: E402
+from paradecode_lab.training.batched import BatchedModel  # noqa: E402
+from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
+from paradecode_lab.training.unmasking.block_masks import BlockSettings, complementary  # noqa: E402
+from paradecode_lab.training.unmasking.certainty_fit import (  # noqa: E402
     CertaintySettings,
     fit_certainty,
     forced,
 )  # fmt: skip
-from paradecode.training.unmasking.corrections import (  # noqa: E402
+from paradecode_lab.training.unmasking.corrections import (  # noqa: E402
     RefineSettings,
     corrupt,
     fit_corrections,
 )  # fmt: skip
-from paradecode.training.unmasking.filter_fit import FilterSettings, fit_filter  # noqa: E402
-from paradecode.training.unmasking.filter_samples import (  # noqa: E402
+from paradecode_lab.training.unmasking.filter_fit import FilterSettings, fit_filter  # noqa: E402
+from paradecode_lab.training.unmasking.filter_samples import (  # noqa: E402
     FilterSamples,
     record_filter_samples,
 )  # fmt: skip
-from paradecode.training.unmasking.fine_tune import FineTuning  # noqa: E402
-from paradecode.training.unmasking.short_decodings import record_short_decodings  # noqa: E402
-from paradecode.training.unmasking.short_fit import fit_short  # noqa: E402
-from paradecode.training.unmasking.trajectories import (  # noqa: E402
+from paradecode_lab.training.unmasking.fine_tune import FineTuning  # noqa: E402
+from paradecode_lab.training.unmasking.short_decodings import record_short_decodings  # noqa: E402
+from paradecode_lab.training.unmasking.short_fit import fit_short  # noqa: E402
+from paradecode_lab.training.unmasking.trajectories import (  # noqa: E402
     PROMPT,
     Trajectories,
     record_trajectories,
 )  # fmt: skip
-from paradecode.training.unmasking.workload import CanvasWorkload  # noqa: E402
+from paradecode_lab.training.unmasking.workload import CanvasWorkload  # noqa: E402
 
 CPU = torch.device("cpu")
 SMALL = CanvasWorkload(limit=6, max_tokens=12)
@@ -82,8 +82,8 @@ def batched(kind: str) -> BatchedModel:
 
 
 def test_prompts_are_different_and_never_held_out():
-    from paradecode.measure.tasks.task import is_held_out
-    from paradecode.measure.tasks.tasks import SETS
+    from paradecode_lab.measure.tasks.task import is_held_out
+    from paradecode_lab.measure.tasks.tasks import SETS
 
     workload = CanvasWorkload(limit=50)
     found = workload.texts()
@@ -321,7 +321,7 @@ def test_certainty_masks_each_token_of_a_block_with_chance_one_half(monkeypatch)
         shares.extend(asked[0] / asked.sum(0))
         return found
 
-    monkeypatch.setattr("paradecode.training.unmasking.block_masks.complementary", masked)
+    monkeypatch.setattr("paradecode_lab.training.unmasking.block_masks.complementary", masked)
     settings = CertaintySettings(block=16, steps=12, batch=16)
     model = batched("llada")
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from paradecode.llm import LLM
-from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
-from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer
-from paradecode.training.unmasking.trajectories import PROMPT, Trajectories
+from paradecode_lab.training.diffusion.model import TinyModel, save_model, tiny_config
+from paradecode_lab.training.diffusion.vocabulary import build_tokenizer, save_tokenizer
+from paradecode_lab.training.unmasking.trajectories import PROMPT, Trajectories
 
 
 def model_folder(folder: Path, seed: int = 0) -> Path:

@@ -14,8 +14,8 @@ from typing import Any
 
 from rich.progress import Progress
 
-from paradecode.measure.prompts import first_of_each_group, load_prompts
-from paradecode.measure.statistics import interval, ratio_of_ratios
+from paradecode.prompts import first_of_each_group, load_prompts
+from paradecode_lab.measure.statistics import interval, ratio_of_ratios
 from tools.peers.process import Worker
 from tools.script import OUT, err, options, stamped, tell
 

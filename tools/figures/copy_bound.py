@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.measure.replay import Recording, play
-from paradecode.measure.replay.outcome import ReplayOutcome
-from paradecode.measure.replay.recording import Request
+from paradecode_lab.measure.replay import Recording, play
+from paradecode_lab.measure.replay.outcome import ReplayOutcome
+from paradecode_lab.measure.replay.recording import Request
 from tools.script import options, save, show, stamped
 
 COPYING = ("edit", "agent", "translation", "list")

@@ -30,11 +30,11 @@ from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.run import run
-from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.loop import DraftVerify, Proposal
 from paradecode.methods.registry import parse
+from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from tools.figures.copy_bound import ratio
 from tools.script import err, options, save, show, stamped
 

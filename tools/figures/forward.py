@@ -22,10 +22,10 @@ from rich.progress import track
 from paradecode.backends.interface import PAGE
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend, NativeLogits
+from paradecode.cli.phases import measure_phases
 from paradecode.core.logits import Warp
 from paradecode.core.noise import key
 from paradecode.llm import LLM
-from paradecode.measure.phases import measure_phases
 from paradecode.models.catalogue import open_model
 from paradecode.models.config import ModelConfig
 from tools.figures.engine import span

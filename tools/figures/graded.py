@@ -14,8 +14,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from paradecode.measure.tasks.tasks import SETS
 from paradecode.models.catalogue import pull
+from paradecode_lab.measure.tasks.tasks import SETS
 from tools.figures.hybrids import COLUMNS, Ways, measured
 from tools.script import options, save, show, stamped
 

@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
 from paradecode.engine.engine import Limits
-from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from tools.script import err, options, save, show, stamped
 
 PLAIN, AGAIN = "greedy", "greedy, again"

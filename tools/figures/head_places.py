@@ -22,9 +22,9 @@ from rich.progress import Progress
 
 from paradecode import LLM
 from paradecode.backends.native.machine import default_threads
-from paradecode.measure.paired import PairedRun, decode_by_turns
-from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
-from paradecode.measure.warm_up import warm_up
+from paradecode.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode.timing.warm_up import warm_up
+from paradecode_lab.measure.paired import PairedRun, decode_by_turns
 from tools.figures.heads import BUDGETS, read_run, spec_of
 from tools.figures.overlap import PLAIN, row_of
 from tools.script import Columns, err, options, save, show, stamped

@@ -27,13 +27,13 @@ from rich.progress import Progress
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.engine import resources
-from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
-from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
-from paradecode.measure.statistics import Interval
-from paradecode.measure.tables import Column, markdown, times
-from paradecode.measure.warm_up import warm_up
-from paradecode.training.heads.initial import METHODS
-from paradecode.training.heads.training import HEAD
+from paradecode.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode.timing.warm_up import warm_up
+from paradecode_lab.measure.paired import PairedRun, decode_by_turns, equal, speed_up
+from paradecode_lab.measure.statistics import Interval
+from paradecode_lab.measure.tables import Column, markdown, times
+from paradecode_lab.training.heads.initial import METHODS
+from paradecode_lab.training.heads.training import HEAD
 from tools.pages.marked import put
 from tools.script import err, options, save, stamped
 

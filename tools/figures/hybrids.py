@@ -49,9 +49,9 @@ from typing import Any, NamedTuple
 from rich.progress import track
 
 from paradecode import LLM
-from paradecode.measure.tasks.task import Task
-from paradecode.measure.tasks.tasks import TASKS, tasks_named
 from paradecode.testing.trained_parts import joint_layer
+from paradecode_lab.measure.tasks.task import Task
+from paradecode_lab.measure.tasks.tasks import TASKS, tasks_named
 from tools.script import err, options, save, show, stamped
 
 TARGET, DRAFT = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paradecode.measure.machine import usable_cores
+from paradecode_lab.measure.machine import usable_cores
 from tools.peers.environments import LLAMA_CPP
 from tools.peers.process import Worker
 from tools.script import OUT

@@ -22,10 +22,10 @@ from rich.progress import Progress
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
-from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
-from paradecode.measure.replay import Recording, ReplayOutcome, play, record
-from paradecode.measure.warm_up import warm_up
+from paradecode.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode.timing.warm_up import warm_up
+from paradecode_lab.measure.paired import PairedRun, decode_by_turns, equal, speed_up
+from paradecode_lab.measure.replay import Recording, ReplayOutcome, play, record
 from tools.figures.engine import calibrate
 from tools.script import Columns, err, options, save, show, stamped
 

@@ -31,16 +31,16 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.paired import PairedRun, decode_by_turns
-from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
-from paradecode.measure.statistics import Interval
-from paradecode.measure.tables import Column, markdown, times
-from paradecode.measure.warm_up import warm_up
 from paradecode.methods.draft.drafters.s2d import read_exits
 from paradecode.methods.draft.nested_rows import NestedRows, Stage
 from paradecode.models.catalogue import open_model
-from paradecode.training.retraining.nested import NestedObjective
-from paradecode.training.retraining.texts import MODEL
+from paradecode.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode.timing.warm_up import warm_up
+from paradecode_lab.measure.paired import PairedRun, decode_by_turns
+from paradecode_lab.measure.statistics import Interval
+from paradecode_lab.measure.tables import Column, markdown, times
+from paradecode_lab.training.retraining.nested import NestedObjective
+from paradecode_lab.training.retraining.texts import MODEL
 from tools.figures.heads import PLAIN, row_of
 from tools.pages.marked import put
 from tools.script import err, options, save, stamped

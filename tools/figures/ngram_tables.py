@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paradecode import LLM, SamplingParams
-from paradecode.measure.prompts import first_turns, load_prompts
 from paradecode.methods.draft.ngram_table import ORDER, NgramTable, load_ngrams, packaged
+from paradecode.prompts import first_turns, load_prompts
 from tools.script import err, options, save, show, stamped
 
 COLUMNS = {

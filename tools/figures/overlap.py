@@ -18,9 +18,9 @@ from rich.progress import Progress
 
 from paradecode import LLM
 from paradecode.backends.native.machine import default_threads
-from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
-from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
-from paradecode.measure.warm_up import warm_up
+from paradecode.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode.timing.warm_up import warm_up
+from paradecode_lab.measure.paired import PairedRun, decode_by_turns, equal, speed_up
 from tools.script import Columns, err, options, save, show, stamped
 
 PLAIN = "greedy, in turn"

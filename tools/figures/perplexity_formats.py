@@ -22,8 +22,8 @@ import numpy as np
 from gguf import GGMLQuantizationType as Kind
 
 from paradecode.backends import open_backend
-from paradecode.measure.machine import usable_cores
 from paradecode.models.catalogue import open_model
+from paradecode_lab.measure.machine import usable_cores
 from tools.figures.perplexity import COLUMNS, WINDOW, nll, peer_nll, row, text_ids
 from tools.peers.environments import IK_LLAMA_CPP
 from tools.peers.formats import requantise

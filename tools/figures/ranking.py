@@ -18,7 +18,7 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.engine.engine import Limits
-from paradecode.measure.prompts import load_prompts
+from paradecode.prompts import load_prompts
 from tools.script import err, options, save, show, stamped
 
 COLUMNS = {"way": "{way}", "seconds": "{seconds:.3f}", "times packed": "{times:.2f}"}

@@ -21,10 +21,10 @@ from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
 from paradecode.engine.engine import Limits
-from paradecode.measure.paired import PairedRun, decode_by_turns
-from paradecode.measure.prompts import Item, by_turns, first_turns, load_prompts
-from paradecode.measure.replay import Recording, ReplayOutcome, play, record
-from paradecode.measure.warm_up import warm_up
+from paradecode.prompts import Item, by_turns, first_turns, load_prompts
+from paradecode.timing.warm_up import warm_up
+from paradecode_lab.measure.paired import PairedRun, decode_by_turns
+from paradecode_lab.measure.replay import Recording, ReplayOutcome, play, record
 from tools.figures.engine import calibrate
 from tools.script import Columns, err, options, save, show, stamped
 

@@ -33,12 +33,12 @@ from unittest.mock import patch
 from rich.progress import track
 
 from paradecode import LLM
-from paradecode.measure.machine import digest, weights_of
-from paradecode.measure.statistics import Interval, wilson
-from paradecode.measure.tables import Column, markdown, percent
-from paradecode.measure.tasks.tasks import TASKS
 from paradecode.methods.retrained.first import Routers
 from paradecode.methods.retrained.lora_drop import LoraDrop
+from paradecode_lab.measure.machine import digest, weights_of
+from paradecode_lab.measure.statistics import Interval, wilson
+from paradecode_lab.measure.tables import Column, markdown, percent
+from paradecode_lab.measure.tasks.tasks import TASKS
 from tools.pages.marked import put
 from tools.script import err, options, save, stamped
 

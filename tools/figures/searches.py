@@ -4,7 +4,7 @@
         [--draft FILE] [--reward FILE] [--hint TEXT] [--only "one sample;ffs(n=8)"]
         [--seconds 280] [--out FILE.json]
 
-Tasks with checkable answers (:mod:`paradecode.measure.tasks`), instances held out from every
+Tasks with checkable answers (:mod:`paradecode_lab.measure.tasks`), instances held out from every
 training. Searches take turns within a question, whose prompt is cached for all of them beforehand:
 rows, forwards and seconds are those of the answers. What was measured stands in the journal: a run
 ends after ``--seconds``, and the same command goes on, of the same commit on the same machine; the
@@ -31,10 +31,10 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.completion import SearchedBranch
-from paradecode.measure.machine import place_of, stamp
-from paradecode.measure.tasks.questions import CHECKED
 from paradecode.models.catalogue import DEFAULT, open_model
 from paradecode.search import find_strategy, strategies
+from paradecode_lab.measure.machine import place_of, stamp
+from paradecode_lab.measure.tasks.questions import CHECKED
 from tools.script import REPOSITORY, err, options, save, show, stamped
 
 SEARCHES = {

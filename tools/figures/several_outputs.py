@@ -20,7 +20,7 @@ import numpy as np
 from rich.progress import track
 
 from paradecode import LLM
-from paradecode.measure.prompts import load_prompts
+from paradecode.prompts import load_prompts
 from tools.script import err, options, save, show, stamped
 
 WAYS = (

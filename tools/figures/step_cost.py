@@ -18,7 +18,7 @@ from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
 from paradecode.engine.engine import Limits
-from paradecode.measure.prompts import first_turns, load_prompts
+from paradecode.prompts import first_turns, load_prompts
 from tools.script import Row, err, options, save, saved, show, stamped
 
 SETTINGS = [

@@ -26,19 +26,19 @@ from typing import Any
 from rich.progress import Progress
 
 from paradecode import LLM
-from paradecode.measure.machine import weights_of
-from paradecode.measure.results import Results
-from paradecode.measure.statistics import Interval
-from paradecode.measure.suites.parallel.suite import DEFAULT_MODEL, ParallelPlan, measure
-from paradecode.measure.suites.parallel.summary import (
+from paradecode.testing.trained_parts import joint_layer
+from paradecode_lab.measure.machine import weights_of
+from paradecode_lab.measure.results import Results
+from paradecode_lab.measure.statistics import Interval
+from paradecode_lab.measure.suites.parallel.suite import DEFAULT_MODEL, ParallelPlan, measure
+from paradecode_lab.measure.suites.parallel.summary import (
     MethodRecords,
     compared,
     figures,
     measured,
     tasks_of,
 )
-from paradecode.measure.tables import Column, markdown, points, spread
-from paradecode.testing.trained_parts import joint_layer
+from paradecode_lab.measure.tables import Column, markdown, points, spread
 from tools.pages.marked import put
 from tools.script import err, options, save, stamped
 

@@ -13,9 +13,9 @@ from typing import Any
 from rich.progress import track
 
 from paradecode import LLM
-from paradecode.measure.machine import digest, weights_of
-from paradecode.measure.statistics import wilson
-from paradecode.measure.tasks.tasks import TASKS
+from paradecode_lab.measure.machine import digest, weights_of
+from paradecode_lab.measure.statistics import wilson
+from paradecode_lab.measure.tasks.tasks import TASKS
 from tools.script import err, options, save, show, stamped
 
 MODEL = "paradecode/tiny-autoregressive"

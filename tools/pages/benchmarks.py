@@ -13,14 +13,14 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.charts.all import charts_of
-from paradecode.measure.charts.chart import looks_of
-from paradecode.measure.charts.svg import document
-from paradecode.measure.report.load import read_sheet
-from paradecode.measure.report.markdown import body
-from paradecode.measure.report.write import write_run
-from paradecode.measure.result_files import read_results
-from paradecode.measure.sheet import Sheet
+from paradecode_lab.measure.charts.all import charts_of
+from paradecode_lab.measure.charts.chart import looks_of
+from paradecode_lab.measure.charts.svg import document
+from paradecode_lab.measure.report.load import read_sheet
+from paradecode_lab.measure.report.markdown import body
+from paradecode_lab.measure.report.write import write_run
+from paradecode_lab.measure.result_files import read_results
+from paradecode_lab.measure.sheet import Sheet
 from tools.pages.marked import put
 
 

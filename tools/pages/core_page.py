@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paradecode.measure.tables import table
+from paradecode_lab.measure.tables import table
 from tools.pages.marked import put
 
 FLOORS = ("model", "MB a forward", "GB/s read", "floor of one row, ms", "one row reads at",

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.figures import Figures, figures
-from paradecode.measure.result_files import read_results
-from paradecode.measure.results import Results
-from paradecode.measure.tables import value
+from paradecode_lab.measure.figures import Figures, figures
+from paradecode_lab.measure.result_files import read_results
+from paradecode_lab.measure.results import Results
+from paradecode_lab.measure.tables import value
 from tools.pages.marked import put
 
 OWN = "paradecode-native/"

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from paradecode.core.errors import InvalidModel, ParadecodeError
-from paradecode.measure.machine import usable_cores
-from paradecode.measure.prompts import first_of_each_group, load_prompts
-from paradecode.measure.report.write import write_run
-from paradecode.measure.results import Results
 from paradecode.models.catalogue import open_model
+from paradecode.prompts import first_of_each_group, load_prompts
+from paradecode_lab.measure.machine import usable_cores
+from paradecode_lab.measure.report.write import write_run
+from paradecode_lab.measure.results import Results
 from tools.peers.catalogue import Engine, engines, select
 from tools.peers.formats import weights_of
 from tools.peers.session import Options, Session

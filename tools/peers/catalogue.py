@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.results import EngineInfo
 from paradecode.methods.registry import parse
+from paradecode_lab.measure.results import EngineInfo
 from tools.peers.environments import (
     IK_LLAMA_CPP,
     LLAMA_CPP,

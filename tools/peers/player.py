@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paradecode.measure.machine import OtherLoad, describe
-from paradecode.measure.prompts import Item
-from paradecode.measure.results import EngineInfo, Record, trim
-from paradecode.measure.turns import PlayerError, Unit
-from paradecode.measure.warm_up import TOKENS, until
+from paradecode.prompts import Item
+from paradecode.timing.other_load import OtherLoad
+from paradecode.timing.warm_up import TOKENS, until
+from paradecode_lab.measure.machine import describe
+from paradecode_lab.measure.results import EngineInfo, Record, trim
+from paradecode_lab.measure.turns import PlayerError, Unit
 from tools.peers.catalogue import Engine
 from tools.peers.formats import Formats
 from tools.peers.process import Worker, WorkerError
@@ -42,7 +43,7 @@ class Conditions:
 
 
 class PeerPlayer:
-    """Starts and loads an engine's worker (see :class:`paradecode.measure.turns.Player`).
+    """Starts and loads an engine's worker (see :class:`paradecode_lab.measure.turns.Player`).
 
     Raises:
         WorkerError: it cannot be loaded.
@@ -81,7 +82,7 @@ class PeerPlayer:
         self._versions = {**loaded["versions"], **said_of_itself(loaded["system"])}
 
     def warm_up(self, items: Sequence[Item]) -> None:
-        """Pay for what an engine needs once (see :mod:`paradecode.measure.warm_up`).
+        """Pay for what an engine needs once (see :mod:`paradecode.timing.warm_up`).
 
         The longest and the shortest prompt take turns, each time as another tenant.
         """

@@ -15,14 +15,14 @@ from rich.console import Console
 
 from paradecode.backends import open_backend
 from paradecode.llm import LLM
-from paradecode.measure.journal import Journal
-from paradecode.measure.machine import digest
-from paradecode.measure.prompts import Conversation, Item, Messages, make_items
-from paradecode.measure.quality import OutputScorer, distinct_outputs
-from paradecode.measure.results import ItemInfo, Record, Results, Score
-from paradecode.measure.speeds import QUIET
-from paradecode.measure.turns import DoneKey, PlayerError, Unit, run, schedule, units_of
 from paradecode.models.checkpoint import Checkpoint
+from paradecode.prompts import Conversation, Item, Messages, make_items
+from paradecode.timing.other_load import QUIET
+from paradecode_lab.measure.journal import Journal
+from paradecode_lab.measure.machine import digest
+from paradecode_lab.measure.quality import OutputScorer, distinct_outputs
+from paradecode_lab.measure.results import ItemInfo, Record, Results, Score
+from paradecode_lab.measure.turns import DoneKey, PlayerError, Unit, run, schedule, units_of
 from tools.peers.catalogue import Engine
 from tools.peers.checkout import InstallError
 from tools.peers.environments import Environment, install

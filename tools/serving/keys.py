@@ -27,8 +27,8 @@ from typing import Any
 
 import httpx
 
-from paradecode.measure.prompts import load_prompts
 from paradecode.models.catalogue import DEFAULT
+from paradecode.prompts import load_prompts
 from tools.script import options, stamped, tell
 from tools.serving.server import LOGS, serving
 

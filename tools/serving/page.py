@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from paradecode.measure.result_files import read_results
-from paradecode.measure.results import Results
-from paradecode.measure.suites.load.summary import LoadSummary, summarise
-from paradecode.measure.tables import Column, ends, markdown, value
+from paradecode_lab.measure.result_files import read_results
+from paradecode_lab.measure.results import Results
+from paradecode_lab.measure.suites.load.summary import LoadSummary, summarise
+from paradecode_lab.measure.tables import Column, ends, markdown, value
 from tools.pages.marked import put
 
 NAMES = {

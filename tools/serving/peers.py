@@ -30,13 +30,13 @@ from typing import Any
 import httpx
 import typer
 
-from paradecode.cli.load import drive
 from paradecode.cli.progress import STOPPED
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.machine import usable_cores
-from paradecode.measure.suites.load.asks import read_asks
-from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
 from paradecode.models.catalogue import open_model
+from paradecode_lab.commands.load import drive
+from paradecode_lab.measure.machine import usable_cores
+from paradecode_lab.measure.suites.load.asks import read_asks
+from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
 from tools.peers.checkout import building, find_source
 from tools.peers.environments import (
     BUILD_TOOLS,

@@ -12,46 +12,20 @@ import typer
 from rich.markup import escape
 
 from paradecode import __version__
-from paradecode.cli.bench import bench_app
 from paradecode.cli.chat import chat
 from paradecode.cli.console import err, out
 from paradecode.cli.datastore import datastore
 from paradecode.cli.demo import demo
 from paradecode.cli.generate import generate
 from paradecode.cli.info import info
-from paradecode.cli.load import load
+from paradecode.cli.later import Program
 from paradecode.cli.methods import show_methods
 from paradecode.cli.models import models_app
 from paradecode.cli.options import grouped, option
 from paradecode.cli.progress import STOPPED
 from paradecode.cli.rank import rank
-from paradecode.cli.replay import replay_app
-from paradecode.cli.report import report
 from paradecode.cli.serve import serve
 from paradecode.cli.trace import trace
-from paradecode.cli.train import train_app
-from paradecode.cli.train_adapt import adapt
-from paradecode.cli.train_chunk_scores import chunk_scores
-from paradecode.cli.train_diffusion import train_autoregressive, train_diffusion
-from paradecode.cli.train_draft_tree import draft_tree
-from paradecode.cli.train_head import head, plan
-from paradecode.cli.train_jacobi import jacobi
-from paradecode.cli.train_ngrams import ngram_table
-from paradecode.cli.train_priors import priors
-from paradecode.cli.train_retrained import (
-    assd,
-    deer,
-    first,
-    hamburger,
-    lora_drop,
-    lud,
-    nested,
-    wedlm,
-)
-from paradecode.cli.train_reward import reward
-from paradecode.cli.train_unmasking import dparallel, joint_sampler, r2, refine, unmask_filter
-from paradecode.cli.tune import tune
-from paradecode.cli.verify import verify
 from paradecode.core.errors import ParadecodeError
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -61,6 +35,7 @@ WRONG = 2
 """Exit status where nothing could be done with what was given."""
 
 app = typer.Typer(
+    cls=Program,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -87,37 +62,6 @@ app.add_typer(models_app, name="models")
 app.command()(info)
 app.command()(serve)
 app.command()(datastore)
-app.command()(verify)
-app.add_typer(replay_app, name="replay")
-app.command()(tune)
-bench_app.command()(load)
-app.add_typer(bench_app, name="bench")
-app.command()(report)
-train_app.command(name="diffusion")(train_diffusion)
-train_app.command(name="autoregressive")(train_autoregressive)
-train_app.command()(adapt)
-train_app.command()(head)
-train_app.command()(plan)
-train_app.command(name="ngram-table")(ngram_table)
-train_app.command(name="priors")(priors)
-train_app.command(name="draft-tree")(draft_tree)
-train_app.command()(reward)
-train_app.command()(lud)
-train_app.command()(wedlm)
-train_app.command()(assd)
-train_app.command()(deer)
-train_app.command()(first)
-train_app.command("sorted")(nested)
-train_app.command()(lora_drop)
-train_app.command()(hamburger)
-train_app.command(name="chunk-scores")(chunk_scores)
-train_app.command(name="unmask-filter")(unmask_filter)
-train_app.command(name="joint-sampler")(joint_sampler)
-train_app.command(name="refine")(refine)
-train_app.command(name="r2")(r2)
-train_app.command(name="dparallel")(dparallel)
-train_app.command(name="jacobi")(jacobi)
-app.add_typer(train_app, name="train")
 
 
 def main() -> None:

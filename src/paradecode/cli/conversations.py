@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paradecode.cli.console import print_json
+from paradecode.cli.records import completion_record
 from paradecode.core.errors import InvalidInput, ParadecodeError
-from paradecode.measure.prompts import CHECKS, json_lines, read_text
-from paradecode.report.records import completion_record
+from paradecode.prompts import CHECKS, json_lines, read_text
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM

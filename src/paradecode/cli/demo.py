@@ -19,7 +19,7 @@ def demo(
     max_tokens: int = option(128, "Most tokens to generate."),
 ) -> None:
     """Three prompts, decoded plainly and in parallel, side by side."""
-    from paradecode.measure.demo import run_demo
+    from paradecode.cli.side_by_side import run_demo
 
     with loading.open(decoder=parse(decoder)) as llm:
         compared = run_demo(llm, out, max_tokens)

@@ -48,8 +48,8 @@ def generate(
 ) -> None:
     """Answer one prompt, or every conversation of a file."""
     from paradecode.cli.conversations import answer_turns, read_conversations
-    from paradecode.report.records import completion_record
-    from paradecode.report.trace import trace_of
+    from paradecode.cli.records import completion_record
+    from paradecode.trace import trace_of
 
     def searched(target: Any) -> Iterator[Chunk]:
         """What a search has found, in one piece: nothing is certain before its end."""
@@ -109,7 +109,7 @@ def _refuse_with_prompts(**given: Path | str | bool | None) -> None:
 
 def _print_forwards(completion: Completion, llm: LLM) -> None:
     """The text by forwards: in colours, or in brackets where there are none."""
-    from paradecode.report.trace import bracketed, coloured, legend, trace_of
+    from paradecode.trace import bracketed, coloured, legend, trace_of
 
     has_colours = out.color_system is not None and not out.no_color
     shown = (coloured if has_colours else bracketed)(trace_of(completion, llm)["tokens"])

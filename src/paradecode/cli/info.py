@@ -21,9 +21,9 @@ def info(
     as_json: Json = False,
 ) -> None:
     """This machine: versions, kernels, and the cost of a forward."""
+    from paradecode.cli.information import cost_table, machine_record, native_record
+    from paradecode.cli.phases import measure_phases, phase_table
     from paradecode.engine import cost
-    from paradecode.measure.phases import measure_phases, phase_table
-    from paradecode.report.information import cost_table, machine_record, native_record
 
     record = {**machine_record(), "native": native_record()}
     curve = saved = phases = None

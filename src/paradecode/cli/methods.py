@@ -30,7 +30,7 @@ def show_methods(
     as_json: Json = False,
 ) -> None:
     """Every decoding method, with its guarantee; with a name, its paper and settings."""
-    from paradecode.report.records import part_record
+    from paradecode.cli.records import part_record
 
     strategies()
     scorers()

@@ -25,7 +25,7 @@ from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM
-    from paradecode.report.trace import Trace
+    from paradecode.trace import Trace
 
 ALTERNATIVES = 5
 """Likeliest tokens that a trace keeps at each position."""
@@ -44,7 +44,7 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Answer a prompt and write a page that replays every forward."""
-    from paradecode.report.trace import terminal_view, trace_of
+    from paradecode.trace import terminal_view, trace_of
 
     spec = decoding.choice()
     params = {**sampling.params(), **searching.params(), "logprobs": ALTERNATIVES}
@@ -82,7 +82,7 @@ def write_page(record: Trace, path: Path) -> None:
     Raises:
         InvalidInput: the file cannot be written.
     """
-    from paradecode.report.trace import page
+    from paradecode.trace import page
 
     try:
         path.write_text(page(record), "utf-8")

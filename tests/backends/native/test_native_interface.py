@@ -10,8 +10,8 @@ from native_models import BASE, random_weights
 
 from paradecode.backends import native, open_backend
 from paradecode.backends.native import INTERFACE, _core
+from paradecode.cli.information import native_record
 from paradecode.core.errors import InvalidInput
-from paradecode.report.information import native_record
 
 
 @pytest.mark.parametrize("found", [0, INTERFACE + 1])

@@ -17,10 +17,10 @@ from wrong import (
 )
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.certificate.certify import Certificate, certify
-from paradecode.measure.certificate.distribution import REQUIRED, biased
-from paradecode.measure.certificate.plan import CertificatePlan, Claim
 from paradecode.methods.registry import methods, parse
+from paradecode_lab.measure.certificate.certify import Certificate, certify
+from paradecode_lab.measure.certificate.distribution import REQUIRED, biased
+from paradecode_lab.measure.certificate.plan import CertificatePlan, Claim
 
 PLAN = CertificatePlan(max_tokens=24, temperature=1.3, samples=150, places=2)
 

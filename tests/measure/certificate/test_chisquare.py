@@ -6,7 +6,7 @@ from math import exp, lgamma, log
 
 import pytest
 
-from paradecode.measure.certificate.law import FALSE_ALARM, NOMINAL, p_value, statistic
+from paradecode_lab.measure.certificate.law import FALSE_ALARM, NOMINAL, p_value, statistic
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from paradecode.measure.certificate.law import LEAST, REST, Law, enumerate_law
+from paradecode_lab.measure.certificate.law import LEAST, REST, Law, enumerate_law
 
 
 def following(word: tuple[int, ...]) -> np.ndarray:

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from paradecode.cli import app
-from paradecode.measure.result_files import read_results
 from paradecode.models.catalogue import find
+from paradecode_lab.measure.result_files import read_results
 from repository import ROOT
 from tools.peers.catalogue import engines, select
 

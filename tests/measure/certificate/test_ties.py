@@ -13,12 +13,12 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
-from paradecode.measure.certificate.certify import certify
-from paradecode.measure.certificate.plan import CertificatePlan, Claim
-from paradecode.measure.certificate.requests import request, serve
-from paradecode.measure.certificate.ties import explain, first_difference
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode_lab.measure.certificate.certify import certify
+from paradecode_lab.measure.certificate.plan import CertificatePlan, Claim
+from paradecode_lab.measure.certificate.requests import request, serve
+from paradecode_lab.measure.certificate.ties import explain, first_difference
 
 STEP = 1e-4
 

@@ -8,14 +8,14 @@ from wrong import LOOP, BonusOfTheParent, exact, text
 from paradecode.backends import open_backend
 from paradecode.core.request import TARGET
 from paradecode.engine.engine import Engine, Limits
-from paradecode.measure.certificate.certify import certify
-from paradecode.measure.certificate.distribution import Tally
-from paradecode.measure.certificate.places import find_places
-from paradecode.measure.certificate.plan import CertificatePlan, Claim, Trial
-from paradecode.measure.certificate.record import fingerprint
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.machines import DRAFT, KINDS, checkpoint
+from paradecode_lab.measure.certificate.certify import certify
+from paradecode_lab.measure.certificate.distribution import Tally
+from paradecode_lab.measure.certificate.places import find_places
+from paradecode_lab.measure.certificate.plan import CertificatePlan, Claim, Trial
+from paradecode_lab.measure.certificate.record import fingerprint
 
 TEXTS = [text(str(n), tuple((t + n) % 60 + 1 for t in LOOP)) for n in range(6)]
 PLAN = CertificatePlan(max_tokens=32, temperature=0.6, samples=150, places=2)

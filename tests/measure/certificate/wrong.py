@@ -11,10 +11,10 @@ from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
-from paradecode.measure.certificate.plan import Claim
-from paradecode.measure.prompts import Item
 from paradecode.methods.draft.verifiers import coupled
+from paradecode.prompts import Item
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
+from paradecode_lab.measure.certificate.plan import Claim
 
 LOOP = (5, 6, 7, 8, 9) * 4
 

@@ -10,9 +10,9 @@ from workloads import CURVE, drafts, engine_runs, items, recording_of, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.measure.replay import Recording, play, replayable
-from paradecode.measure.replay.player import replayed
 from paradecode.methods.registry import methods, parse
+from paradecode_lab.measure.replay import Recording, play, replayable
+from paradecode_lab.measure.replay.player import replayed
 
 GREEDY = SamplingParams(seed=5)
 SAMPLED = SamplingParams(temperature=0.8, seed=11)

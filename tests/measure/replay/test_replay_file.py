@@ -15,8 +15,8 @@ from workloads import items, recording_of, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.measure.replay import Recording
-from paradecode.measure.replay.file import DTYPES, KEY
+from paradecode_lab.measure.replay import Recording
+from paradecode_lab.measure.replay.file import DTYPES, KEY
 
 MADE = recording_of(
     toy(), items(3, tokens=8), SamplingParams(temperature=0.5, logit_bias={5: 1.0}, stop=())

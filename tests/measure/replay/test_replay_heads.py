@@ -17,12 +17,12 @@ from paradecode.core.network import Array, Item, Network
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
-from paradecode.measure.replay import Recording, play
-from paradecode.measure.replay.player import replayed
 from paradecode.methods.registry import parse
 from paradecode.models.weights import Tensor
 from paradecode.testing.draft_heads import KINDS, knowing_head, random_head
 from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode_lab.measure.replay import Recording, play
+from paradecode_lab.measure.replay.player import replayed
 
 PARAMS = (SamplingParams(seed=5), SamplingParams(temperature=0.8, seed=11))
 ITEMS = items(3, tokens=32)

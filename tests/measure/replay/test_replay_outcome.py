@@ -14,10 +14,10 @@ from workloads import CURVE, engine_runs, items, recording_of, toy
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
-from paradecode.measure.replay import ReplayOutcome, between, play
-from paradecode.measure.replay.between import Gap, Stopwatch, cold_seconds, slowdown
-from paradecode.measure.replay.outcome import outcome_record, outcome_table
-from paradecode.measure.replay.recording import Timing
+from paradecode_lab.measure.replay import ReplayOutcome, between, play
+from paradecode_lab.measure.replay.between import Gap, Stopwatch, cold_seconds, slowdown
+from paradecode_lab.measure.replay.outcome import outcome_record, outcome_table
+from paradecode_lab.measure.replay.recording import Timing
 
 PARAMS = SamplingParams(seed=5)
 MADE = recording_of(toy(), items(4, tokens=24), PARAMS)

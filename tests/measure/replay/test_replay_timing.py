@@ -13,9 +13,9 @@ from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine
-from paradecode.measure.replay.recording import Timing
-from paradecode.measure.replay.timing import measure_timing
 from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode_lab.measure.replay.recording import Timing
+from paradecode_lab.measure.replay.timing import measure_timing
 
 STEEP = CostCurve((1, 8), (0,), ((1e-4, 7.1e-3),))
 """A millisecond for each row."""

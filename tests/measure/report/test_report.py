@@ -11,17 +11,17 @@ from itertools import pairwise
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.charts.all import charts_of
-from paradecode.measure.charts.chart import looks_of, shortened, spread_out
-from paradecode.measure.charts.style import COLOURS, drawing, new_figure
-from paradecode.measure.charts.svg import inline
-from paradecode.measure.report.compare import compare_files
-from paradecode.measure.report.load import read_sheet
-from paradecode.measure.report.markdown import markdown
-from paradecode.measure.report.page import page
-from paradecode.measure.report.write import write_report
-from paradecode.measure.sheet import PLAIN, Line, Sheet, Tile
-from paradecode.measure.statistics import Interval
+from paradecode_lab.measure.charts.all import charts_of
+from paradecode_lab.measure.charts.chart import looks_of, shortened, spread_out
+from paradecode_lab.measure.charts.style import COLOURS, drawing, new_figure
+from paradecode_lab.measure.charts.svg import inline
+from paradecode_lab.measure.report.compare import compare_files
+from paradecode_lab.measure.report.load import read_sheet
+from paradecode_lab.measure.report.markdown import markdown
+from paradecode_lab.measure.report.page import page
+from paradecode_lab.measure.report.write import write_report
+from paradecode_lab.measure.sheet import PLAIN, Line, Sheet, Tile
+from paradecode_lab.measure.statistics import Interval
 from repository import ROOT
 
 COMMITTED = ROOT / "bench" / "results"
@@ -65,7 +65,7 @@ def html(sheet) -> str:
 @pytest.fixture
 def without_pictures(monkeypatch) -> None:
     """For tests of what is around them: pictures take long to draw."""
-    monkeypatch.setattr("paradecode.measure.report.page.inline", lambda chart: "<svg></svg>")
+    monkeypatch.setattr("paradecode_lab.measure.report.page.inline", lambda chart: "<svg></svg>")
 
 
 class Elements(HTMLParser):
@@ -185,7 +185,7 @@ def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tests" / "measure")
     from parallel_runs import good
 
-    from paradecode.measure.result_files import write_results
+    from paradecode_lab.measure.result_files import write_results
 
     write_results(good(), tmp_path / "p.json", {})
     sheet = read_sheet(tmp_path / "p.json")
@@ -224,13 +224,13 @@ def test_files_and_folders(sheet, tmp_path, without_pictures):
 def test_pages_without_matplotlib_have_tables_and_say_how_to_get_pictures(
     sheet, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("paradecode.measure.charts.style.find_spec", lambda name: None)
+    monkeypatch.setattr("paradecode_lab.measure.charts.style.find_spec", lambda name: None)
     with pytest.raises(InvalidInput, match="plots"):
         write_report([sheet], tmp_path / "r.png")
     files = write_report([sheet], tmp_path / "all")
     assert [file.name for file in files] == ["report.html", "report.md"]
     html = files[0].read_text("utf-8")
-    assert "pip install -e &#x27;.[plots]&#x27;" in html
+    assert "pip install -e &#x27;lab[plots]&#x27;" in html
     assert "<table>" in html
     assert "<svg" not in html
 
@@ -331,7 +331,7 @@ def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
 
 
 def test_the_headline_tells_of_other_models_and_of_ik_llama_cpp():
-    from paradecode.measure.result_files import read_results
+    from paradecode_lab.measure.result_files import read_results
     from tools.pages.headline import headline
 
     results = read_results(COMMITTED / "peers_own_lengths.json")
@@ -356,7 +356,7 @@ def test_the_headline_tells_of_other_models_and_of_ik_llama_cpp():
 
 
 def test_no_headline_for_outputs_that_differ():
-    from paradecode.measure.result_files import read_results
+    from paradecode_lab.measure.result_files import read_results
     from tools.pages.headline import headline
     from tools.pages.marked import insert
 

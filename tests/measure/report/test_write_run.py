@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from paradecode.measure.report.from_results import sheet_of_results
-from paradecode.measure.report.markdown import body
-from paradecode.measure.report.write import write_run
-from paradecode.measure.results import EngineInfo, Score
-from paradecode.measure.tables import number
+from paradecode_lab.measure.report.from_results import sheet_of_results
+from paradecode_lab.measure.report.markdown import body
+from paradecode_lab.measure.report.write import write_run
+from paradecode_lab.measure.results import EngineInfo, Score
+from paradecode_lab.measure.tables import number
 from tools.pages.benchmarks import main
 
 

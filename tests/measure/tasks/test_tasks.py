@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.tasks.task import HELD_OUT_OF, Task, TaskInstance, is_held_out
-from paradecode.measure.tasks.tasks import BY_NAME
+from paradecode_lab.measure.tasks.task import HELD_OUT_OF, Task, TaskInstance, is_held_out
+from paradecode_lab.measure.tasks.tasks import BY_NAME
 
 DRAWS = 200
 

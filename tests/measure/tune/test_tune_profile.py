@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 from paradecode import LLM
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.replay import Recording, player, replayable, timing
-from paradecode.measure.statistics import Interval
-from paradecode.measure.tune import candidate, search, tuning
-from paradecode.measure.tune.candidate import CandidateMethod, with_head
-from paradecode.measure.tune.search import Costs, Scores
-from paradecode.measure.tune.tuning import Confirmed
 from paradecode.methods.choice import SCHEMA, Profile
 from paradecode.models.catalogue import open_model
 from paradecode.testing.draft_heads import Sizes, random_head
+from paradecode_lab.measure.replay import Recording, player, replayable, timing
+from paradecode_lab.measure.statistics import Interval
+from paradecode_lab.measure.tune import candidate, search, tuning
+from paradecode_lab.measure.tune.candidate import CandidateMethod, with_head
+from paradecode_lab.measure.tune.search import Costs, Scores
+from paradecode_lab.measure.tune.tuning import Confirmed
 from program import in_process, quick_costs
 
 GOOD = {"schema": SCHEMA, "decoder": "suffix+prompt-lookup(max_ngram=4)", "model": "m"}

@@ -9,14 +9,14 @@ from workloads import items, recording_of, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.measure.prompts import Item
-from paradecode.measure.replay import player
-from paradecode.measure.tune import search as searching
-from paradecode.measure.tune.candidate import CandidateMethod
-from paradecode.measure.tune.search import PLAIN, Scores, climb, search
-from paradecode.measure.tune.tuning import split
 from paradecode.methods.draft.ngram_table import count_ngrams
 from paradecode.methods.registry import methods, parse
+from paradecode.prompts import Item
+from paradecode_lab.measure.replay import player
+from paradecode_lab.measure.tune import search as searching
+from paradecode_lab.measure.tune.candidate import CandidateMethod
+from paradecode_lab.measure.tune.search import PLAIN, Scores, climb, search
+from paradecode_lab.measure.tune.tuning import split
 
 RECORDING = recording_of(toy(), items(6), SamplingParams(seed=1))
 IDS = [request.id for request in RECORDING.requests]
@@ -121,7 +121,7 @@ def test_a_third_is_held_out_from_every_group():
 
 
 def test_too_small_a_workload_is_refused():
-    from paradecode.measure.tune.tuning import tune
+    from paradecode_lab.measure.tune.tuning import tune
 
     with pytest.raises(InvalidInput, match="workload"):
         tune(None, many("ab"))  # type: ignore[arg-type]

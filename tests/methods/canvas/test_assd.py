@@ -19,12 +19,12 @@ from paradecode.core.noise import key, mix
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.measure.tasks.tasks import TASKS
 from paradecode.methods.canvas.policies import assd
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.cases import records
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
+from paradecode_lab.measure.tasks.tasks import TASKS
 
 KINDS: dict[str, dict[str, Any]] = {
     "full": {"attention": "full"},

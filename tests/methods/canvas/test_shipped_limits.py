@@ -14,8 +14,8 @@ from limits import FRESH, SPARSE, TABLES, Limit, Model, agree, canvases, trained
 
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.sampling import SamplingParams
-from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.models.catalogue import list_models, open_model
+from paradecode_lab.measure.tasks.tasks import BY_NAME
 
 DIFFUSION, TWIN = "paradecode/tiny-diffusion", "paradecode/tiny-autoregressive"
 pytestmark = pytest.mark.skipif(

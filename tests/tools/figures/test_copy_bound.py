@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paradecode.measure.replay.recording import Request
+from paradecode_lab.measure.replay.recording import Request
 from tools.figures.copy_bound import longest_copies
 
 

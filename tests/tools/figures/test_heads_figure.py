@@ -9,9 +9,9 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.trace import Stats
-from paradecode.measure.paired import PairedRun
 from paradecode.methods.registry import parse
-from paradecode.training.heads.initial import METHODS
+from paradecode_lab.measure.paired import PairedRun
+from paradecode_lab.training.heads.initial import METHODS
 from repository import ROOT
 from tools.figures import heads
 from tools.figures.heads import BUDGETS, read_run, row_of, spec_of

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 import torch
 
 from paradecode.models.catalogue import open_model
-from paradecode.training.retraining.nested import NestedObjective
+from paradecode_lab.training.retraining.nested import NestedObjective
 from tools.figures import nested
 
 TINY = "paradecode/tiny-autoregressive"

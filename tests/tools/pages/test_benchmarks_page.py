@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.charts.all import charts_of
-from paradecode.measure.charts.chart import Chart, looks_of
-from paradecode.measure.charts.svg import document
-from paradecode.measure.report.load import read_sheet
+from paradecode_lab.measure.charts.all import charts_of
+from paradecode_lab.measure.charts.chart import Chart, looks_of
+from paradecode_lab.measure.charts.svg import document
+from paradecode_lab.measure.report.load import read_sheet
 from repository import ROOT
 from tools.pages.benchmarks import main
 from tools.pages.marked import insert

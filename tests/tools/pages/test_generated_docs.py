@@ -13,7 +13,9 @@ import pytest
 
 from paradecode.methods.parts import told
 from paradecode.methods.registry import find
+from paradecode.testing.conformance import FEWEST
 from repository import ROOT
+from tools.figures.conformance import RESTING
 from tools.pages.attacks_page import main as write_attacks
 from tools.pages.benchmarks import main as render
 from tools.pages.core_page import main as write_core
@@ -127,6 +129,8 @@ def test_conformance_is_complete_where_it_is_committed() -> None:
         assert len({row["method"] for row in result["methods"]}) >= 5
         for row in result["methods"]:
             assert row["equal"] == row["outputs"] == 60, row["method"]
+            if "accepted" in row and row["method"] not in RESTING:
+                assert row["accepted"] >= FEWEST, row["method"]
 
 
 def test_headline() -> None:
@@ -169,7 +173,7 @@ def test_the_architecture_shows_the_loop_as_it_is() -> None:
 
 def test_the_architecture_has_every_room() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    for room in ALLOWED.keys() - {"", "__main__", "backends.torch", "backends.native"}:
+    for room in ALLOWED.keys() - {"", "lab", "__main__", "backends.torch", "backends.native"}:
         path = room.replace(".", "/")
         assert f"`{path}/`" in page or f"`{path}.py`" in page, room
 
@@ -177,7 +181,8 @@ def test_the_architecture_has_every_room() -> None:
 def test_every_module_that_pages_name_exists() -> None:
     """By its path in the repository, or the end of it; two are examples that readers write."""
     examples = {"methods/canvas/policies/leftmost.py", "methods/canvas/caches/near.py"}
-    known = [path for folder in ("src", "tests", "tools") for path in (ROOT / folder).rglob("*.py")]
+    folders = ("src", "lab", "tests", "tools")
+    known = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     for page in [*PAGES, *(ROOT / "docs").glob("*.md")]:
         for name in set(re.findall(r"`([\w./-]+\.py)`", page.read_text("utf-8"))) - examples:
             assert any(str(path).endswith(f"/{name}") for path in known), f"{page.name}: {name}"

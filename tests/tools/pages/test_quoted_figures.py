@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from paradecode.measure.result_files import read_results
-from paradecode.measure.statistics import Interval
-from paradecode.measure.suites.parallel.summary import MethodSummary, summarise
 from paradecode.methods.parts import known
+from paradecode_lab.measure.result_files import read_results
+from paradecode_lab.measure.statistics import Interval
+from paradecode_lab.measure.suites.parallel.summary import MethodSummary, summarise
 from repository import ROOT
 
 RESULTS = ROOT / "bench" / "results"

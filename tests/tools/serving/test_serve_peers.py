@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from paradecode.measure.result_files import read_results
+from paradecode_lab.measure.result_files import read_results
 from repository import ROOT
 from tools.serving.page import table
 from tools.serving.peers import NotStarted, Server, _answers, _free_port, paradecode

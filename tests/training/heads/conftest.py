@@ -11,11 +11,11 @@ import pytest
 
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
-from paradecode.measure.tasks.tasks import BY_NAME
+from paradecode_lab.measure.tasks.tasks import BY_NAME
 
 if TYPE_CHECKING:
-    from paradecode.training.heads.data import HeadData
-    from paradecode.training.heads.texts import TextSource
+    from paradecode_lab.training.heads.data import HeadData
+    from paradecode_lab.training.heads.texts import TextSource
 
 
 @pytest.fixture(scope="package")
@@ -29,7 +29,7 @@ def llm() -> Iterator[LLM]:
 @pytest.fixture(scope="package")
 def source(tmp_path_factory: pytest.TempPathFactory) -> TextSource:
     """Tasks that the model can do, so that its answers can be learnt."""
-    from paradecode.training.heads.texts import TextSource
+    from paradecode_lab.training.heads.texts import TextSource
 
     random, file = Random(0), tmp_path_factory.mktemp("prompts") / "tasks.jsonl"
     drawn = [BY_NAME[name].draw(random, held_out=False).prompt
@@ -40,7 +40,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> TextSource:
 
 @pytest.fixture(scope="package")
 def data(llm: LLM, source: TextSource, tmp_path_factory: pytest.TempPathFactory) -> HeadData:
-    from paradecode.training.heads.data import make_data
+    from paradecode_lab.training.heads.data import make_data
 
     made = make_data(llm, source, tmp_path_factory.mktemp("data"), lambda *_: None)
     made.features(llm, tuple(range(llm.config.layers)), 1e9, lambda *_: None)  # Serve all heads.

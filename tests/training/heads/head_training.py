@@ -15,13 +15,13 @@ from paradecode.llm import LLM
 from paradecode.models.catalogue import open_model
 from paradecode.models.heads import HeadFile, build_head, read_head
 from paradecode.testing.network_reference import apply_network
-from paradecode.training.heads.answers import EngineWriter
-from paradecode.training.heads.data import HeadData
-from paradecode.training.heads.features import Features
-from paradecode.training.heads.initial import OF_ROWS, HeadShape
-from paradecode.training.heads.row_training import RowTraining
-from paradecode.training.heads.texts import HeadText
-from paradecode.training.heads.training import HEAD, HeadPlan, HeadTraining, layers_of
+from paradecode_lab.training.heads.answers import EngineWriter
+from paradecode_lab.training.heads.data import HeadData
+from paradecode_lab.training.heads.features import Features
+from paradecode_lab.training.heads.initial import OF_ROWS, HeadShape
+from paradecode_lab.training.heads.row_training import RowTraining
+from paradecode_lab.training.heads.texts import HeadText
+from paradecode_lab.training.heads.training import HEAD, HeadPlan, HeadTraining, layers_of
 
 MODEL = "paradecode/tiny-autoregressive"
 PLAN = HeadPlan(steps=16, batch=4, rate=3e-3, averaging=0.9)

@@ -15,7 +15,7 @@ from head_training import built, drafts_alike, learns, rows_of, training  # noqa
 from paradecode.core.head import HeadDraft, Memory  # noqa: E402
 from paradecode.core.head_run import run_head  # noqa: E402
 from paradecode.testing.network_reference import apply_network  # noqa: E402
-from paradecode.training.heads.objective import loss_of  # noqa: E402
+from paradecode_lab.training.heads.objective import loss_of  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -80,8 +80,8 @@ def test_longspec_sees_the_targets_keys_so_far_at_every_level(llm, data):
 def test_longspec_sees_as_few_tokens_in_training_as_when_it_drafts(
     llm, data, monkeypatch, tmp_path
 ):
-    for package in ("training", "models"):
-        monkeypatch.setattr(f"paradecode.{package}.heads.longspec.WINDOW", 3)
+    for package in ("paradecode_lab.training", "paradecode.models"):
+        monkeypatch.setattr(f"{package}.heads.longspec.WINDOW", 3)
     trainer = training(llm, data, "longspec")
     trainer.head.parameters["layers.0.self_attn.o_proj.weight"].normal_(0, 0.5)
     trainer.export(tmp_path)
@@ -99,7 +99,7 @@ def test_longspec_learns_far_positions_from_short_texts(llm, data, monkeypatch):
         head.progress, head.random = 0.0, np.random.default_rng(1)
         places = [head._places(20) for _ in range(200)]
         tried = [torch.cat(head.states(rows, 2)) for _ in range(6)]
-        monkeypatch.setattr("paradecode.training.heads.longspec.SINK", 0)
+        monkeypatch.setattr("paradecode_lab.training.heads.longspec.SINK", 0)
         shifted = torch.cat(head.states(rows, 2))
     sinks, offsets = set(), []
     for each in places:
@@ -117,7 +117,7 @@ def test_longspec_learns_far_positions_from_short_texts(llm, data, monkeypatch):
 
 
 def test_falcon_is_shown_answers_where_it_guesses_wrong(llm, data, monkeypatch):
-    monkeypatch.setattr("paradecode.training.heads.falcon.SHOWN", 100.0)
+    monkeypatch.setattr("paradecode_lab.training.heads.falcon.SHOWN", 100.0)
     trainer = training(llm, data, "falcon")
     batch, head = trainer.batch(data.texts[:3], trainer.features.of([0, 1, 2])), trainer.head
     rows, target = batch.rows, trainer.head.target
@@ -139,7 +139,7 @@ def test_falcon_is_shown_answers_where_it_guesses_wrong(llm, data, monkeypatch):
                 right = guessed[0] == truth[row + 1] and guessed[1] == truth[row + 2]
                 assert bool(changed[text][i]) == (not right)
     # Half way fewer are shown, and in the end none.
-    monkeypatch.setattr("paradecode.training.heads.falcon.SHOWN", 0.4)
+    monkeypatch.setattr("paradecode_lab.training.heads.falcon.SHOWN", 0.4)
     share = []
     for head.progress in (0.0, 0.5, 1.0):
         with torch.no_grad():

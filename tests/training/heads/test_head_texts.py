@@ -12,26 +12,26 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.measure.prompts import load_prompts
+from paradecode.prompts import load_prompts
 from tiny_folder import write_folder
 
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-import paradecode.training.heads.answers as head_answers  # noqa: E402
-from paradecode.training.heads.answers import EngineWriter  # noqa: E402
-from paradecode.training.heads.data import HeadData, make_data  # noqa: E402
-from paradecode.training.heads.features import Features  # noqa: E402
-from paradecode.training.heads.initial import common_tokens  # noqa: E402
-from paradecode.training.heads.objective import acceptance, batch_of  # noqa: E402
-from paradecode.training.heads.prompts import MeasuredPrompts, task_prompts  # noqa: E402
-from paradecode.training.heads.texts import (  # noqa: E402
+import paradecode_lab.training.heads.answers as head_answers  # noqa: E402
+from paradecode_lab.training.heads.answers import EngineWriter  # noqa: E402
+from paradecode_lab.training.heads.data import HeadData, make_data  # noqa: E402
+from paradecode_lab.training.heads.features import Features  # noqa: E402
+from paradecode_lab.training.heads.initial import common_tokens  # noqa: E402
+from paradecode_lab.training.heads.objective import acceptance, batch_of  # noqa: E402
+from paradecode_lab.training.heads.prompts import MeasuredPrompts, task_prompts  # noqa: E402
+from paradecode_lab.training.heads.texts import (  # noqa: E402
     HeadText,
     TextSource,
     kept_states,
     read_texts,
 )
-from paradecode.training.ngrams.own_text import TOGETHER, own_questions  # noqa: E402
+from paradecode_lab.training.ngrams.own_text import TOGETHER, own_questions  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,10 +15,10 @@ from head_training import MODEL  # noqa: E402
 from paradecode.core.sampling import SamplingParams  # noqa: E402
 from paradecode.engine.engine import Limits  # noqa: E402
 from paradecode.llm import LLM  # noqa: E402
-from paradecode.training.heads.answers import EngineWriter  # noqa: E402
-from paradecode.training.heads.data import writer_of  # noqa: E402
-from paradecode.training.heads.network import attend_each, attend_rectangle  # noqa: E402
-from paradecode.training.heads.rectangle import RectangleWriter, _drawn, _parts  # noqa: E402
+from paradecode_lab.training.heads.answers import EngineWriter  # noqa: E402
+from paradecode_lab.training.heads.data import writer_of  # noqa: E402
+from paradecode_lab.training.heads.network import attend_each, attend_rectangle  # noqa: E402
+from paradecode_lab.training.heads.rectangle import RectangleWriter, _drawn, _parts  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GREEDY = SamplingParams(max_tokens=40)
@@ -39,7 +39,7 @@ def prompts_of(llm: LLM) -> list[list[int]]:
 
 
 def test_answers_and_states_are_those_of_the_engine(on_torch, monkeypatch):
-    import paradecode.training.heads.rectangle as place
+    import paradecode_lab.training.heads.rectangle as place
 
     monkeypatch.setattr(place, "READ", 100)  # So that prompts are read in several parts,
     monkeypatch.setattr(place, "LOOK", 3)  # and ended texts leave soon.
@@ -65,7 +65,7 @@ def test_a_gpu_writes_the_same_with_and_without_graphs(on_torch, monkeypatch):
     prompts, layers = prompts_of(on_torch), (0, on_torch.config.layers - 1)
     with LLM(MODEL, backend="torch", device="cuda", dtype="fp32", limits=limits) as llm:
         with_graphs = writer_of(llm).answers(prompts, GREEDY, layers)
-        monkeypatch.setattr("paradecode.training.heads.rectangle.GRAPHS", ())
+        monkeypatch.setattr("paradecode_lab.training.heads.rectangle.GRAPHS", ())
         without = writer_of(llm).answers(prompts, GREEDY, layers)
     assert [each.tokens for each in with_graphs] == [each.tokens for each in without]
     for one, other in zip(with_graphs, without, strict=True):
@@ -105,7 +105,7 @@ def test_sampled_tokens_have_their_chances_within_top_p():
 
 
 def test_parts_are_of_similar_lengths_and_name_each_text_once(monkeypatch):
-    monkeypatch.setattr("paradecode.training.heads.rectangle.READ", 20)
+    monkeypatch.setattr("paradecode_lab.training.heads.rectangle.READ", 20)
     texts = [[0] * n for n in (3, 9, 1, 30, 8, 2)]
     assert [*_parts(texts)] == [[2, 5, 0], [4, 1], [3]]
 

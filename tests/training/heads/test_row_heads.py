@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 # These need PyTorch themselves.
 from head_training import MODEL, PLAN, built, learns, rows_of, training  # noqa: E402
 
-from paradecode.training.heads.training import HEAD  # noqa: E402
+from paradecode_lab.training.heads.training import HEAD  # noqa: E402
 
 NOWHERE = np.empty(0, np.int32)
 

@@ -25,11 +25,11 @@ torch = pytest.importorskip("torch")
 # These need PyTorch themselves.
 from head_training import MODEL, PLAN, drafts_alike, learns, training  # noqa: E402
 
-from paradecode.training.heads.initial import EXITS, METHODS, OF_ROWS, HeadShape  # noqa: E402
-from paradecode.training.heads.scaling import ScalingLaw, ShortRun  # noqa: E402
-from paradecode.training.heads.texts import TextSource  # noqa: E402
-from paradecode.training.heads.training import HEAD  # noqa: E402
-from paradecode.training.running import CHECKPOINT  # noqa: E402
+from paradecode_lab.training.heads.initial import EXITS, METHODS, OF_ROWS, HeadShape  # noqa: E402
+from paradecode_lab.training.heads.scaling import ScalingLaw, ShortRun  # noqa: E402
+from paradecode_lab.training.heads.texts import TextSource  # noqa: E402
+from paradecode_lab.training.heads.training import HEAD  # noqa: E402
+from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,22 +14,22 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY
 from paradecode.llm import LLM
-from paradecode.measure import cases as running
-from paradecode.measure.figures import figures
-from paradecode.measure.play import play
-from paradecode.measure.prompts import load_prompts
-from paradecode.measure.result_files import read_results
-from paradecode.measure.suites.generation.suite import (
+from paradecode.methods.draft.verifiers import coupled
+from paradecode.methods.parts import TABLE, Method, register
+from paradecode.methods.registry import parse
+from paradecode.prompts import load_prompts
+from paradecode_lab.measure import cases as running
+from paradecode_lab.measure.figures import figures
+from paradecode_lab.measure.play import play
+from paradecode_lab.measure.result_files import read_results
+from paradecode_lab.measure.suites.generation.suite import (
     GenerationPlan,
     by_turns,
     inputs,
     measure,
     plan_units,
 )
-from paradecode.measure.turns import Unit
-from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.parts import TABLE, Method, register
-from paradecode.methods.registry import parse
+from paradecode_lab.measure.turns import Unit
 from tiny_llm import write_model, write_prompts
 
 pytest.importorskip("torch")

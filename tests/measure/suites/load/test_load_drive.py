@@ -14,12 +14,12 @@ pytest.importorskip("aiohttp")
 
 from fake_openai import DELAY, TOKENS, FakeServer
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.prompts import Conversation
-from paradecode.measure.results import Record, StreamedAnswer
-from paradecode.measure.suites.load.client import ask_once, open_session
-from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
-from paradecode.measure.suites.load.suite import measure
-from paradecode.measure.suites.load.summary import phase_of, streamed
+from paradecode.prompts import Conversation
+from paradecode_lab.measure.results import Record, StreamedAnswer
+from paradecode_lab.measure.suites.load.client import ask_once, open_session
+from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
+from paradecode_lab.measure.suites.load.suite import measure
+from paradecode_lab.measure.suites.load.summary import phase_of, streamed
 
 ASKS = [Conversation(f"ask-{n}", "kind", (f"Question {n}?",), 16 + n) for n in range(5)]
 Phases = dict[tuple[str, str, int], list[Record]]

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.machine import describe
-from paradecode.measure.report.load import read_sheet
-from paradecode.measure.result_files import read_results
-from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results, StreamedAnswer
-from paradecode.measure.statistics import Estimate, percentile, rate, speedup
-from paradecode.measure.suites.load.asks import arrivals, draw, read_asks
-from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad, read_endpoints
-from paradecode.measure.suites.load.report import (
+from paradecode_lab.measure.machine import describe
+from paradecode_lab.measure.report.load import read_sheet
+from paradecode_lab.measure.result_files import read_results
+from paradecode_lab.measure.results import EngineInfo, ItemInfo, Record, Results, StreamedAnswer
+from paradecode_lab.measure.statistics import Estimate, percentile, rate, speedup
+from paradecode_lab.measure.suites.load.asks import arrivals, draw, read_asks
+from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad, read_endpoints
+from paradecode_lab.measure.suites.load.report import (
     LATENCY,
     THROUGHPUT,
     document,
@@ -27,8 +27,8 @@ from paradecode.measure.suites.load.report import (
     latencies,
     write_report,
 )
-from paradecode.measure.suites.load.summary import is_good, summarise
-from paradecode.measure.tables import cells, ends
+from paradecode_lab.measure.suites.load.summary import is_good, summarise
+from paradecode_lab.measure.tables import cells, ends
 
 
 def test_percentile_intervals_are_ranks() -> None:

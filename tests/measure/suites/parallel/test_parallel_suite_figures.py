@@ -9,15 +9,15 @@ import pytest
 from parallel_runs import PLAIN, Behaviour, good, make
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.result_files import read_results
-from paradecode.measure.results import EngineInfo
-from paradecode.measure.statistics import frontier, gain
-from paradecode.measure.suites.parallel.columns import COLUMNS, report
-from paradecode.measure.suites.parallel.compare import changes
-from paradecode.measure.suites.parallel.suite import write_files
-from paradecode.measure.suites.parallel.summary import summarise
-from paradecode.measure.suites.parallel.verdicts import is_lossless, verdicts
-from paradecode.measure.tables import cells, heads
+from paradecode_lab.measure.result_files import read_results
+from paradecode_lab.measure.results import EngineInfo
+from paradecode_lab.measure.statistics import frontier, gain
+from paradecode_lab.measure.suites.parallel.columns import COLUMNS, report
+from paradecode_lab.measure.suites.parallel.compare import changes
+from paradecode_lab.measure.suites.parallel.suite import write_files
+from paradecode_lab.measure.suites.parallel.summary import summarise
+from paradecode_lab.measure.suites.parallel.verdicts import is_lossless, verdicts
+from paradecode_lab.measure.tables import cells, heads
 from repository import ROOT
 
 
@@ -191,7 +191,7 @@ def test_batches_of_two_share_their_seconds():
 @pytest.mark.parametrize(("threads", "said"), [(1, "threads: 1."), (None, "threads: 2.")])
 def test_the_picture_says_how_many_threads_ran(threads, said):
     pytest.importorskip("matplotlib")
-    from paradecode.measure.suites.parallel.pictures import draw_frontier
+    from paradecode_lab.measure.suites.parallel.pictures import draw_frontier
 
     results = replace(good(), settings={**good().settings, "threads": threads})
     left, _ = draw_frontier(results, summarise(results)).axes

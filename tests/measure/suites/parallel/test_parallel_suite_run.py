@@ -10,18 +10,20 @@ import pytest
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.measure import cases as running
-from paradecode.measure.machine import digest, weights_of
-from paradecode.measure.play import play
-from paradecode.measure.suites.parallel import suite
-from paradecode.measure.suites.parallel.methods import (
+from paradecode.methods.parts import known
+from paradecode.methods.registry import methods, parse
+from paradecode_lab.measure import cases as running
+from paradecode_lab.measure.machine import digest, weights_of
+from paradecode_lab.measure.play import play
+from paradecode_lab.measure.suites.parallel import suite
+from paradecode_lab.measure.suites.parallel.methods import (
     cache_of,
     canonical,
     default_methods,
     plain_of,
     without_cache,
 )
-from paradecode.measure.suites.parallel.suite import (
+from paradecode_lab.measure.suites.parallel.suite import (
     ParallelPlan,
     batches_by_turns,
     choose_tasks,
@@ -29,12 +31,10 @@ from paradecode.measure.suites.parallel.suite import (
     make_items,
     measure,
 )
-from paradecode.measure.suites.parallel.summary import summarise
-from paradecode.measure.tasks.task import TaskInstance
-from paradecode.measure.tasks.tasks import BY_NAME, GRADED, TASKS
-from paradecode.measure.turns import Unit
-from paradecode.methods.parts import known
-from paradecode.methods.registry import methods, parse
+from paradecode_lab.measure.suites.parallel.summary import summarise
+from paradecode_lab.measure.tasks.task import TaskInstance
+from paradecode_lab.measure.tasks.tasks import BY_NAME, GRADED, TASKS
+from paradecode_lab.measure.turns import Unit
 from tiny_llm import write_model
 
 pytest.importorskip("torch")

@@ -20,13 +20,13 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.measure.tasks.tasks import TASKS
 from paradecode.methods.registry import parse
 from paradecode.testing.canvas_matrix import ATTENTION
 from paradecode.testing.conformance import cases
 from paradecode.testing.machines import Kind, oracle_backends
 from paradecode.testing.reference import fresh_logits
 from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode_lab.measure.tasks.tasks import TASKS
 
 MASK = 28
 PROMPT = (5, 6, 7, 8, 9) * 4 + (MASK, 9)

@@ -1,0 +1,1 @@
+"""The laboratory of Paradecode: training, measuring, replay, tuning and certificates."""

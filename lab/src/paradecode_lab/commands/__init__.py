@@ -1,0 +1,1 @@
+"""The laboratory's commands, one file each, thin over its rooms."""

@@ -1,0 +1,219 @@
+"""`paradecode bench`: quality and speed of methods side by side, and two results compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from paradecode.cli.console import err, out
+from paradecode.cli.options import Loading, grouped, option
+from paradecode.cli.outputs import writable
+from paradecode.cli.progress import open_progress, stopping
+from paradecode.cli.tables import print_table
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
+from paradecode_lab.commands.load import load
+
+SUITES = ("generation", "parallel")
+BRIEF = 5
+"""Columns that the terminal shows of a sheet."""
+
+bench_app = typer.Typer(
+    help="Measure methods side by side: quality beside every speed.", add_completion=False
+)
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """What the suite `generation` decodes, and how."""
+
+    prompts: str | None = option(
+        None, "JSONL, JSON or text file, folder of texts, hub:owner/dataset."
+    )
+    per_group: int | None = option(None, "Prompts of each kind of task.")
+    max_tokens: int | None = option(None, "Bound on the prompts' own.")
+    rounds: int = option(1, "Repetitions.")
+    temperature: float = option(0.0, "0 is greedy.")
+    draft_model: str | None = option(None, "For methods that need one.")
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """What the suite `parallel` decodes."""
+
+    tasks: list[str] | None = option(
+        None, "parallel: a task, `simple` or `graded`; repeat. Default: simple.", "--task"
+    )
+    instances: int = option(50, "parallel: held-out instances of each task.")
+
+
+@grouped
+def bench(
+    context: typer.Context,
+    loading: Loading,
+    workload: PromptOptions,
+    drawn: TaskOptions,
+    suite: str = option(SUITES[0], f"One of: {', '.join(SUITES)}."),
+    decoders: list[str] | None = option(
+        None, "A method; repeat. Default: a few.", "--decoder --method -d"
+    ),
+    batch: str = option("1", "Requests at a time; a sweep: 1,2,4,8,16."),
+    seed: int = option(0, "Of sampling, instances and order."),
+    output: Path | None = option(None, "JSON; tables and a page go beside it.", "--output -o"),
+) -> None:
+    """Decoders side by side: `generation` on prompts, `parallel` on tasks for diffusion models.
+
+    Ctrl-C stops; the same command goes on.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if suite not in SUITES:
+        raise InvalidInput("suite", suite, f"use one of {', '.join(SUITES)}")
+    target = output or Path(f"{suite}.json")
+    writable("--output", target, ".json")
+    sizes = _sizes(batch)
+    _refuse_unused(context, drawn if suite == SUITES[0] else workload, suite)
+    if suite == "parallel":
+        if len(sizes) > 1:
+            raise InvalidInput("batch", batch, "the parallel suite takes one size")
+        _parallel(loading, drawn, tuple(decoders or ()), sizes[0], seed, target)
+    else:
+        _generation(loading, workload, tuple(decoders or ()), sizes, seed, target)
+
+
+def _generation(
+    loading: Loading, workload: PromptOptions, decoders: tuple[str, ...], sizes: tuple[int, ...],
+    seed: int, output: Path,
+) -> None:  # fmt: skip
+    from paradecode_lab.measure.figures import aggregates, figures
+    from paradecode_lab.measure.machine import weights_of
+    from paradecode_lab.measure.prompt_sources import read_prompts
+    from paradecode_lab.measure.report.from_results import sheet_of_results
+    from paradecode_lab.measure.report.write import write_report
+    from paradecode_lab.measure.result_files import write_results
+    from paradecode_lab.measure.suites.generation.suite import GenerationPlan, measure
+
+    plan = GenerationPlan(
+        decoders, tuple(read_prompts(workload.prompts)), workload.per_group, workload.max_tokens,
+        sizes, workload.rounds, SamplingParams(temperature=workload.temperature, seed=seed),
+    )  # fmt: skip
+    plan.check()
+    weights, journal = weights_of(loading.model or "default"), output.with_suffix(".jsonl")
+    opening = {"limits": plan.limits(), "draft_model": workload.draft_model}
+    with loading.open(**opening) as llm, _measuring(journal) as progress:
+        results = measure(llm, weights, plan, journal, loading.settings(), progress)
+    found = figures(results)
+    plain = found[0].name if found else None
+    write_results(results, output, aggregates(found, plain))
+    files = [output]
+    if found:
+        sheet = sheet_of_results(results, plain)
+        for suffix in (".md", ".html"):
+            files += write_report([sheet], output.with_suffix(suffix))
+        head, rows = sheet.table()
+        print_table(("method", *head[:BRIEF]), [(line.name, *own[:BRIEF]) for line, own in rows])
+        _doubts(sheet.doubts)
+    broken = [each.name for each in found if each.verdict == "broken"]
+    for name in broken:
+        err.print(f"[red]not plain decoding's output:[/] {escape(name)}")
+    _end(files, results.failed, bool(broken))
+
+
+def _parallel(
+    loading: Loading, drawn: TaskOptions, methods: tuple[str, ...], batch: int, seed: int,
+    output: Path,
+) -> None:  # fmt: skip
+    from paradecode_lab.measure.machine import weights_of
+    from paradecode_lab.measure.suites.parallel import suite as parallel
+    from paradecode_lab.measure.suites.parallel.columns import BRIEF
+    from paradecode_lab.measure.suites.parallel.summary import summarise
+    from paradecode_lab.measure.suites.parallel.verdicts import verdicts
+    from paradecode_lab.measure.tables import cells, heads
+
+    plan = parallel.ParallelPlan(methods, tuple(drawn.tasks or ()), drawn.instances, batch, seed)
+    plan.check()
+    loading = replace(loading, model=loading.model or plan.model)
+    weights, journal = weights_of(loading.model or ""), output.with_suffix(".jsonl")
+    with loading.open() as llm, _measuring(journal) as progress:
+        results = parallel.measure(llm, weights, plan, journal, loading.settings(), progress)
+    summaries, found = summarise(results), verdicts(results)
+    files = parallel.write_files(results, output, summaries, found)
+    print_table(heads(BRIEF), [cells(BRIEF, summary) for summary in summaries])
+    for verdict in found:
+        out.print(f"[bold]{verdict.word}[/]: {escape(verdict.target)}")
+        for line in verdict.evidence:
+            out.print(f"  {escape(line)}", highlight=False)
+    _end(files, results.failed)
+
+
+def _end(files: list[Path], failed: Mapping[str, str], is_bad: bool = False) -> None:
+    """Say what could not be measured and what was written; exit with 1 where something is wrong."""
+    for name, reason in failed.items():
+        err.print(f"[yellow]not measured[/] {escape(f'{name}: {reason}')}", highlight=False)
+    for file in files:
+        out.print(str(file), soft_wrap=True, highlight=False)
+    if failed or is_bad:
+        raise typer.Exit(1)
+
+
+@grouped
+def compare(
+    before: Annotated[Path, typer.Argument(help="A result of `bench` or `make bench`.")],
+    now: Annotated[Path, typer.Argument(help="Another one of the same kind.")],
+    baseline: str | None = option(
+        None, "Engine of both: are speed-ups over it the same within intervals?"
+    ),
+) -> None:
+    """What changed from one result to another, on what both measured."""
+    from paradecode_lab.measure.report.compare import compare_files
+
+    found = compare_files(before, now, baseline)
+    for warning in found.warnings:
+        err.print(f"[yellow]differs:[/] {escape(warning)}", highlight=False)
+    print_table(found.head, found.rows)
+    _doubts(found.doubts)
+
+
+def _doubts(doubts: Iterable[str]) -> None:
+    """Why the figures above may not be what they seem."""
+    for doubt in doubts:
+        out.print(f"[yellow]{escape(doubt)}[/]", highlight=False)
+
+
+@contextmanager
+def _measuring(journal: Path) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar; Ctrl-C says how to go on."""
+    said = f"stopped; the same command goes on from {escape(str(journal))}"
+    with stopping(said), open_progress() as progress:
+        bar = progress.add_task("generations", total=None)
+        yield lambda new, total: progress.update(bar, advance=new, total=total)
+
+
+def _refuse_unused(
+    context: typer.Context, options: PromptOptions | TaskOptions, suite: str
+) -> None:
+    """Raise InvalidInput for an option of the other suite that was set."""
+    names = {each.name: each.opts[0] for each in context.command.params}
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if value != each.default:
+            fix = f"leave it out: the suite {suite} does not use it"
+            raise InvalidInput(names[each.name], value, fix)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput("batch", text, "give whole numbers, such as 1,2,4,8,16") from None
+
+
+bench_app.callback(invoke_without_command=True)(bench)
+bench_app.command()(compare)
+bench_app.command()(load)

@@ -1,0 +1,131 @@
+"""`paradecode replay`: decode a workload once, then try methods on the recording."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress
+
+from paradecode.cli.console import err, out, print_json
+from paradecode.cli.options import (
+    Json,
+    Loading,
+    PerGroup,
+    SamplingOptions,
+    argument,
+    grouped,
+    option,
+)
+from paradecode.cli.outputs import writable
+from paradecode.cli.progress import STOPPED, measure_forwards
+from paradecode.core.errors import InvalidInput
+
+SAMPLING = SamplingOptions(max_tokens=64)
+
+replay_app = typer.Typer(
+    help="Try decoding methods on a recorded workload, without the model.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@grouped
+def record(
+    output: Annotated[Path, typer.Argument(help="The file to write.")],
+    loading: Loading,
+    sampling: SamplingOptions = SAMPLING,
+    prompts: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; default: ours."),
+    per_group: PerGroup = None,
+    top: int | None = option(None, "Kept of each distribution."),
+    calibrate: bool = option(
+        True, "Measure what a forward costs first; else use what is remembered."
+    ),
+) -> None:
+    """Decode a workload plainly and keep what the model said. Ctrl-C keeps what is finished."""
+    from paradecode.core.checks import whole
+    from paradecode.core.sampling import SamplingParams
+    from paradecode.prompts import first_of_each_group, load_prompts, make_items
+    from paradecode.timing.warm_up import warm_up
+    from paradecode_lab.measure.replay.recorder import TOP, assembled, recorded
+    from paradecode_lab.measure.replay.recording import MOST_TOP
+    from paradecode_lab.measure.replay.timing import WIDE
+
+    writable("OUTPUT", output)
+    params = SamplingParams.from_mapping(sampling.params())
+    chosen = first_of_each_group(load_prompts(prompts), per_group)
+    k = TOP if top is None else whole(1, MOST_TOP)("--top", top)
+    requests: list[Any] = []
+    stopped = False
+    opened = loading.open_autoregressive("replay record")
+    with opened as llm, Progress(console=err) as progress:
+
+        def answer(messages: list[dict[str, str]], limit: int) -> str:
+            return llm.chat(messages, max_tokens=limit).text
+
+        warm_up(llm, [WIDE])
+        if calibrate:
+            measure_forwards(llm, progress)
+        task = progress.add_task("prompts", total=len(chosen))
+        try:
+            for prompt in chosen:
+                items = make_items([prompt], llm.chat_tokens, answer, params.max_tokens)
+                requests += recorded(llm.engine, items, params, k)
+                progress.advance(task)
+        except KeyboardInterrupt:
+            stopped = True
+        if not requests:
+            raise typer.Exit(STOPPED)
+        recording = assembled(llm, requests, params, k)
+    recording.save(output)
+    tokens = sum(len(request.output) for request in requests)
+    out.print(f"{len(requests)} requests, {tokens} tokens in {output}", soft_wrap=True)
+    if stopped:
+        raise typer.Exit(STOPPED)
+
+
+@grouped
+def run(
+    recording: Annotated[Path, typer.Argument(help="What `replay record` wrote.")],
+    specs: list[str] | None = argument(None, "Methods; default: all training-free."),
+    by_group: bool = option(False, "A line for each group of three requests and more, too."),
+    as_json: Json = False,
+    *,
+    loading: Loading,
+) -> None:
+    """What methods would do on the recording: acceptance, forwards and predicted speed."""
+    from paradecode.methods.registry import parse
+    from paradecode_lab.measure.replay import Recording, play, replayable
+    from paradecode_lab.measure.replay.outcome import outcome_record, outcome_table
+    from paradecode_lab.measure.replay.player import PLAIN, reads_states
+
+    if not recording.is_file():
+        raise InvalidInput("RECORDING", str(recording), "make it with `paradecode replay record`")
+    made = Recording.load(recording)
+    names = specs or replayable(made)
+    with ExitStack() as stack:
+        target = None
+        if any(reads_states(parse(name)) for name in names):
+            llm = stack.enter_context(loading.open())
+            made.model.require(llm)
+            target = llm.engine
+        progress = stack.enter_context(Progress(console=err))
+        task = progress.add_task("methods", total=len(names) + 1)
+        plain = play(made, PLAIN)
+        progress.advance(task)
+        outcomes = []
+        for name in names:
+            outcomes.append(play(made, name, target=target if reads_states(parse(name)) else None))
+            progress.advance(task)
+    if as_json:
+        head = {"model": made.model.name, "requests": len(made.requests)}
+        methods = [outcome_record(outcome, plain) for outcome in (plain, *outcomes)]
+        print_json({**head, "temperature": made.params.temperature, "methods": methods})
+        return
+    out.print(outcome_table(outcomes, plain, by_group=by_group))
+
+
+replay_app.command()(record)
+replay_app.command()(run)

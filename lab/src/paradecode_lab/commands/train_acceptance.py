@@ -1,0 +1,111 @@
+"""`paradecode train acceptance-head` and `tree-selector`: will a draft be accepted?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from paradecode.cli.options import Json, Loading, grouped, option
+from paradecode.methods.registry import parse
+from paradecode_lab.commands.train_steps import Output, S, Samples, logged, ready, trained
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """Whose drafts are recorded."""
+
+    decoder: str = option("", "The method whose drafts are recorded.", "--decoder -d")
+    draft_model: str | None = option(None, "The small model of methods that need one.")
+
+    @property
+    def name(self) -> str:
+        return parse(self.decoder).method.name
+
+
+# What is recorded when nothing is said: it needs no second model.
+CHAINS, TREES = Drafts("layer-skip(skip=0.1,width=1)"), Drafts("layer-skip(skip=0.1,width=4)")
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What is decoded to learn from, and how long it is learnt."""
+
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's.")
+    limit: int = option(0, "Only so many conversations; 0 takes all.", min=0)
+    max_tokens: int = option(128, "Most tokens of an answer.", min=1)
+    temperature: float = option(0.0, "Of the answers; 0 is greedy.")
+    seed: int = option(0, "Of the answers, the split and the weights.")
+    samples: Samples = None
+    epochs: int = option(20, "Passes over the samples.", min=1, max=10000)
+
+    def logged(
+        self,
+        kind: type[S],
+        loading: Loading,
+        drafts: Drafts,
+        record: Callable[..., S],
+        **known: int,
+    ) -> S:
+        """Samples of the drafts, recorded or from the file."""
+        from paradecode_lab.training.acceptance.workload import DraftWorkload
+
+        spec = parse(drafts.decoder)
+        workload = DraftWorkload(
+            self.prompts, self.limit, self.max_tokens, self.temperature, self.seed
+        )
+        params = workload.params()  # Refuse a bad setting before a model is loaded.
+        with loading.open(decoder=spec, draft_model=drafts.draft_model) as llm:
+            return logged(
+                kind, self.samples, workload.origin(llm, spec),
+                lambda tick: record(llm, workload.items(llm), spec, params, tick), **known,
+            )  # fmt: skip
+
+
+@grouped
+def acceptance_head(
+    output: Output,
+    loading: Loading,
+    learning: Learning,
+    drafts: Drafts = CHAINS,
+    blocks: int = option(3, "Residual blocks.", min=0, max=16),
+    rejection_weight: float = option(
+        6.0, "What a rejected token counts in the loss.", min=0.01, max=1000
+    ),
+    as_json: Json = False,
+) -> None:
+    """SpecDec++'s head: will a draft token be accepted? For `acceptance_head=FILE`."""
+    ready(output, learning.samples)
+    from paradecode_lab.training.acceptance.head_fit import HeadSettings, fit_head
+    from paradecode_lab.training.acceptance.head_samples import HeadSamples, record_head_samples
+
+    samples = learning.logged(HeadSamples, loading, drafts, record_head_samples)
+    settings = HeadSettings(blocks, rejection_weight, epochs=learning.epochs, seed=learning.seed)
+    use = f"{drafts.name}(budget='specdec++',acceptance_head='{output}')"
+    trained(output, use, partial(fit_head, samples, settings), as_json)
+
+
+@grouped
+def tree_selector(
+    output: Output,
+    loading: Loading,
+    learning: Learning,
+    drafts: Drafts = TREES,
+    as_json: Json = False,
+) -> None:
+    """The selector of delayed trees: which trunk, which branches? For `tree_selector=FILE`."""
+    ready(output, learning.samples)
+    from paradecode_lab.training.acceptance.selector_fit import SelectorSettings, fit_selector
+    from paradecode_lab.training.acceptance.selector_samples import (
+        SelectorSamples,
+        record_selector_samples,
+    )
+    from paradecode_lab.training.acceptance.workload import draft_size, drafting
+
+    count = draft_size(drafting(parse(drafts.decoder)))
+    record = record_selector_samples
+    samples = learning.logged(SelectorSamples, loading, drafts, record, count=count)
+    settings = SelectorSettings(epochs=learning.epochs, seed=learning.seed)
+    use = f"{drafts.name}(budget='delayed',tree_selector='{output}')"
+    trained(output, use, partial(fit_selector, samples, settings), as_json)

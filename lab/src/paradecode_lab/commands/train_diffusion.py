@@ -1,0 +1,88 @@
+"""`paradecode train diffusion` and `train autoregressive`: the tiny models that ship."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from paradecode.cli.console import err, out
+from paradecode.cli.options import grouped, option
+from paradecode.cli.outputs import make_folder
+from paradecode_lab.commands.train_steps import RunFolder, device_of, until_stopped
+
+if TYPE_CHECKING:
+    from paradecode_lab.measure.statistics import Interval
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How long is trained, where, and how it is watched."""
+
+    steps: int = option(6000, "Optimiser steps in all.", min=1, max=10**6)
+    rows: int = option(192, "Texts in a step.", min=1, max=10**5)
+    tasks: str = option("simple", "simple or graded: the set that is learned.")
+    start: str = option("", "Name or folder of a model of this size to begin with.")
+    blocks: float = option(0.0, "Share of rows with attention in blocks.", min=0, max=1)
+    shift: bool = option(False, "Logits are about the next position, as in the twin.")
+    averaging: float = option(0.998, "Decay of the weights' average.", min=0, max=1)
+    seed: int = option(0, "Of weights and rows.", min=0, max=2**32 - 1)
+    device: str = option("cpu", "cpu, cuda or cuda:N.")
+    threads: int | None = option(None, "CPU threads; default: what is allowed.", min=1, max=256)
+    every: int = option(500, "Steps between evaluations.", min=1)
+    instances: int = option(
+        200, "Held-out instances a task in the last evaluation.", min=1, max=1000
+    )
+
+
+@grouped
+def train_diffusion(output: RunFolder, run: RunOptions) -> None:
+    """A small masked diffusion model for tasks with checkable answers. Ctrl-C saves and leaves."""
+    _train("diffusion", output, run)
+
+
+@grouped
+def train_autoregressive(output: RunFolder, run: RunOptions) -> None:
+    """Its autoregressive twin: the same data and size, causal attention, next-token loss."""
+    _train("autoregressive", output, run)
+
+
+def _train(objective: str, output: Path, run: RunOptions) -> None:
+    where = device_of(run.device)
+    make_folder("OUTPUT", output)
+    import torch
+
+    from paradecode_lab.training.diffusion.run import VARIANTS, evaluate, look
+    from paradecode_lab.training.diffusion.training import DiffusionPlan, TinyTraining
+    from paradecode_lab.training.running import CHECKPOINT
+
+    workers = 1 if where.type == "cuda" else run.threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(1)  # Workers take different rows instead.
+    plan = DiffusionPlan(
+        objective, run.seed, run.steps, run.rows, tasks=run.tasks, blocks=run.blocks,
+        shift=run.shift, start=run.start, averaging=run.averaging,
+    )  # fmt: skip
+    checkpoint = output / CHECKPOINT
+    trainer = (
+        TinyTraining.load(checkpoint, plan, where, workers)
+        if checkpoint.exists()
+        else TinyTraining(plan, where, workers)
+    )
+
+    until_stopped(objective, trainer, output, partial(look, trainer), run.every)
+    torch.set_num_threads(workers)
+    variants = VARIANTS if objective == "diffusion" else VARIANTS[:1]
+    with err.status(f"exact match on {run.instances} held-out instances a task"):
+        out.print(_table(evaluate(trainer, output, variants, run.instances)))
+
+
+def _table(results: dict[str, dict[str, Interval]]) -> Table:
+    table = Table("task", *results)
+    for task in next(iter(results.values())):
+        shares = (by_task[task] for by_task in results.values())
+        table.add_row(task, *(f"{s.value:.1%} ({s.low:.1%} to {s.high:.1%})" for s in shares))
+    return table

@@ -1,0 +1,272 @@
+"""`paradecode train lud`, `train first` and so on: models that decode in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paradecode.cli.console import out
+from paradecode.cli.options import grouped, option
+from paradecode.cli.progress import watched
+from paradecode.core.errors import InvalidInput
+from paradecode_lab.commands.train_steps import RunFolder, device_of, until_stopped
+
+if TYPE_CHECKING:
+    import torch
+
+    from paradecode.models.checkpoint import Checkpoint
+    from paradecode_lab.training.retraining.run import Objective
+
+
+@dataclass(frozen=True)
+class RetrainingOptions:
+    """What is learnt from, and how long."""
+
+    model: str = option(
+        "paradecode/tiny-autoregressive", "Name, .gguf file, or folder.", "--model -m"
+    )
+    texts: Path | None = option(None, "JSONL of {prompt, answer}; default: tasks.")
+    tasks: str = option("simple", "simple or graded: the set of tasks.")
+    instances: int = option(20_000, "Of the tasks.", min=8, max=10**7)
+    length: int = option(256, "Most tokens of a text with its prompt.", min=4, max=1 << 16)
+    steps: int = option(600, "Optimiser steps.", min=1, max=10**6)
+    batch: int = option(32, "Texts a step.", min=1, max=4096)
+    rate: float = option(5e-4, "Learning rate.", min=1e-8, max=0.1)
+    seed: int = option(0, "Of texts and weights.", min=0, max=2**31)
+    device: str = option("cpu", "cpu, cuda or cuda:N.")
+    threads: int | None = option(None, "CPU threads.", min=1, max=256)
+
+
+GRADED = RetrainingOptions(model="paradecode/graded-diffusion", tasks="graded")
+DRAFTED_FOR = RetrainingOptions(
+    model="paradecode/graded-autoregressive", tasks="graded", steps=4000, rate=1e-3
+)
+
+
+@grouped
+def lud(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    placeholders: int = option(4, "Most tokens behind the first of a unit.", min=1, max=16),
+    confident: float = option(0.9, "Probability of a sure token.", min=0.01, max=1),
+) -> None:
+    """LUD: a copy of a model that writes sure tokens at once, for `lud`. Ctrl-C saves."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode_lab.training.retraining.lud import LexicalUnitObjective
+
+        return LexicalUnitObjective(base, placeholders, confident, device)
+
+    use = f"--model {output / 'model'} --decoder 'lud(placeholders={placeholders})'"
+    _train("lexical units", output, learning, objective, use)
+
+
+@grouped
+def wedlm(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    block: int = option(32, "Positions of a block.", min=1, max=4096),
+    ends: int = option(8, "Ends of text at the end of an answer.", min=1, max=4096),
+    weight: float = option(1.0, "Of the next-token loss.", min=0, max=1e6),
+) -> None:
+    """WeDLM: a copy of a causal model that fills masks in any order, for `wedlm`. Ctrl-C saves."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode_lab.training.retraining.wedlm import WedlmObjective
+
+        return WedlmObjective(base, block, ends, weight, device)
+
+    use = f"--model {output / 'model'} --decoder wedlm"
+    _train("masks", output, learning, objective, use)
+
+
+@grouped
+def assd(
+    output: RunFolder,
+    learning: RetrainingOptions = GRADED,
+    placed: float = option(0.15, "Most of an answer that is given beforehand.", min=0, max=1),
+    drafts: int = option(5, "Masks that are drafted together; 1: none are.", min=1, max=64),
+) -> None:
+    """ASSD: a copy of a diffusion model that knows its joint density, for `assd`. Ctrl-C saves."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode_lab.training.retraining.any_subset import AnySubsetObjective
+
+        return AnySubsetObjective(base, placed, drafts, device)
+
+    use = f"--model {output / 'model'} --decoder 'assd(tokens={drafts})'"
+    _train("density", output, learning, objective, use)
+
+
+@grouped
+def deer(
+    output: RunFolder,
+    learning: RetrainingOptions = DRAFTED_FOR,
+    layers: int = option(2, "Of the drafter: the first ones of the model.", min=1, max=1024),
+    refined: float = option(0.5, "Share of the steps that are stage II.", min=0, max=1),
+    reach: int = option(16, "Most masks of stage II.", min=1, max=4096),
+    base: float = option(1.01, "A mask's weight over that of the one behind it.", min=1, max=2),
+    weight: float = option(1.0, "Of the next-token loss; 0: DEER's own.", min=0, max=1e6),
+) -> None:
+    """DEER: a small diffusion model that drafts for a causal one, for `deer`. Ctrl-C saves."""
+
+    def objective(base_model: Checkpoint, device: torch.device) -> Objective:
+        from paradecode_lab.training.retraining.deer import DeerObjective
+
+        return DeerObjective(base_model, layers, refined, reach, base, weight, device)
+
+    use = f"--model {learning.model} --draft-model {output / 'model'} --decoder deer"
+    _train("drafter", output, learning, objective, use, _answers)
+
+
+@grouped
+def first(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    rank: int = option(16, "Of the LoRA.", min=1, max=1024),
+    price: float = option(0.01, "Of a layer that runs, in nats a token.", min=0, max=100),
+) -> None:
+    """FiRST: routers that choose layers by the prompt, and a model that does without the others."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode_lab.training.retraining.first import FirstObjective
+
+        return FirstObjective(base, rank, price, learning.seed, device)
+
+    use = f"--model {output / 'model'} --decoder \"first(routers='{output}/routers.safetensors')\""
+    _train("routers", output, learning, objective, use)
+
+
+@grouped
+def nested(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    exits: str = option("", "Layers before each exit: '6 9 12'; default: half, 3/4 and all."),
+    drawn: int = option(0, "Exits that a step draws (SortedNet); 0: all (SoFT).", min=0, max=64),
+) -> None:
+    """Nested exits: a model whose first layers are models, too, for `s2d`. Ctrl-C saves."""
+    from paradecode.methods.draft.drafters.s2d import read_exits, usual_exits
+
+    try:
+        chosen = read_exits(exits)
+    except ValueError as error:
+        raise InvalidInput("--exits", exits, str(error)) from None
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode_lab.training.retraining.nested import NestedObjective
+
+        return NestedObjective(base, chosen or usual_exits(base.config.layers), drawn, device)
+
+    given = f"(exits='{exits}')" if chosen else ""
+    use = f'--draft-model {output / "model"} --decoder "s2d{given}"'
+    _train("nested exits", output, learning, objective, use)
+
+
+@grouped
+def lora_drop(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    rank: int = option(16, "Of each LoRA.", min=1, max=1024),
+    share: float = option(0.5, "Of the layers that are dropped.", min=0, max=1),
+    window: int = option(3, "Tokens between two that run all layers.", min=1, max=1024),
+) -> None:
+    """LoRA-Drop: LoRAs that stand for layers which most tokens do not run, for `lora-drop`."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode_lab.training.retraining.lora_drop import LoraDropObjective
+
+        return LoraDropObjective(base, rank, share, window, learning.seed, device)
+
+    setting = f"adapters='{output}/adapters.safetensors',window={window}"
+    use = f'--model {learning.model} --decoder "lora-drop({setting})"'
+    _train("dropped layers", output, learning, objective, use)
+
+
+@grouped
+def hamburger(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    group: int = option(4, "Most tokens of a group.", min=2, max=64),
+    blocks: int = option(2, "Layers of the small decoder.", min=1, max=64),
+) -> None:
+    """HAMburger: a copy of a model that reads and writes groups of tokens. Ctrl-C saves."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode_lab.training.retraining.hamburger import HamburgerObjective
+
+        return HamburgerObjective(base, group, blocks, learning.seed, device)
+
+    use = f"--model {output / 'model'} --decoder \"hamburger(parts='{output}/parts.safetensors')\""
+    _train("token groups", output, learning, objective, use)
+
+
+def _train(
+    title: str,
+    output: Path,
+    learning: RetrainingOptions,
+    objective: Callable[[Checkpoint, torch.device], Objective],
+    use: str,
+    texts_of: Callable[[Path, RetrainingOptions], Path] | None = None,
+) -> None:
+    """Train until all steps are done, and say how the result is used; leave where it is stopped.
+
+    Args:
+        texts_of: writes a file of texts, where the user gives none, and names it; None: `_tasks`.
+    """
+    where = device_of(learning.device)
+    import torch
+
+    from paradecode.models.catalogue import open_model
+    from paradecode_lab.measure.tasks.tasks import tasks_named
+    from paradecode_lab.training.adaptation.texts import read_texts
+    from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan
+    from paradecode_lab.training.retraining.texts import MODEL
+    from paradecode_lab.training.running import CHECKPOINT
+
+    tasks_named(learning.tasks)  # Refuse an unknown set before a model is loaded.
+    if learning.threads is not None:
+        torch.set_num_threads(learning.threads)
+    base = open_model(learning.model)
+    if Path(base.source).resolve() == (output / MODEL).resolve():
+        raise InvalidInput("OUTPUT", str(output), "the model is in it: name a new folder")
+    made = objective(base, where)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        file = learning.texts or (texts_of or _tasks)(output, learning)
+    except OSError as error:
+        raise InvalidInput("OUTPUT", str(output), f"name a folder ({error})") from None
+    texts = read_texts(file, base, 1, min(learning.length, base.config.context_length))
+    known = asdict(learning)
+    plan = RetrainingPlan(**{name: known[name] for name in ("steps", "batch", "rate", "seed")})
+    trainer = Retraining(plan, made, texts)
+    if (output / CHECKPOINT).exists():
+        trainer.resume(output / CHECKPOINT)
+    until_stopped(title, trainer, output)
+    out.print(use, soft_wrap=True, highlight=False)
+
+
+def _tasks(output: Path, learning: RetrainingOptions) -> Path:
+    """Tasks with right answers."""
+    from paradecode_lab.measure.tasks.tasks import tasks_named
+    from paradecode_lab.training.retraining.texts import write_tasks
+
+    file = output / f"{learning.tasks}-{learning.seed}-{learning.instances}.jsonl"
+    write_tasks(file, tasks_named(learning.tasks), learning.instances, learning.seed)
+    return file
+
+
+def _answers(output: Path, learning: RetrainingOptions) -> Path:
+    """Tasks with the model's own answers."""
+    from paradecode.llm import LLM
+    from paradecode_lab.measure.tasks.tasks import tasks_named
+    from paradecode_lab.training.retraining.answers import write_answers
+
+    count, length, seed = learning.instances, learning.length, learning.seed
+    file = output / f"answers-{learning.tasks}-{seed}-{count}-{length}.jsonl"
+    with LLM(learning.model, threads=learning.threads) as llm:
+        write = partial(write_answers, file, llm, tasks_named(learning.tasks), count, length, seed)
+        watched("answers", write)
+    return file

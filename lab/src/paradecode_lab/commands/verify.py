@@ -1,0 +1,94 @@
+"""`paradecode verify`: a losslessness certificate."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import typer
+from rich.progress import Progress
+
+from paradecode.cli.console import err, out, print_json
+from paradecode.cli.options import (
+    Decoding,
+    Json,
+    Loading,
+    grouped,
+    only_autoregressive,
+    option,
+)
+from paradecode.cli.progress import stopping
+from paradecode.core.errors import InvalidInput
+
+
+@grouped
+def verify(
+    loading: Loading,
+    decoding: Decoding,
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's."),
+    count: int | None = option(None, "How many of the prompts."),
+    max_tokens: int = option(64, "Tokens of each output compared."),
+    temperature: float = option(0.8, "Of the sampled half; 0: none."),
+    seed: int = option(0, "Another seed, another sample."),
+    samples: int = option(1000, "Requests at each place of the law."),
+    keep_going: bool = option(False, "Do not stop at the first difference."),
+    allow_near_ties: bool = option(False, "Let differences pass that rounding explains."),
+    as_json: Json = False,
+) -> None:
+    """Certify that a decoder keeps its promise with this model on this machine.
+
+    Exit status: 0 it passed; 1 it failed, or claims no losslessness; 2 it cannot be tested so.
+    """
+    from paradecode.methods.choice import check_draft_model
+    from paradecode.prompts import encoder, first_turns
+    from paradecode_lab.measure.certificate.certify import certify
+    from paradecode_lab.measure.certificate.plan import (
+        CertificatePlan,
+        Claim,
+        choose_prompts,
+    )
+    from paradecode_lab.measure.certificate.record import certificate_record
+    from paradecode_lab.measure.certificate.show import report
+
+    spec = decoding.spec()
+    if spec.method.family != "autoregressive":
+        raise InvalidInput("--decoder", str(spec), only_autoregressive("verify"))
+    draft_model = decoding.draft_model or spec.draft_model
+    decoding.check_draft_model()
+    check_draft_model(spec, draft_model)
+    claim = Claim.of(spec)
+    plan = CertificatePlan(
+        max_tokens, temperature, seed, samples, keep_going=keep_going,
+        allow_near_ties=allow_near_ties,
+    )  # fmt: skip
+    plan.check(claim)
+    chosen = choose_prompts(prompts, count)
+    with (
+        stopping("[yellow]stopped: no certificate[/]"),
+        loading.open_autoregressive("verify", draft_model=draft_model) as llm,
+    ):
+        texts = first_turns(chosen, encoder(llm))
+        with Progress(console=err, transient=True) as progress:
+            certificate = certify(llm.engine, claim, texts, plan, _Stages(progress))
+        if as_json:
+            print_json(certificate_record(certificate, llm, loading.model, loading.settings()))
+        else:
+            spelt = partial(llm.tokenizer.decode, skip_special=False)
+            out.print(report(certificate, lambda token: spelt([token])))
+    if certificate.verdict != "pass":
+        raise typer.Exit(1)
+
+
+class _Stages:
+    """One bar a check; a check that ends early has a full bar."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._stage = ""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            for task in self._progress.tasks:
+                self._progress.update(task.id, completed=task.total)
+            self._stage, self._task = stage, self._progress.add_task(stage, total=total)
+        self._progress.update(self._task, completed=done)

@@ -1,0 +1,124 @@
+"""What is certified, with which prompts, and how much of it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paradecode.core.checks import attributes, number, whole
+from paradecode.core.decoder import Decoder, Guarantee
+from paradecode.core.errors import InvalidInput
+from paradecode.engine.engine import Engine
+from paradecode.methods.registry import Spec
+from paradecode.prompts import Conversation, by_turns, load_prompts
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of the check, how much of it is done, and of how much."""
+CHECKS = {
+    "max_tokens": whole(1, 4096),
+    "temperature": number(0.0, 100.0),
+    "seed": whole(0, (1 << 63) - 1),
+    "samples": whole(100, 1_000_000),
+    "places": whole(1, 64),
+}
+COUNT = 24
+"""How many of the package's prompts are used unless another number is given."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A decoder and what it promises; ``make`` builds the decoder of one request.
+
+    One that ``drafts`` must do so: a certificate without verified drafts proves nothing.
+    """
+
+    name: str
+    make: Callable[[], Decoder]
+    guarantee: Guarantee
+    drafts: bool = True
+
+    @classmethod
+    def of(cls, spec: Spec) -> Claim:
+        """The claim of a registered method with its settings.
+
+        Raises:
+            InvalidInput: for a method that is not autoregressive.
+        """
+        if spec.method.family != "autoregressive":
+            raise InvalidInput("decoder", str(spec), "give an autoregressive method")
+        drafts = any(p.name == "num_speculative_tokens" for p in spec.method.parameters)
+        return cls(str(spec), spec, spec.guarantee, drafts)
+
+
+@dataclass(frozen=True)
+class CertificatePlan:
+    """Settings of a certificate.
+
+    Attributes:
+        max_tokens: length of the outputs that are compared.
+        temperature: of the sampled half; 0 leaves that half out.
+        samples: requests at each of the ``places`` where the law is tested.
+        keep_going: go on after the first difference.
+        allow_near_ties: differences that rounding explains do not fail the certificate.
+
+    Raises:
+        InvalidInput: on construction, if a number is out of range.
+    """
+
+    max_tokens: int = 64
+    temperature: float = 0.8
+    seed: int = 0
+    samples: int = 1000
+    places: int = 6
+    keep_going: bool = False
+    allow_near_ties: bool = False
+
+    def __post_init__(self) -> None:
+        attributes(self, CHECKS)
+
+    def check(self, claim: Claim) -> None:
+        """Raise InvalidInput if the promise cannot be tested with these settings."""
+        if claim.guarantee == "distribution" and self.temperature == 0.0:
+            fix = "give one above 0: the method promises a distribution"
+            raise InvalidInput("temperature", 0, fix)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What every check is given: what is tried in which engine, and whom to tell how far it is."""
+
+    engine: Engine
+    claim: Claim
+    plan: CertificatePlan
+    progress: Progress = lambda stage, done, total: None
+
+    def counter(self, stage: str, total: int) -> Callable[[], None]:
+        """To be called each time that one of ``total`` is done."""
+        done = 0
+        self.progress(stage, 0, total)
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            self.progress(stage, done, total)
+
+        return tick
+
+
+def choose_prompts(path: Path | None = None, count: int | None = None) -> list[Conversation]:
+    """Prompts, spread over their groups.
+
+    Args:
+        path: JSONL as of :func:`paradecode.prompts.load_prompts`; None: the package's.
+        count: how many; None takes all of a file, 24 of the package's.
+
+    Raises:
+        InvalidInput: naming what cannot be used.
+    """
+    if count is not None and count < 1:
+        raise InvalidInput("count", count, "give at least 1")
+    prompts = load_prompts(path)
+    if count is None:
+        count = COUNT if path is None else len(prompts)
+    return by_turns(prompts)[:count]

@@ -1,0 +1,135 @@
+"""The first difference of two outputs: a near tie that rounding decides, or a bug?
+
+Two tokens whose scores are closer than the rounding of the arithmetic may change places when a row
+is computed together with others. That rounding is measured: the row of the first difference is
+computed in four ways that are mathematically equal (row by row with a cache, the same after a
+prompt in pieces, in one forward over the text, in one forward over a longer text), and its best
+logits are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.noise import gumbel
+from paradecode.core.request import TARGET, Reply
+from paradecode.core.sampling import Sampler, SamplingParams
+from paradecode.core.sequence import Sequence as MethodSequence
+from paradecode.engine.engine import Engine
+from paradecode_lab.measure.certificate.requests import request, rows_after, running, serve
+from paradecode_lab.measure.serving import WatchedPlain
+from paradecode_lab.measure.speeds import first_difference
+
+AHEAD = 8
+"""Rows behind the one in question, as a draft has them."""
+PIECE = 7
+"""Rows of a step when the prompt comes in pieces."""
+COMPARED = 64
+"""Logits of the row whose rounding is measured."""
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """The first difference of one output from plain decoding.
+
+    Attributes:
+        prompt, temperature: of the request.
+        position: output token, from 0.
+        expected, got: token ids; None where that output had ended.
+        top: the two best tokens under plain decoding.
+        top_gap: difference of their logits.
+        gap: by how much plain decoding preferred ``expected`` to ``got``: logits at temperature 0,
+            logits / temperature + noise above.
+        rounding: the largest difference that was seen between equal logits computed differently.
+        near_tie: ``gap`` is within twice the rounding (on the same scale): not a proof, but an
+            explanation. False means that rounding does not explain it.
+        error: why there is no output at all.
+    """
+
+    prompt: str
+    temperature: float
+    position: int
+    expected: int | None
+    got: int | None
+    top: tuple[int, ...] = ()
+    top_gap: float | None = None
+    gap: float | None = None
+    rounding: float | None = None
+    near_tie: bool = False
+    error: str = ""
+
+
+@dataclass
+class LastRow:
+    """The logits of plain decoding's last row, and the tokens before it."""
+
+    ids: NDArray[np.int32]
+    values: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    top: tuple[int, ...] = ()
+    top_gap: float = 0.0
+    tokens: tuple[int, ...] = ()
+
+    def see(self, seq: MethodSequence, reply: Reply) -> None:
+        row = reply.logits.select([0])
+        self.values = row.gather(self.ids[None, :])[0].astype(np.float64)
+        best, logits = row.top_k(2)
+        self.top = tuple(best[0].tolist())
+        self.top_gap = float(logits[0, 0]) - float(logits[0, -1])
+        self.tokens = tuple(seq.tokens.tolist())
+
+
+def explain(
+    engine: Engine,
+    name: str,
+    prompt: tuple[int, ...],
+    params: SamplingParams,
+    wanted: Sequence[int],
+    got: Sequence[int],
+) -> FirstDifference | None:
+    """The first difference between plain decoding's output and another; None when equal."""
+    at = first_difference(wanted, got)
+    if at is None:
+        return None
+    expected = wanted[at] if at < len(wanted) else None
+    other = got[at] if at < len(got) else None
+    if expected is None or other is None:
+        return FirstDifference(name, params.temperature, at, expected, other)
+    text = [*prompt, *wanted[:at]]
+    longer = [*text, *wanted[at : at + AHEAD]]
+    backend = engine.models[TARGET]
+    whole = rows_after(backend, text, [len(text)])
+    best, _ = whole.top_k(COMPARED)
+    ids = np.array([expected, other, *best[0].tolist()], np.int32)
+    last, pieces = LastRow(ids), LastRow(ids)
+    again = SamplingParams(max_tokens=at + 1, temperature=params.temperature, seed=params.seed)
+    with running(engine, batch=1, prefix_cache=False):
+        serve(engine, [request(prompt, lambda: WatchedPlain(last.see), again)])
+    with running(engine, batch=1, prefix_cache=False, step_tokens=PIECE):
+        serve(engine, [request(prompt, lambda: WatchedPlain(pieces.see), again)])
+    ways = [last.values, whole.gather(ids[None, :])[0]]
+    ways.append(rows_after(backend, longer, [len(text)]).gather(ids[None, :])[0])
+    if pieces.tokens == last.tokens:  # Else it went another way before this row.
+        ways.append(pieces.values)
+    rounding = float(np.ptp(np.array(ways, np.float64), axis=0).max())
+    scores, scale = last.values, 1.0
+    if params.temperature > 0.0:
+        scale = params.temperature
+        sampler = Sampler(params, np.array(prompt, np.int32), ())
+        scores = scores[:2] / scale + gumbel(sampler.noise_key(at), ids[:2])
+    gap = float(scores[0] - scores[1])
+    return FirstDifference(
+        prompt=name,
+        temperature=params.temperature,
+        position=at,
+        expected=expected,
+        got=other,
+        top=last.top,
+        top_gap=last.top_gap,
+        gap=gap,
+        rounding=rounding,
+        near_tie=rounding > 0.0 and abs(gap) <= 2.0 * rounding / scale,
+    )

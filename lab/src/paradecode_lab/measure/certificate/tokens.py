@@ -1,0 +1,203 @@
+"""Token equality with plain decoding: alone, in other company, in pieces, and from the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paradecode.backends.interface import PAGE
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.registry import parse
+from paradecode.prompts import Item
+from paradecode_lab.measure.certificate.plan import CertificatePlan, Claim, Trial
+from paradecode_lab.measure.certificate.requests import request, running, serve
+from paradecode_lab.measure.certificate.ties import FirstDifference, explain
+
+NEIGHBOURS = ("greedy", "prompt-lookup", "suffix", "token-recycling")
+"""Methods that share the batch."""
+BATCH = 8
+CHUNK = 7
+"""Rows of a step: no divisor of a page, and fewer than most drafts."""
+ALONE: dict[str, Any] = {"batch": 1, "prefix_cache": False}
+"""Limits of the engine for one request at a time, with nothing cached."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A prompt, how its output is sampled, and the output of plain decoding."""
+
+    text: Item
+    params: SamplingParams
+    plain: list[int]
+
+
+@dataclass(frozen=True)
+class TokenEquality:
+    """Each request alone, every draft verified: what was compared, and what differed.
+
+    Attributes:
+        runs, equal: requests, and how many of them gave plain decoding's tokens.
+        tokens: output tokens of plain decoding that were compared.
+        drafted, accepted: draft tokens that the target scored, and those that stayed.
+        divergences: one for each request that differed.
+    """
+
+    runs: int
+    equal: int
+    tokens: int
+    drafted: int
+    accepted: int
+    divergences: tuple[FirstDifference, ...]
+
+    @property
+    def unexplained(self) -> int:
+        """How many differences are not near ties."""
+        return sum(not difference.near_tie for difference in self.divergences)
+
+
+@dataclass(frozen=True)
+class Invariance:
+    """One other way to serve the same requests, and what differed.
+
+    Attributes:
+        name: the way.
+        runs, equal: requests, and those with plain decoding's tokens.
+        cached_tokens: prompt tokens that were found in the prefix cache.
+        divergences: of the others.
+        passed: whether nothing differed, and what was to be tried has happened.
+    """
+
+    name: str
+    runs: int
+    equal: int
+    cached_tokens: int
+    divergences: tuple[FirstDifference, ...]
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A way to serve: limits of the engine, who else is in it, how often each request is made.
+
+    With ``costs`` the budget ``auto`` drafts what pays, as in use; without, everything.
+    """
+
+    name: str
+    limits: dict[str, Any]
+    neighbours: bool = False
+    costs: bool = False
+    rounds: int = 1
+
+
+WAYS = (
+    Serving(
+        f"batch of {BATCH}, mixed methods",
+        {"batch": BATCH, "prefix_cache": False},
+        neighbours=True,
+        costs=True,
+    ),
+    Serving(f"steps of {CHUNK} rows", {"batch": 2, "step_tokens": CHUNK, "prefix_cache": False}),
+    Serving("prefix from the cache", {"batch": 1, "prefix_cache": True}, rounds=2),
+)
+
+
+def temperatures(claim: Claim, plan: CertificatePlan) -> tuple[float, ...]:
+    """At which temperatures tokens must be plain decoding's: above 0 only for exact methods."""
+    sampled = claim.guarantee == "exact" and plan.temperature > 0.0
+    return (0.0, plan.temperature) if sampled else (0.0,)
+
+
+def plain_cases(trial: Trial, texts: Sequence[Item]) -> list[Case]:
+    """Plain decoding of every text at every temperature, temperature 0 first.
+
+    Raises:
+        Exception: what ended a request: nothing can be compared with a model that fails.
+    """
+    engine, plan = trial.engine, trial.plan
+    wanted = [
+        (text, SamplingParams(plan.max_tokens, temperature=t, seed=plan.seed + index))
+        for t in temperatures(trial.claim, plan)
+        for index, text in enumerate(texts)
+    ]
+    plain = parse("greedy")
+    with running(engine, **ALONE):
+        requests = [request(text.token_ids, plain, params) for text, params in wanted]
+        ended = trial.counter("plain decoding", len(requests))
+        sequences = serve(engine, requests, ended)
+    for sequence in sequences:
+        if sequence.error is not None:
+            raise sequence.error
+    return [
+        Case(text, params, sequence.output)
+        for (text, params), sequence in zip(wanted, sequences, strict=True)
+    ]
+
+
+def compare(trial: Trial, cases: Sequence[Case], keep_going: bool) -> TokenEquality:
+    """The method's outputs, one request at a time, against plain decoding's.
+
+    Args:
+        keep_going: go on after a difference.
+    """
+    engine, ended = trial.engine, trial.counter("token equality", len(cases))
+    differences: list[FirstDifference] = []
+    runs = tokens = drafted = accepted = 0
+    for case in cases:
+        with running(engine, costs=False, **ALONE):
+            asked = request(case.text.token_ids, trial.claim.make, case.params)
+            (sequence,) = serve(engine, [asked], ended)
+        runs, tokens = runs + 1, tokens + len(case.plain)
+        drafted += sequence.stats.drafted
+        accepted += sequence.stats.accepted
+        difference = _difference(engine, case, sequence)
+        if difference is not None:
+            differences.append(difference)
+            if not keep_going:
+                break
+    equal = runs - len(differences)
+    return TokenEquality(runs, equal, tokens, drafted, accepted, tuple(differences))
+
+
+def vary(trial: Trial, cases: Sequence[Case]) -> list[Invariance]:
+    """The same requests in every other way to serve them; only the last round is judged."""
+    requests = sum(len(cases) * (2 if way.neighbours else way.rounds) for way in WAYS)
+    ended = trial.counter("invariance", requests)
+    return [_in_way(trial, cases, way, ended) for way in WAYS]
+
+
+def _in_way(
+    trial: Trial, cases: Sequence[Case], way: Serving, ended: Callable[[], None]
+) -> Invariance:
+    engine = trial.engine
+    requests: list[GenerationRequest] = []
+    for number, case in enumerate(cases):
+        makers = [trial.claim.make]
+        if way.neighbours:
+            makers.append(parse(NEIGHBOURS[number % len(NEIGHBOURS)]))
+        requests += [request(case.text.token_ids, make, case.params, way.name) for make in makers]
+    with running(engine, way.costs, **way.limits):
+        for _ in range(way.rounds - 1):
+            serve(engine, requests, ended)
+        sequences = serve(engine, requests, ended)
+    own = sequences[:: 2 if way.neighbours else 1]
+    found = [_difference(engine, case, seq) for case, seq in zip(cases, own, strict=True)]
+    differences = tuple(difference for difference in found if difference is not None)
+    counted = any(not (each.near_tie and trial.plan.allow_near_ties) for each in differences)
+    cached = sum(sequence.cached_tokens for sequence in own)
+    reusable = any(len(case.text.token_ids) > PAGE for case in cases)
+    tried = way.rounds == 1 or cached > 0 or not reusable
+    equal = len(own) - len(differences)
+    return Invariance(way.name, len(own), equal, cached, differences, tried and not counted)
+
+
+def _difference(engine: Engine, case: Case, sequence: LiveSequence) -> FirstDifference | None:
+    """How a finished request differs from plain decoding; None when it does not."""
+    name, params, output = case.text.id, case.params, sequence.output
+    if sequence.error is not None:
+        error = f"{type(sequence.error).__name__}: {sequence.error}"
+        return FirstDifference(name, params.temperature, len(output), None, None, error=error)
+    return explain(engine, name, case.text.token_ids, params, case.plain, output)

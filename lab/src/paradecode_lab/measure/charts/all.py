@@ -1,0 +1,22 @@
+"""The charts of a sheet, in the order of the page."""
+
+from __future__ import annotations
+
+from paradecode_lab.measure.charts import bars, curves, frontier, groups
+from paradecode_lab.measure.charts.chart import Chart, Looks
+from paradecode_lab.measure.sheet import Sheet
+
+CHARTS = {
+    "speed": bars.speed,
+    "frontier": frontier.draw,
+    "groups": groups.draw,
+    "acceptance": curves.acceptance,
+    "sweep": curves.sweep,
+    "split": bars.split,
+}
+
+
+def charts_of(sheet: Sheet, looks: Looks) -> dict[str, Chart]:
+    """Name -> chart, of those that the sheet has data for."""
+    drawn = {name: draw(sheet, looks) for name, draw in CHARTS.items()}
+    return {name: chart for name, chart in drawn.items() if chart is not None}

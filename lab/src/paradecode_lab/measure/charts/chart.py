@@ -1,0 +1,167 @@
+"""What a chart is, and what charts of a sheet have in common: marks, names, looks of lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paradecode_lab.measure.charts.style import HUES, MARKERS, SMALL, light
+from paradecode_lab.measure.sheet import PLAIN, Line, Sheet
+from paradecode_lab.measure.statistics import Interval
+from paradecode_lab.measure.tables import spread
+
+DASHES = ("solid", (0, (4, 2)), (0, (1.5, 2)), (0, (5, 2, 1.5, 2)))
+
+
+@dataclass(frozen=True)
+class Look:
+    """Name of the palette's colour, matplotlib's marker and dashes, and the line's number."""
+
+    colour: str
+    marker: str
+    dashes: Any
+    key: int
+
+    @property
+    def tint(self) -> str:
+        """The colour on white."""
+        return light(self.colour)
+
+
+Looks = Mapping[tuple[str, str], Look]
+"""(Family, name) of a line -> its look."""
+
+
+def look_of(line: Line, looks: Looks) -> Look:
+    """How the marks of a line look."""
+    return looks[line.family, line.name]
+
+
+def looks_of(sheets: Iterable[Sheet]) -> Looks:
+    """A family has one colour and a line one key on all sheets; the members of a family differ in
+    marker and dashes."""
+    families: dict[str, int] = {}
+    members: dict[str, int] = {}
+    found: dict[tuple[str, str], Look] = {}
+    for line in (line for sheet in sheets for line in sheet.lines):
+        if (line.family, line.name) in found:
+            continue
+        if line.family != PLAIN:
+            families.setdefault(line.family, len(families))
+        hue, member = families.get(line.family, 0), members.get(line.family, 0)
+        members[line.family] = member + 1
+        found[line.family, line.name] = Look(
+            PLAIN if line.family == PLAIN else HUES[hue % len(HUES)],
+            MARKERS[(hue // len(HUES) + member) % len(MARKERS)],
+            DASHES[member % len(DASHES)],
+            len(found),
+        )
+    return found
+
+
+WIDTH = 7.9
+"""Inches, of every chart of a page."""
+
+LONGEST_NAME = 42
+"""Letters of a name that are shown beside a mark."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture that is drawn when it is wanted.
+
+    Attributes:
+        title, subtitle: not part of what ``paint`` draws.
+        height: inches.
+        paint: draws on a figure of matplotlib's, or on a part of one.
+    """
+
+    title: str
+    subtitle: str
+    height: float
+    paint: Callable[[Any], None]
+
+
+def mark(artist: Any, look: Look, tip: str = "") -> None:
+    """Say which line an artist belongs to, and what shows on hover (see :mod:`.svg`)."""
+    artist.set_gid(f"k{look.key}|" + tip.replace("\n", "|"))
+
+
+def tip_of(line: Line, *facts: str) -> str:
+    """What shows on hover: the name, its standing, and facts."""
+    return "\n".join([line.name, *([line.badge] if line.badge else []), *facts])
+
+
+def said(found: Interval | None, unit: str = "") -> str:
+    """``470 tokens/s (459 to 481)``."""
+    return spread(found, unit, "not measured")
+
+
+def shortened(name: str, most: int = LONGEST_NAME) -> str:
+    """The name, its end cut off where it is longer than ``most`` letters."""
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def charted(lines: Sequence[Line], most: int) -> list[Line]:
+    """The lines that a crowded chart shows: plain ones, and the fastest of the others."""
+    ranked = sorted(
+        (line for line in lines if line.charted),
+        key=lambda line: (not line.muted, -(line.speed.value if line.speed else 0.0)),
+    )
+    kept = ranked[:most]
+    return [line for line in lines if line in kept]
+
+
+def whisker(axes: Any, found: Interval, y: float, look: Look, colour: str = "ink") -> None:
+    """A horizontal 95 % interval; none where it is not known."""
+    if found.low < found.high:
+        (bar,) = axes.plot((found.low, found.high), (y, y), color=light(colour), linewidth=1,
+                           marker="|", markersize=5, alpha=0.75)  # fmt: skip
+        mark(bar, look)
+
+
+def name_rows(axes: Any, lines: Sequence[Line], looks: Looks) -> None:
+    """A row of the vertical axis for each line, the first on top, with its name at the left."""
+    axes.set_yticks(range(len(lines)), [shortened(line.name) for line in lines])
+    axes.set_ylim(len(lines) - 0.45, -0.6)
+    for label, line in zip(axes.get_yticklabels(), lines):
+        label.set_color(light("soft" if line.muted else "ink"))
+        mark(label, look_of(line, looks), tip_of(line))
+
+
+def name_ends(
+    axes: Any, ends: Sequence[tuple[Line, tuple[float, float]]], looks: Looks, gap: float
+) -> None:
+    """Write each name near the end of its curve, none over another, instead of a legend.
+
+    Args:
+        ends: each line with the last point of its curve.
+        gap: least distance of two names, in units of the vertical axis.
+    """
+    low, high = axes.get_ylim()
+    places = spread_out([y for _, (_, y) in ends], gap, low, high)
+    for (line, end), y in zip(ends, places):
+        look = look_of(line, looks)
+        label = axes.annotate(
+            shortened(line.name, 30), end, (1.03, y), textcoords=axes.get_yaxis_transform(),
+            va="center", color=look.tint, fontweight="bold", fontsize=SMALL,
+            arrowprops={"arrowstyle": "-", "color": look.tint, "linewidth": 0.8,
+                        "linestyle": ":", "shrinkA": 2, "shrinkB": 4},
+        )  # fmt: skip
+        mark(label, look, tip_of(line))
+
+
+def spread_out(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places near the wanted ones, in their order, at least ``gap`` apart, inside of a range."""
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    places = [0.0] * len(wanted)
+    least = low
+    for index in order:
+        places[index] = max(wanted[index], least)
+        least = places[index] + gap
+    most = high
+    for index in reversed(order):
+        places[index] = min(places[index], most)
+        most = places[index] - gap
+    return places

@@ -1,0 +1,107 @@
+"""Methods side by side in one engine: every prompt by every method, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.trace import Stats, Step
+from paradecode.llm import LLM
+from paradecode.methods.registry import parse
+from paradecode.prompts import Item
+from paradecode.timing.doubts import is_suspicious, verifies
+from paradecode_lab.measure.statistics import Interval, interval, ratio_of_ratios
+
+
+@dataclass(frozen=True)
+class PairedRun:
+    """One prompt by one method; ``stats`` are of the whole, ``trace`` of each commit."""
+
+    method: str
+    prompt: str
+    group: str
+    stats: Stats
+    trace: Sequence[Step]
+    output: tuple[int, ...]
+
+    @property
+    def later(self) -> int:
+        """Tokens after the first commit, which belongs to the prefill's time."""
+        return self.stats.generated - self.stats.first_tokens
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Those tokens, and their seconds."""
+        return self.later, self.stats.decode_seconds
+
+
+def decode_by_turns(
+    llm: LLM,
+    items: Sequence[Item],
+    methods: Sequence[str],
+    *,
+    sampling: SamplingParams | None = None,
+    salt: str = "",
+    progress: Callable[[], None] = lambda: None,
+) -> list[PairedRun]:
+    """Answers of each method to each item, in an order that turns from item to item.
+
+    They are greedy unless ``sampling`` says otherwise, of the items' own lengths. Each method is a
+    tenant of its own (named with ``salt``), so that none learns from the answers of another.
+    Without ``sampling`` the seed is 0: some methods draw noise at temperature 0, too, and how many
+    forwards they take depends on it.
+
+    Raises:
+        Exception: what ended a request.
+    """
+    runs = []
+    for number, item in enumerate(items):
+        params = replace(sampling or SamplingParams(seed=0), max_tokens=item.max_tokens)
+        first = number % len(methods)
+        for method in [*methods[first:], *methods[:first]]:
+            output = llm.generate(
+                [list(item.token_ids)], params, decoder=method, salt=f"{salt} {method}"
+            )[0]
+            if output.error is not None:
+                raise output.error
+            stats, ids = output.stats, tuple(output.token_ids)
+            runs.append(PairedRun(method, item.id, item.group, stats, output.trace, ids))
+            progress()
+    return runs
+
+
+def speed_up(
+    runs: Sequence[PairedRun], method: str, plain: str, group: str | None = None
+) -> Interval | None:
+    """Decode speed of ``method`` over that of ``plain``, token-weighted, paired by prompt.
+
+    Args:
+        group: of prompts; None for all of them.
+    """
+    base = {run.prompt: run for run in runs if run.method == plain}
+    mine = [run for run in runs if run.method == method and group in (None, run.group)]
+    rows = [(*run.spent, *base[run.prompt].spent) for run in mine]
+    return interval(rows, ratio_of_ratios)
+
+
+def generated_and_forwards(runs: Sequence[PairedRun], method: str) -> tuple[int, int]:
+    """Tokens of a method's answers, and the target forwards that made them."""
+    mine = [run.stats for run in runs if run.method == method]
+    return sum(stats.generated for stats in mine), sum(stats.forwards for stats in mine)
+
+
+def beyond_forwards(runs: Sequence[PairedRun], method: str, plain: str) -> bool:
+    """Whether forwards do not explain a speed-up over plain autoregressive decoding."""
+    over = speed_up(runs, method, plain)
+    if over is None or not verifies(method, parse(method).guarantee):
+        return False
+    mine = [run for run in runs if run.method == method]
+    forwards = sum(run.stats.forwards - 1 for run in mine)  # Behind that of the prompt.
+    return is_suspicious(over.low, sum(run.later for run in mine), forwards)
+
+
+def equal(runs: Sequence[PairedRun], method: str, plain: str) -> int:
+    """How many outputs of ``method`` are those of ``plain``, token by token."""
+    base = {run.prompt: run.output for run in runs if run.method == plain}
+    return sum(run.output == base[run.prompt] for run in runs if run.method == method)

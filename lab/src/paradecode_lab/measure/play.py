@@ -1,0 +1,116 @@
+"""A batch of inputs by one method: timed, counted, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.trace import DraftCounts
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.llm import LLM
+from paradecode.methods.registry import Spec
+from paradecode.prompts import Item
+from paradecode.timing.other_load import OtherLoad
+from paradecode_lab.measure.clock import Clock, Clocked
+from paradecode_lab.measure.results import Counts, Record
+from paradecode_lab.measure.serving import serve
+from paradecode_lab.measure.turns import Unit
+
+Check = Callable[[Item, str], bool | None]
+"""(item, output's text) -> whether it is right; None where that is not known."""
+
+
+PLAIN_COUNTS = tuple(field.name for field in fields(DraftCounts))
+
+
+class _Watch:
+    """What the clocks of one request said when its first tokens were there."""
+
+    def __init__(self, item: Item) -> None:
+        self.item, self.clock = item, Clock()
+        self._first: tuple[float, ...] | None = None
+
+    def request(self, spec: Spec, sampling: SamplingParams, salt: str) -> GenerationRequest:
+        return GenerationRequest(
+            np.array(self.item.token_ids, np.int32), lambda: Clocked(spec, self.clock),
+            replace(sampling, max_tokens=self.item.max_tokens), salt=salt,
+        )  # fmt: skip
+
+    def look(self, sequence: LiveSequence) -> None:
+        """Note the clocks once the prefill is over."""
+        if self._first is None and sequence.trace:
+            self._first = self._clocks(sequence)
+
+    def counts(self, sequence: LiveSequence) -> Counts:
+        stats, clock, ended = sequence.stats, self.clock, self._clocks(sequence)
+        target, draft, verify, sample = (b - a for a, b in zip(self._first or ended, ended))
+        left = max(0.0, stats.decode_seconds - target - draft - verify - sample)
+        own = {name: getattr(stats, name) for name in PLAIN_COUNTS}
+        return Counts(
+            **own, draft_forwards=clock.forwards, draft_rows=clock.rows,
+            deciding=_deciding(sequence), target=target, draft=draft, verify=verify,
+            sample=sample, other=left,
+        )  # fmt: skip
+
+    def _clocks(self, sequence: LiveSequence) -> tuple[float, float, float, float]:
+        timer, clock = sequence.timer, self.clock
+        return timer.target, timer.other + clock.draft, clock.verify, clock.sample
+
+
+def play(
+    llm: LLM, spec: Spec, unit: Unit, sampling: SamplingParams, check: Check, salt: str = ""
+) -> list[Record]:
+    """Answers of one method to one batch.
+
+    Args:
+        sampling: all but ``max_tokens``, which is the item's.
+        check: told each output.
+        salt: tenant; a method that learns shares what it learned with the same tenant only.
+
+    Raises:
+        Exception: what ended a request.
+    """
+    watches = [_Watch(item) for item in unit.items]
+
+    def look(sequences: Sequence[LiveSequence]) -> None:
+        for watch, sequence in zip(watches, sequences):
+            watch.look(sequence)
+
+    load = OtherLoad()
+    requests = [watch.request(spec, sampling, salt) for watch in watches]
+    sequences = serve(llm.engine, requests, look)
+    seconds, others = load.look()
+    for sequence in sequences:
+        if sequence.error is not None:
+            raise sequence.error
+    empty = Record(
+        str(spec), "", unit.round, other_load=others, batch=unit.batch, unit=unit.number,
+        wall_seconds=seconds / unit.batch,
+    )  # fmt: skip
+    return [_record(empty, *each, check) for each in zip(watches, sequences)]
+
+
+def _record(empty: Record, watch: _Watch, sequence: LiveSequence, check: Check) -> Record:
+    stats, right = sequence.stats, check(watch.item, sequence.text.value)
+    return replace(
+        empty,
+        item=watch.item.id,
+        token_ids=tuple(map(int, sequence.output)),
+        first_tokens=stats.first_tokens,
+        prefill_seconds=stats.queue_seconds + stats.prefill_seconds,
+        decode_seconds=stats.decode_seconds,
+        right=right,
+        counts=watch.counts(sequence),
+        text="" if right is None else sequence.text.value,
+    )
+
+
+def _deciding(sequence: LiveSequence) -> int:
+    """Forwards that decided a token of the output, of a canvas."""
+    length = len(sequence.output)
+    steps = [(step.forward, step.canvas) for step in sequence.trace]
+    return len({n for n, canvas in steps if canvas and any(at < length for at in canvas.offsets)})

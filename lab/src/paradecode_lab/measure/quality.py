@@ -1,0 +1,54 @@
+"""What an oracle thinks of outputs, so that nobody wins a speed test by worse arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paradecode.backends.interface import PAGE, Backend, Span
+from paradecode.prompts import Item
+from paradecode_lab.measure.results import OutputKey, Score
+
+
+class OutputScorer:
+    """Scores outputs with one forward over prompt and output.
+
+    Args:
+        backend: the same weights in float32 or better.
+        items: everything that will be scored; the longest sets the memory.
+        longest_output: most tokens of an output.
+        reserved: pages that the backend has already, of an engine that is idle and whose prefix
+            cache is off: they are written over.
+    """
+
+    def __init__(
+        self, backend: Backend, items: Sequence[Item], longest_output: int, reserved: int = 0
+    ) -> None:
+        self.backend = backend
+        longest = max(len(item.token_ids) for item in items) + longest_output
+        self.pages = -(-longest // PAGE)
+        if self.pages > reserved:
+            backend.reserve(self.pages)
+
+    def score(self, item: Item, output: Sequence[int]) -> Score:
+        """How likely the output was, and how often it was the oracle's own choice."""
+        tokens = np.array([*item.token_ids, *output[:-1]], np.int32)
+        rows = np.arange(len(tokens), dtype=np.int32)
+        span = Span(
+            pages=np.arange(self.pages, dtype=np.int32),
+            tokens=tokens,
+            positions=rows,
+            slots=rows,
+            context=0,
+            logits=rows[len(item.token_ids) - 1 :],
+        )
+        logits = self.backend.forward([span])[0].logits
+        wanted = np.array(output, np.int32)
+        nll = -logits.log_probability(wanted[:, None]).sum()
+        return Score(float(nll), int((logits.argmax() == wanted).sum()), len(output))
+
+
+def distinct_outputs(outputs: Sequence[OutputKey]) -> list[OutputKey]:
+    """Each (item, output) once; empty outputs are left out."""
+    return [key for key in dict.fromkeys(outputs) if key[1]]

@@ -1,0 +1,236 @@
+"""What a method would have done on a recorded workload: data that can be pickled, and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from paradecode_lab.measure.statistics import Interval, interval, ratio_of_ratios
+from paradecode_lab.measure.tables import ends
+from paradecode_lab.measure.too_short import ENOUGH_OF_A_GROUP, too_short
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """One commit: draft tokens verified, how deep they reached, how many were accepted."""
+
+    tokens: int
+    depth: int
+    accepted: int
+
+
+@dataclass(frozen=True)
+class Played:
+    """One request. All but the seconds of Python is the same in every run.
+
+    Attributes:
+        generated: output tokens.
+        later: those that came after the first commit; only they and their time make the speed.
+        steps: one entry a commit.
+        forward_seconds: of the later forwards, by the cost curve and the recorded timing.
+        python_seconds: predicted for the rest of the later steps, engine and method.
+        drafter_seconds: the method's own Python, as measured here (all steps).
+    """
+
+    id: str
+    group: str
+    generated: int
+    later: int
+    forwards: int
+    steps: tuple[Drafted, ...]
+    forward_seconds: float
+    python_seconds: float
+    drafter_seconds: float
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """The later tokens and their seconds."""
+        return self.later, self.forward_seconds + self.python_seconds
+
+
+SUMS = (
+    "generated", "later", "forwards", "forward_seconds", "python_seconds", "drafter_seconds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over requests; ``accepted_at`` and ``drafted_at`` count drafts by depth (from 1)."""
+
+    requests: int
+    generated: int
+    later: int
+    forwards: int
+    drafts: int
+    drafted: int
+    accepted: int
+    accepted_at: tuple[int, ...]
+    drafted_at: tuple[int, ...]
+    forward_seconds: float
+    python_seconds: float
+    drafter_seconds: float
+
+    @classmethod
+    def of(cls, requests: Sequence[Played]) -> Totals:
+        """The sums over ``requests``."""
+        drafts = [step for request in requests for step in request.steps if step.tokens]
+        depths = range(max((step.depth for step in drafts), default=0))
+        return cls(
+            requests=len(requests),
+            drafts=len(drafts),
+            drafted=sum(step.tokens for step in drafts),
+            accepted=sum(step.accepted for step in drafts),
+            accepted_at=tuple(sum(step.accepted > depth for step in drafts) for depth in depths),
+            drafted_at=tuple(sum(step.depth > depth for step in drafts) for depth in depths),
+            **{name: sum(getattr(request, name) for request in requests) for name in SUMS},
+        )
+
+    @property
+    def acceptance(self) -> tuple[float, ...]:
+        """For each depth, the share of drafts that reached so deep whose token there was kept."""
+        return tuple(a / d for a, d in zip(self.accepted_at, self.drafted_at, strict=True))
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """1 + accepted / drafts: tokens per drafted forward, bonus token included."""
+        return 1.0 + self.accepted / self.drafts if self.drafts else 1.0
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return self.generated / self.forwards if self.forwards else 0.0
+
+    @property
+    def forwards_saved(self) -> int:
+        """Against plain decoding, which needs one forward a token."""
+        return self.generated - self.forwards
+
+    @property
+    def drafter_seconds_per_token(self) -> float:
+        return self.drafter_seconds / self.generated if self.generated else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time after the first commits."""
+        return self.forward_seconds + self.python_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Predicted decode speed, as ``Stats.tokens_per_second`` measures it."""
+        return self.later / self.seconds if self.later and self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class ReplayOutcome:
+    """A method on a recording.
+
+    Attributes:
+        exact: every draft is the one that the engine would have made. False where the method read
+            distributions that the recording does not hold; its figures are estimates then.
+    """
+
+    spec: str
+    exact: bool
+    requests: tuple[Played, ...]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups' names, in order of appearance."""
+        return tuple(dict.fromkeys(request.group for request in self.requests))
+
+    def totals(self, group: str | None = None) -> Totals:
+        """Sums over one group, or over all requests."""
+        return Totals.of([r for r in self.requests if group in (None, r.group)])
+
+    def speed_up(self, plain: ReplayOutcome, group: str | None = None) -> float:
+        """Predicted speed over that of ``plain``, token-weighted; 0 where nothing was decoded."""
+        base = plain.totals(group).tokens_per_second
+        return self.totals(group).tokens_per_second / base if base else 0.0
+
+    def interval(self, plain: ReplayOutcome, group: str | None = None) -> Interval | None:
+        """:meth:`speed_up` with its 95 % interval over requests; None where nothing was decoded."""
+        pairs = [(mine, base) for mine, base in zip(self.requests, plain.requests, strict=True)
+                 if group in (None, mine.group)]  # fmt: skip
+        return interval([(*mine.spent, *base.spent) for mine, base in pairs], ratio_of_ratios)
+
+
+DEPTHS = 3
+"""Draft positions that the table shows."""
+ESTIMATE = "~ an estimate: the method reads what no recording holds"
+DERIVED = (
+    "acceptance",
+    "mean_acceptance_length",
+    "tokens_per_forward",
+    "forwards_saved",
+    "drafter_seconds_per_token",
+    "seconds",
+    "tokens_per_second",
+)
+"""Figures of a record beside the sums that they are made of."""
+
+
+def outcome_record(outcome: ReplayOutcome, plain: ReplayOutcome) -> dict[str, Any]:
+    """One method, as JSON holds it: totals over all requests and for each group."""
+
+    def totals(group: str | None) -> dict[str, Any]:
+        found = outcome.totals(group)
+        derived = {name: getattr(found, name) for name in DERIVED}
+        ratio = outcome.interval(plain, group)
+        own = {"speed_up": outcome.speed_up(plain, group),
+               "speed_up_interval": [ratio.low, ratio.high] if ratio else None}  # fmt: skip
+        return {**asdict(found), **derived, **own}
+
+    return {
+        "method": outcome.spec,
+        "exact": outcome.exact,
+        "total": totals(None),
+        "groups": {name: totals(name) for name in outcome.groups},
+    }
+
+
+def outcome_table(
+    outcomes: Sequence[ReplayOutcome], plain: ReplayOutcome, by_group: bool = False
+) -> Table:
+    """All methods, the fastest first; ``~`` marks figures that are estimates.
+
+    ``speed-up`` is predicted, with its 95 % interval over requests; ``tok/fwd`` are tokens a
+    forward; ``% kept`` is the share of draft tokens accepted at depth 1, 2, 3; ``saved`` counts
+    forwards against plain decoding; ``us`` is the method's own time in microseconds a token.
+
+    Args:
+        by_group: a row for each group of three requests and more under every method.
+    """
+    tokens = plain.totals().generated
+    table = Table(title=f"{tokens} tokens, by replay", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("method", overflow="fold", min_width=16)
+    for name in ("speed-up", "tok/fwd", "length", "% kept", "drafted", "saved", "us"):
+        table.add_column(name, justify="right", no_wrap=True)
+    ordered = sorted(outcomes, key=lambda outcome: -outcome.speed_up(plain))
+    for outcome in (plain, *ordered):
+        table.add_row(escape(outcome.spec), *_cells(outcome, plain, None))
+        for group in outcome.groups if by_group else ():
+            if plain.totals(group).requests >= ENOUGH_OF_A_GROUP:
+                table.add_row(f"  {escape(group)}", *_cells(outcome, plain, group))
+    said = [] if all(outcome.exact for outcome in outcomes) else [ESTIMATE]
+    requests = len(plain.requests)
+    ratios = {outcome.spec: outcome.interval(plain) for outcome in outcomes}
+    said.append(too_short(requests, tokens / max(1, requests), ratios))
+    table.caption = "\n".join(map(escape, filter(None, said))) or None
+    return table
+
+
+def _cells(outcome: ReplayOutcome, plain: ReplayOutcome, group: str | None) -> list[str]:
+    totals, about = outcome.totals(group), "" if outcome.exact else "~"
+    return [
+        f"{about}{ends(outcome.interval(plain, group))}",
+        f"{about}{totals.tokens_per_forward:.2f}",
+        f"{about}{totals.mean_acceptance_length:.2f}",
+        " ".join(f"{100 * share:.0f}" for share in totals.acceptance[:DEPTHS]),
+        str(totals.drafted),
+        str(totals.forwards_saved),
+        f"{1e6 * totals.drafter_seconds_per_token:.0f}",
+    ]

@@ -1,0 +1,200 @@
+"""Results as JSON files. Every field is checked, and named if wrong.
+
+Outputs are stored once and records point at them. A record leaves out fields at their defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from paradecode.core.checks import build, json_object
+from paradecode.core.errors import InvalidInput
+from paradecode_lab.measure.machine import Machine
+from paradecode_lab.measure.results import (
+    EngineInfo,
+    ItemInfo,
+    OutputKey,
+    Record,
+    Results,
+    Score,
+)
+
+SCHEMA = "paradecode-bench/4"
+READABLE = tuple(f"paradecode-bench/{version}" for version in (1, 2, 3, 4))
+"""Version 1 has no batches, counts, guarantees and checked answers; version 2 no texts, questions
+and deciding forwards; version 3 no requests to servers."""
+
+MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class OutputEntry:
+    """An output in the file, with the oracle's summed likelihood and number of agreements."""
+
+    item: str
+    token_ids: tuple[int, ...]
+    score: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ResultsFile:
+    """The JSON object; what else it holds is not read. Records have the index of their output."""
+
+    created: str
+    commit: str
+    model: str
+    settings: Mapping[str, Any]
+    machine: Machine
+    engines: tuple[EngineInfo, ...]
+    items: tuple[ItemInfo, ...]
+    outputs: tuple[OutputEntry, ...]
+    records: tuple[Mapping[str, Any], ...]
+
+
+LISTS = ("engines", "items", "outputs", "records")
+
+
+def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
+    """Write JSON: a line for each field and each record, so that versions can be compared.
+
+    Args:
+        aggregates: the figures of the tables, for programs.
+    """
+    head = results_to_json(results, aggregates)
+    lists = {name: head.pop(name) for name in LISTS}
+    with path.open("w", encoding="utf-8") as file:
+        file.write("{" + ",\n".join(f"{_dump(name)}: {_dump(own)}" for name, own in head.items()))
+        for name, entries in lists.items():
+            file.write(f',\n"{name}": [\n' + ",\n".join(map(_dump, entries)) + "\n]")
+        file.write("\n}\n")
+
+
+def results_to_json(results: Results, aggregates: Any = None) -> dict[str, Any]:
+    """The JSON object of a result."""
+    outputs: dict[OutputKey, int] = {}
+    records = []
+    for record in results.records:
+        entry = record_to_json(record)
+        if entry.pop("token_ids", None):
+            entry["output"] = outputs.setdefault((record.item, record.token_ids), len(outputs))
+        records.append(entry)
+    listed = []
+    for item, token_ids in outputs:
+        score = results.scores.get((item, token_ids))
+        own = [round(score.nll, 4), score.agreed] if score else None
+        listed.append({"item": item, "token_ids": token_ids, "score": own})
+    head: dict[str, Any] = {"schema": SCHEMA}
+    head |= {name: getattr(results, name) for name in ("created", "commit", "model", "settings")}
+    head["machine"] = asdict(results.machine)
+    if aggregates is not None:
+        head["aggregates"] = rounded(aggregates)
+    lists = ([asdict(engine) for engine in results.engines], map(_brief, results.items))
+    return {**head, **dict(zip(LISTS, (*map(list, lists), listed, records)))}
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """The fields that say something, times in microseconds' precision."""
+    return _brief(record)
+
+
+def rounded(value: Any) -> Any:
+    """Six digits of every float in a JSON value."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    return [rounded(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a result file; raises InvalidInput."""
+    return json_object(path, "results", MOST_BYTES)
+
+
+def read_results(path: Path) -> Results:
+    """Read a result of any version in READABLE.
+
+    Raises:
+        InvalidInput: naming what is wrong with the file.
+    """
+    return results_from_json(read_json(path))
+
+
+def results_from_json(data: Mapping[str, Any]) -> Results:
+    """The results in a JSON object.
+
+    Raises:
+        InvalidInput: naming the field that is wrong.
+    """
+    schema = data.get("schema")
+    if schema not in READABLE:
+        fix = f"this version reads {', '.join(READABLE)}: run the suite again"
+        raise InvalidInput("schema", schema, fix)
+    results = _results(data)
+    items, engines = [item.id for item in results.items], [each.name for each in results.engines]
+    _check_names("items", items, [record.item for record in results.records])
+    _check_names("engines", engines, [record.engine for record in results.records])
+    return results
+
+
+def _results(data: Mapping[str, Any]) -> Results:
+    names = [field.name for field in fields(ResultsFile)]
+    file: ResultsFile = build(ResultsFile, {name: data.get(name) for name in names}, "results")
+    return Results(
+        created=file.created, commit=file.commit, model=file.model, machine=file.machine,
+        settings=file.settings, items=file.items, engines=file.engines,
+        records=tuple(
+            _record(f"records[{n}]", dict(entry), file.outputs)
+            for n, entry in enumerate(file.records)
+        ),
+        scores={
+            (entry.item, entry.token_ids): _score(f"outputs[{n}].score", entry.score, entry)
+            for n, entry in enumerate(file.outputs)
+            if entry.score is not None
+        },
+    )  # fmt: skip
+
+
+def _record(where: str, entry: dict[str, Any], outputs: Sequence[OutputEntry]) -> Record:
+    if "output" in entry:
+        index = entry.pop("output")
+        if not isinstance(index, int) or not 0 <= index < len(outputs):
+            raise InvalidInput(f"{where}.output", index, f"name one of {len(outputs)} outputs")
+        entry["token_ids"] = outputs[index].token_ids
+    record: Record = build(Record, entry, where)
+    return record
+
+
+def _score(where: str, found: Sequence[float], output: OutputEntry) -> Score:
+    if len(found) != 2:
+        raise InvalidInput(where, found, "give a likelihood and a count")
+    return Score(found[0], int(found[1]), len(output.token_ids))
+
+
+def _check_names(what: str, known: Sequence[str], used: Sequence[str]) -> None:
+    """Raise InvalidInput unless the names are different and those that are used are known."""
+    if len(set(known)) < len(known):
+        twice = next(name for name in known if known.count(name) > 1)
+        raise InvalidInput(what, twice, "it is there twice")
+    strange = set(used) - set(known)
+    if strange:
+        raise InvalidInput("records", min(strange), f"it is not among the {what}")
+
+
+def _brief(entry: Any) -> dict[str, Any]:
+    """A dataclass without the fields that are at their defaults, times to the microsecond."""
+    found = {}
+    for field in fields(entry):
+        value = getattr(entry, field.name)
+        if value != field.default:
+            value = round(value, 6) if isinstance(value, float) else value
+            found[field.name] = _brief(value) if is_dataclass(value) else value
+    return found
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

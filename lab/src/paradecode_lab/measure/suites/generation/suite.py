@@ -1,0 +1,222 @@
+"""The suite's cases: conversations, by methods of the model's family, at several batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paradecode.backends.interface import PAGE
+from paradecode.core.checks import maybe, whole
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Limits
+from paradecode.llm import LLM
+from paradecode.methods.choice import PLAIN_DECODERS
+from paradecode.methods.registry import Spec, parse
+from paradecode.prompts import (
+    Conversation,
+    Item,
+    Messages,
+    by_turns,
+    encoder,
+    fingerprint,
+    first_of_each_group,
+    make_items,
+)
+from paradecode_lab.measure.answers import is_right
+from paradecode_lab.measure.cases import Cases, Progress, measure_cases
+from paradecode_lab.measure.machine import digest, weights_of
+from paradecode_lab.measure.quality import OutputScorer, distinct_outputs
+from paradecode_lab.measure.results import ItemInfo, OutputKey, Results, Score
+from paradecode_lab.measure.turns import Unit, units_of
+
+DEFAULTS = {
+    "autoregressive": (
+        "prompt-lookup", "suffix", "token-recycling", "prompt-lookup+token-recycling",
+    ),
+    "diffusion": ("threshold", "factor", "freedave"),
+}  # fmt: skip
+MOST_BATCH = 256
+WARM_UP_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class GenerationPlan:
+    """What to measure.
+
+    Attributes:
+        decoders: specs, a few of the model's family if empty; plain decoding comes first.
+        per_group: how many prompts of each group; None takes all.
+        max_tokens: upper bound on the prompts' own.
+        batches: how many requests run together; everything runs at each size.
+    """
+
+    decoders: tuple[str, ...]
+    prompts: tuple[Conversation, ...]
+    per_group: int | None = None
+    max_tokens: int | None = None
+    batches: tuple[int, ...] = (1,)
+    rounds: int = 1
+    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
+
+    def check(self) -> None:
+        """Raise InvalidInput for what can be refused before a model is loaded."""
+        for text in self.decoders:
+            parse(text)
+        maybe(whole(1, 1 << 20))("per_group", self.per_group)
+        maybe(whole(1, 1 << 16))("max_tokens", self.max_tokens)
+        whole(1, 1000)("rounds", self.rounds)
+        for size in self.batches:
+            whole(1, MOST_BATCH)("batch", size)
+        if not self.batches or len(set(self.batches)) < len(self.batches):
+            raise InvalidInput("batch", self.batches, "give different sizes, such as 1,2,4")
+
+    def limits(self) -> Limits:
+        """An engine with room for the largest batch, that computes every prompt in full."""
+        # Each method has a tenant of its own, and must not lose what it learned to another's.
+        learned = (len(self.decoders) + 16) << 26
+        return Limits(batch=max(self.batches), learned_bytes=learned, prefix_cache=False)
+
+
+def measure(
+    llm: LLM,
+    weights: Path,
+    plan: GenerationPlan,
+    journal: Path,
+    settings: Mapping[str, Any],
+    progress: Progress,
+) -> Results:
+    """Run the plan, or what an interrupted run has left of it.
+
+    Args:
+        llm: opened with ``settings`` and ``plan.limits()``.
+        weights: its file or folder.
+        journal: file of the answers as they come.
+
+    Raises:
+        InvalidInput: the plan does not fit the model, or the journal is another run's.
+    """
+    if llm.engine.limits.prefix_cache:  # It would spare some prompts, and scoring overwrites it.
+        raise InvalidInput("prefix_cache", True, "open the model with the limits of the plan")
+    specs, plain = choose(llm, plan.decoders), PLAIN_DECODERS[llm.families[0]]
+    items, answers, dropped = inputs(llm, plan)
+    units = plan_units(items, plan)
+    _check_room(llm, items, max(plan.batches))
+    cases = Cases(
+        specs=specs,
+        references={name: plain for name in map(str, specs) if name != plain},
+        items=[ItemInfo(i.id, i.prompt, i.group, len(i.token_ids), i.max_tokens) for i in items],
+        units=units,
+        sampling=plan.sampling,
+        check=lambda item, text: is_right(text, answers[item.id]) if item.id in answers else None,
+        settings={
+            **settings,
+            "suite": "generation",
+            "items": fingerprint(items),
+            "draft_model": llm.draft_model,
+            "draft_weights": digest(weights_of(llm.draft_model)) if llm.draft_model else None,
+            "max_tokens": plan.max_tokens,
+            "temperature": plan.sampling.temperature,
+            "seed": plan.sampling.seed,
+            "prefix_cache": llm.engine.limits.prefix_cache,
+            "weights": digest(weights),
+        },
+        facts={
+            "rounds": plan.rounds, "batches": sorted(plan.batches), "dropped_prompts": dropped,
+        },
+        tenants=True,
+        warm_up_tokens=WARM_UP_TOKENS,
+    )  # fmt: skip
+    results = measure_cases(llm, cases, journal, progress)
+    return replace(results, scores=_scores(llm, items, results))
+
+
+def choose(llm: LLM, wanted: Iterable[str]) -> list[Spec]:
+    """Plain decoding first, then what was asked for (by default a few of the family), each once.
+
+    Raises:
+        InvalidInput: a spec is not understood, or this model cannot be decoded so.
+    """
+    family = llm.families[0]
+    usual: tuple[str, ...] = DEFAULTS[family]
+    if llm.draft_model is not None and family == "autoregressive":
+        usual = (*usual, "draft-model")
+    chosen: dict[str, Spec] = {}
+    for text in (PLAIN_DECODERS[family], *(wanted or usual)):
+        spec = parse(text)
+        if spec.method.family != family:
+            fix = f"{llm.model} needs {family} methods, such as {DEFAULTS[family][0]}"
+            raise InvalidInput("decoder", text, fix)
+        if DRAFT in spec.method.models and llm.draft_model is None:
+            raise InvalidInput("draft_model", None, f"{text} needs one: name a smaller model")
+        chosen[str(spec)] = spec
+    return list(chosen.values())
+
+
+def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[str, ...]], int]:
+    """Token ids of every turn, what is right, and how many turns are too long for the model.
+
+    Earlier turns of a conversation carry plain decoding's own answers, so that every decoder is
+    given the same text, and text that this model would write.
+    """
+    plain, room = PLAIN_DECODERS[llm.families[0]], llm.config.context_length
+    encode = encoder(llm)
+
+    def answer(messages: Messages, limit: int) -> str:
+        ids = encode(messages)
+        if len(ids) >= room:  # The turns that follow are too long as well, and are dropped.
+            return ""
+        found = llm.generate([ids], max_tokens=limit, decoder=plain, salt="turns")[0]
+        if found.error is not None:
+            raise InvalidInput("prompts", messages[-1]["content"], f"plain decoding: {found.error}")
+        return found.text
+
+    chosen = first_of_each_group(plan.prompts, plan.per_group)
+    items: list[Item] = []
+    answers, dropped = {}, 0
+    for prompt in chosen:
+        made = make_items([prompt], encode, answer, plan.max_tokens)
+        fitting = [item for item in made if len(item.token_ids) + item.max_tokens <= room]
+        dropped += len(prompt.turns) - len(fitting)
+        items += fitting
+        if prompt.answers and len(fitting) == len(prompt.turns):
+            answers[fitting[-1].id] = prompt.answers
+    if not items:
+        raise InvalidInput("prompts", len(chosen), f"none fits the context of {room} tokens")
+    return items, answers, dropped
+
+
+def plan_units(items: Sequence[Item], plan: GenerationPlan) -> list[Unit]:
+    """Every round at every batch size. What does not fill a last batch is not run at its size."""
+    units: list[Unit] = []
+    for size in sorted(plan.batches):
+        if size > len(items):
+            raise InvalidInput("batch", size, f"there are {len(items)} inputs; give more, or less")
+        order = list(items) if size == 1 else by_turns(items)
+        for round in range(plan.rounds):
+            units += [unit for unit in units_of(order, size, round) if unit.batch == size]
+    return units
+
+
+def _check_room(llm: LLM, items: Sequence[Item], batch: int) -> None:
+    """A batch whose requests had to wait for memory would not be one."""
+    longest = sorted((len(i.token_ids) + i.max_tokens for i in items), reverse=True)[:batch]
+    spare = llm.engine.limits.draft_tokens + 2 * PAGE
+    needed, there = sum(longest) + batch * spare, llm.engine.limits.kv_tokens
+    if needed > there:
+        fix = f"the engine has {there} K/V slots and {needed} are needed; lower --max-tokens"
+        raise InvalidInput("batch", batch, fix)
+
+
+def _scores(llm: LLM, items: Sequence[Item], results: Results) -> dict[OutputKey, Score]:
+    """What the model itself says of every distinct output; nothing of models without an order."""
+    outputs = [(record.item, record.token_ids) for record in results.records]
+    if not llm.config.writes or not outputs:
+        return {}
+    by_id = {item.id: item for item in items}
+    pages, longest = llm.engine.pools[TARGET].count, max(len(ids) for _, ids in outputs)
+    scorer = OutputScorer(llm.backend, items, longest, reserved=pages)
+    return {key: scorer.score(by_id[key[0]], key[1]) for key in distinct_outputs(outputs)}

@@ -1,0 +1,240 @@
+"""A whole run: round by round every endpoint has its turn, in an order drawn afresh."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path, PurePath
+from types import MappingProxyType
+from typing import Any
+
+import aiohttp
+
+from paradecode.core.errors import InvalidInput
+from paradecode.prompts import Conversation, fingerprint
+from paradecode.timing.warm_up import TOKENS
+from paradecode_lab.measure.journal import Journal
+from paradecode_lab.measure.results import EngineInfo, ItemInfo, Record, Results
+from paradecode_lab.measure.suites.load.asks import arrivals, draw
+from paradecode_lab.measure.suites.load.client import ask_once, first_model, open_session
+from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
+from paradecode_lab.measure.suites.load.summary import phase_of
+
+Tell = Callable[[str, int], None]
+"""Told (what is running, how many requests have ended since)."""
+
+Begin = Callable[[Endpoint], None]
+"""Called before an endpoint has its turn, warm-up included."""
+
+FREE = ("endpoints", "loads", "rounds", "slo_ttft", "slo_tpot")
+"""Of a plan: what may change when an interrupted run goes on."""
+
+
+def measure(
+    plan: LoadPlan,
+    asks: Sequence[Conversation],
+    key: str | None = None,
+    tokenizer: str | None = None,
+    journal: Path | None = None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+    tell: Tell = lambda what, ended: None,
+    begin: Begin = lambda endpoint: None,
+) -> Results:
+    """Run a plan, or what an interrupted run has left of it.
+
+    Args:
+        asks: what may be asked; the first turn of each.
+        key: API key for all endpoints.
+        tokenizer: model whose tokenizer counts, if the plan says ``tokenizer``; None is the default
+            model.
+        journal: file of the answers as they come; None keeps nothing.
+        facts: further settings of the result.
+        tell: for a progress bar.
+        begin: for servers that are to rest while others are measured.
+
+    Raises:
+        InvalidInput: if an endpoint cannot be reached or answers no warm-up request, or the journal
+            is another run's.
+    """
+    settings = {name: value for name, value in asdict(plan).items() if name not in FREE}
+    settings |= {"suite": "load", "prompts": len(asks), "items": fingerprint(asks)}
+    kept = Journal(journal, {**settings, "tokenizer": tokenizer})
+    engines = asyncio.run(_drive(plan, asks, key, _counter(plan, tokenizer), kept, tell, begin))
+    loads = list(map(str, plan.loads))
+    # Of requests that a kill has cut in the journal, which were made again, the last ones count.
+    found = {(phase_of(record), record.unit): record for record in kept.records}
+    names = {engine.name for engine in engines}
+    return Results(
+        **kept.stamp,
+        model=", ".join(dict.fromkeys(engine.weights for engine in engines)),
+        settings={
+            **settings, "loads": loads, **{name: getattr(plan, name) for name in FREE[2:]}, **facts,
+        },
+        items=tuple(ItemInfo(ask.id, ask.id, ask.group, 0, ask.max_tokens) for ask in asks),
+        engines=tuple(engines),
+        records=tuple(
+            record
+            for ((name, load, number), _), record in found.items()
+            if name in names and load in loads and number < plan.rounds
+        ),
+    )  # fmt: skip
+
+
+async def _drive(
+    plan: LoadPlan,
+    asks: Sequence[Conversation],
+    key: str | None,
+    count: Callable[[Record], None],
+    journal: Journal,
+    tell: Tell,
+    begin: Begin,
+) -> list[EngineInfo]:
+    """Measure what the journal has not yet; returns what answered."""
+    kept = Counter(phase for phase, _ in {(phase_of(r), r.unit) for r in journal.records})
+    wanted = {str(load): plan.requests_of(load) for load in plan.loads}
+    done = {phase for phase, requests in kept.items() if requests == wanted.get(phase[1])}
+    async with open_session(plan, key) as session:
+        endpoints = [
+            replace(e, model=e.model or await first_model(session, e)) for e in plan.endpoints
+        ]
+        engines = [_engine(endpoint, endpoints[0]) for endpoint in endpoints]
+        for engine in engines:
+            _check_same(journal, engine)
+            journal.describe(engine)
+        for number in range(plan.rounds):
+            for load in plan.loads:
+                order = list(endpoints)
+                random.Random(f"{plan.seed}/{number}/{load}").shuffle(order)
+                for endpoint in order:
+                    if (endpoint.name, str(load), number) in done:
+                        tell("", plan.requests_of(load))
+                        continue
+                    tell(f"{endpoint.name}, {load}", 0)
+                    begin(endpoint)
+                    records = await _phase(session, plan, asks, endpoint, load, number, tell)
+                    for record in records:
+                        count(record)
+                        journal.keep(replace(record, text=""))
+    return engines
+
+
+async def _phase(
+    session: aiohttp.ClientSession,
+    plan: LoadPlan,
+    asks: Sequence[Conversation],
+    endpoint: Endpoint,
+    load: OfferedLoad,
+    number: int,
+    tell: Tell,
+) -> list[Record]:
+    # The same for every endpoint: neither seed names it.
+    drawn = draw(asks, plan.requests_of(load), f"{plan.seed}/{number}/{load}")
+    began = time.perf_counter()
+
+    async def ask(one: Conversation, due: float | None = None) -> Record:
+        return await ask_once(session, endpoint, one, plan, str(load), began, due)
+
+    async def ask_and_tell(one: Conversation, due: float | None = None) -> Record:
+        record = await ask(one, due)
+        tell("", 1)
+        return record
+
+    tokens = turn = 0
+    while plan.warmup and tokens < TOKENS:
+        warm = draw(asks, plan.warmup, f"{plan.seed}/warm-up/{number}/{load}/{turn}")
+        records = await _closed(ask, warm, load.clients or 1)
+        if turn == 0 and all(record.error for record in records):
+            fix = f"its warm-up requests must be answered ({records[0].error})"
+            raise InvalidInput(f"--endpoint {endpoint.name}", endpoint.url, fix)
+        made = sum((r.streamed.tokens or 0) for r in records if r.streamed)
+        if not made:
+            break
+        tokens, turn = tokens + made, turn + 1
+    began, busy = time.perf_counter(), time.process_time()  # Answers count from here.
+
+    if load.clients is not None:
+        records = await _closed(ask_and_tell, drawn, load.clients)
+    else:
+        due = arrivals(load, plan.arrivals, len(drawn), f"{plan.seed}/{number}/{load}/arrivals")
+        records = await _open(ask_and_tell, drawn, due, began)
+    client = (time.process_time() - busy) / len(records)
+    seconds = max(r.streamed.start + r.streamed.end for r in records if r.streamed) / len(records)
+    for record in records:
+        assert record.streamed is not None
+        record.streamed.client_seconds = client
+    return [
+        replace(record, round=number, unit=unit, wall_seconds=seconds)
+        for unit, record in enumerate(records)
+    ]
+
+
+async def _closed(
+    ask: Callable[[Conversation], Awaitable[Record]], asks: list[Conversation], clients: int
+) -> list[Record]:
+    """Each client sends its next request when the last one is answered."""
+    left = iter(asks)
+    records: list[Record] = []
+
+    async def client() -> None:
+        for one in left:
+            records.append(await ask(one))
+
+    await asyncio.gather(*(client() for _ in range(min(clients, len(asks)))))
+    return records
+
+
+async def _open(
+    ask: Callable[[Conversation, float], Awaitable[Record]],
+    asks: list[Conversation],
+    due: list[float],
+    began: float,
+) -> list[Record]:
+    """Each request is sent when it is due, however many are under way."""
+
+    async def at(one: Conversation, when: float) -> Record:
+        await asyncio.sleep(max(0.0, began + when - time.perf_counter()))
+        return await ask(one, when)
+
+    return await asyncio.gather(*(at(one, when) for one, when in zip(asks, due, strict=True)))
+
+
+def _engine(endpoint: Endpoint, first: Endpoint) -> EngineInfo:
+    """Without the folder that a server may call its model by: results are for others to read."""
+    folder = PurePath(endpoint.model or "")
+    model = folder.name if folder.is_absolute() else endpoint.model or ""
+    reference = None if endpoint is first else first.name
+    settings = {"url": endpoint.url, "model": model, "body": dict(endpoint.body)}
+    return EngineInfo(endpoint.name, "server", model, "plain", reference, settings=settings)
+
+
+def _check_same(journal: Journal, engine: EngineInfo) -> None:
+    """Raise InvalidInput where the journal knows another endpoint by this name."""
+    known = journal.engines.get(engine.name, engine)
+    for name in ("model", "body"):
+        if known.settings.get(name) != engine.settings[name]:
+            raise InvalidInput(
+                f"--endpoint {engine.name}", engine.settings[name],
+                f"{journal.path} has answers with {name} {known.settings.get(name)!r}; "
+                "remove it, or name another output",
+            )  # fmt: skip
+
+
+def _counter(plan: LoadPlan, model: str | None) -> Callable[[Record], None]:
+    """What counts an answer's tokens; nothing where each server did."""
+    if plan.count == "usage":
+        return lambda record: None
+    from paradecode.models.catalogue import open_model
+
+    tokenizer = open_model(model).tokenizer
+
+    def count(record: Record) -> None:
+        """What ends an answer is not text, and not counted."""
+        if record.streamed is not None and not record.error:
+            ids = tokenizer.encode(record.text, special=False, parse_special=False)
+            record.streamed.tokens = len(ids)
+
+    return count

@@ -1,0 +1,194 @@
+"""The suite's cases: held-out instances of tasks, by canvas methods; and the files of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from paradecode.core.checks import whole
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
+from paradecode.llm import LLM
+from paradecode.methods.registry import parse
+from paradecode.prompts import Item
+from paradecode_lab.measure.cases import Cases, Progress, measure_cases
+from paradecode_lab.measure.charts.style import can_draw
+from paradecode_lab.measure.machine import digest
+from paradecode_lab.measure.result_files import write_results
+from paradecode_lab.measure.results import ItemInfo, Results
+from paradecode_lab.measure.suites.parallel.columns import report
+from paradecode_lab.measure.suites.parallel.methods import (
+    REFERENCE,
+    canonical,
+    default_methods,
+    plain_of,
+)
+from paradecode_lab.measure.suites.parallel.pictures import draw_all
+from paradecode_lab.measure.suites.parallel.summary import MethodSummary
+from paradecode_lab.measure.suites.parallel.verdicts import TargetVerdict
+from paradecode_lab.measure.tasks.task import Task, TaskInstance
+from paradecode_lab.measure.tasks.tasks import BY_NAME, SETS
+from paradecode_lab.measure.turns import Unit, units_of
+
+DEFAULT_MODEL = "paradecode/tiny-diffusion"
+GRADED_MODEL = "paradecode/graded-diffusion"
+MOST_INSTANCES, MOST_BATCH = 10_000, 1024
+STEP = 32
+"""Canvases are a multiple of this long: 32 for short lists, as in ParallelBench."""
+
+
+@dataclass(frozen=True)
+class ParallelPlan:
+    """What to measure.
+
+    Attributes:
+        methods: specs, the default list if empty; the reference comes first in any case.
+        tasks: names, of tasks or of sets of them; the simple ones if empty.
+        instances: held-out ones of each task.
+        batch: how many are decoded together.
+    """
+
+    methods: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    instances: int = 50
+    batch: int = 1
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise InvalidInput for what can be refused before a model is loaded."""
+        choose_tasks(self.tasks)
+        canonical(self.methods)
+        whole(1, MOST_BATCH)("batch", self.batch)
+
+    @property
+    def model(self) -> str:
+        """The model of the package that was trained for these tasks."""
+        simple = {task.name for task in SETS["simple"]}
+        chosen = {task.name for task in choose_tasks(self.tasks)}
+        return DEFAULT_MODEL if chosen & simple else GRADED_MODEL
+
+    def specs(self, has_blocks: bool) -> list[str]:
+        """The methods in full, the reference first; ``has_blocks`` as in ``default_methods``."""
+        return canonical([REFERENCE, *(self.methods or default_methods(has_blocks))])
+
+
+def measure(
+    llm: LLM,
+    weights: Path,
+    plan: ParallelPlan,
+    journal: Path,
+    settings: Mapping[str, Any],
+    progress: Progress,
+) -> Results:
+    """Run the plan, or what an interrupted run has left of it.
+
+    Args:
+        llm: opened with ``settings``.
+        weights: its file or folder.
+        journal: file of the answers as they come.
+
+    Raises:
+        InvalidInput: the model or the plan cannot be used, or the journal is another run's.
+    """
+    if llm.config.mask_token is None:
+        fix = "the parallel suite needs a masked diffusion model, such as " + DEFAULT_MODEL
+        raise InvalidInput("model", llm.model, fix)
+    instances = draw_instances(choose_tasks(plan.tasks), plan.instances, plan.seed)
+    items = make_items(llm, instances)
+    methods = plan.specs(llm.config.attention == "block")
+    cases = Cases(
+        specs=[parse(method) for method in methods],
+        references={name: plain for name in methods if (plain := plain_of(name)) != name},
+        items=[
+            ItemInfo(
+                item.id, item.prompt, item.group, len(item.token_ids), item.max_tokens,
+                instances[item.id].prompt, instances[item.id].answer,
+            )
+            for item in items
+        ],
+        units=batches_by_turns(items, plan.batch),
+        sampling=SamplingParams(seed=plan.seed),
+        check=lambda item, text: BY_NAME[item.group].check(instances[item.id], text),
+        settings={
+            **settings,
+            "suite": "parallel",
+            "batch": plan.batch,
+            "seed": plan.seed,
+            "weights": digest(weights),
+        },
+    )  # fmt: skip
+    return measure_cases(llm, cases, journal, progress)
+
+
+def choose_tasks(names: Sequence[str]) -> tuple[Task, ...]:
+    """Tasks by name or set, the simple ones if there are no names.
+
+    Raises:
+        InvalidInput: for a name that is not a task's or a set's.
+    """
+    chosen: set[str] = set()
+    for name in names or ("simple",):
+        if name not in BY_NAME and name not in SETS:
+            raise InvalidInput("tasks", name, f"use some of {', '.join([*SETS, *BY_NAME])}")
+        chosen |= {task.name for task in SETS.get(name, ())} or {name}
+    return tuple(task for task in BY_NAME.values() if task.name in chosen)
+
+
+def draw_instances(tasks: Sequence[Task], count: int, seed: int) -> dict[str, TaskInstance]:
+    """Held-out instances by id: task, seed and number.
+
+    Raises:
+        InvalidInput: ``count`` is out of range, or a task has not that many.
+    """
+    whole(1, MOST_INSTANCES)("instances", count)
+    return {
+        f"{task.name}/{seed}/{number}": instance
+        for task in tasks
+        for number, instance in enumerate(task.held_out(count, seed))
+    }
+
+
+def make_items(llm: LLM, instances: Mapping[str, TaskInstance]) -> list[Item]:
+    """Inputs; the canvas has room for every reference answer of the task and its end."""
+    longest: dict[str, int] = {}
+    for one in instances.values():
+        length = len(llm.tokenizer.encode(one.answer, special=False)) + 1
+        longest[one.task] = max(longest.get(one.task, 0), length)
+    items = []
+    for name, one in instances.items():
+        ids = tuple(llm.chat_tokens([{"role": "user", "content": one.prompt}]))
+        items.append(Item(name, name, one.task, ids, -(-longest[one.task] // STEP) * STEP))
+    return items
+
+
+def batches_by_turns(items: Sequence[Item], batch: int) -> list[Unit]:
+    """Batches of one task: one of each task, then the next of each.
+
+    Each task has numbers of its own, so that a batch keeps its number when tasks are added.
+    """
+    tasks: dict[str, list[Item]] = {}
+    for item in items:
+        tasks.setdefault(item.group, []).append(item)
+    units = (units_of(own, batch) for own in tasks.values())
+    return [unit for turn in zip_longest(*units) for unit in turn if unit is not None]
+
+
+def write_files(
+    results: Results,
+    output: Path,
+    summaries: Sequence[MethodSummary],
+    found: Sequence[TargetVerdict],
+) -> list[Path]:
+    """JSON, Markdown beside it and, where matplotlib is there, two pictures; returns the files."""
+    text = output.with_suffix(".md")
+    aggregates = {
+        "methods": [asdict(summary) for summary in summaries],
+        "verdicts": [asdict(verdict) for verdict in found],
+    }
+    write_results(results, output, aggregates)
+    text.write_text(report(results, summaries, found), "utf-8")
+    drawn = draw_all(results, summaries, output.with_suffix("")) if summaries and can_draw() else []
+    return [output, text, *drawn]

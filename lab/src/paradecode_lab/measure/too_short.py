@@ -1,0 +1,35 @@
+"""Runs that are too short to say how fast a method is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paradecode_lab.measure.statistics import Interval
+from paradecode_lab.measure.tables import number
+
+FEWEST_PROMPTS, FEWEST_TOKENS, WIDEST = 6, 16, 1.5
+"""Prompts, mean tokens of an answer, and upper over lower end of an interval: a run with fewer, or
+with a wider one, is too short to say how fast a method is."""
+ENOUGH_OF_A_GROUP = 3
+"""Prompts of a group; the clock says little of fewer."""
+
+
+def too_short(prompts: int, tokens: float, found: Mapping[str, Interval | None]) -> str:
+    """What a run says that is too short to rank methods; empty for one that is not.
+
+    Args:
+        prompts: that were measured, turns of a conversation as one.
+        tokens: mean length of plain decoding's answers.
+        found: method -> its speed-up.
+    """
+    known = {method: over for method, over in found.items() if over is not None}
+    if not known:
+        return ""
+    method, widest = max(known.items(), key=lambda entry: entry[1].high / max(entry[1].low, 1e-9))
+    wide = widest.high > WIDEST * widest.low
+    if not wide and prompts >= FEWEST_PROMPTS and tokens >= FEWEST_TOKENS:
+        return ""
+    counted = f"Too short: {prompts} prompt{'s' if prompts != 1 else ''} of {tokens:.0f} tokens"
+    if prompts < 2:
+        return f"{counted}; one prompt has no interval."
+    return f"{counted}; the interval of {method} is {number(widest.low)} to {number(widest.high)}."

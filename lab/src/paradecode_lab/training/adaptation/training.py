@@ -1,0 +1,154 @@
+"""Training of an adapter; it can be stopped and continued at any step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from paradecode.core.errors import InvalidInput
+from paradecode.models.adapter import Facts, save_adapter
+from paradecode.models.checkpoint import Checkpoint
+from paradecode_lab.measure import machine
+from paradecode_lab.training.adaptation.model import Adapted, new_adapter, rounded
+from paradecode_lab.training.adaptation.objective import batch_of, complementary, loss_sum
+from paradecode_lab.training.adaptation.texts import BlockText, digest
+from paradecode_lab.training.running import Training, go_on
+
+ADAPTER = "adapter.safetensors"
+COOLDOWN = 0.2
+"""Share of the steps, at the end, in which the rate falls to 0."""
+
+
+@dataclass(frozen=True)
+class AdaptationPlan:
+    """All settings that the adapter depends on, beside model and texts.
+
+    Attributes:
+        rank: of LoRA.
+        block: positions of a block, a power of 2. In the first quarter of the steps blocks have a
+            quarter of these positions, in the second quarter half of them.
+        shift: logits of row i predict position i + 1, as in the causal model.
+        steps: number of optimiser steps.
+        batch: number of texts in a step; each is masked in two complementary ways.
+        together: number of texts in a forward.
+        rate: learning rate of AdamW; it rises during the first 3 % of the steps.
+        distil: weight of the divergence from the causal model.
+        seed: of the adapter and the masks.
+    """
+
+    rank: int = 32
+    block: int = 16
+    shift: bool = True
+    steps: int = 6000
+    batch: int = 64
+    together: int = 8
+    rate: float = 2e-4
+    distil: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.block & (self.block - 1):
+            raise InvalidInput("--block", self.block, "give a power of 2")
+
+    def block_at(self, step: int) -> int:
+        """Blocks grow (SDAR, arXiv 2510.06303; LLaDA2.0, 2512.15745)."""
+        return max(1, self.block // (4, 2, 1, 1)[4 * step // self.steps])
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step."""
+        rise = (step + 1) / (0.03 * self.steps)
+        fall = (self.steps - step) / (COOLDOWN * self.steps)
+        return self.rate * min(1.0, rise, fall)
+
+
+class AdapterTraining(Training):
+    """An adapter that is being trained.
+
+    Args:
+        checkpoint: the causal model.
+        device: bfloat16 products on CUDA, float32 on the CPU.
+
+    Attributes:
+        model: the causal model with the adapter.
+    """
+
+    def __init__(
+        self,
+        plan: AdaptationPlan,
+        checkpoint: Checkpoint,
+        facts: Facts,
+        texts: Sequence[BlockText],
+        device: torch.device,
+    ) -> None:
+        self.plan, self.facts, self.texts = plan, facts, texts
+        self.steps, self._began = plan.steps, time.monotonic()
+        self._known = {
+            **asdict(plan), **asdict(facts), "texts": digest(texts),
+            "weights": machine.digest(Path(checkpoint.source)),
+        }  # fmt: skip
+        config, weights = checkpoint.config, checkpoint.weights
+        adapter = new_adapter(config, weights, facts, plan.seed, device)
+        self.model = Adapted(config, weights, facts, adapter, torch.float32, device)
+        self._trained = [tensor.requires_grad_() for tensor in self.model.adapter.values()]
+        self._optimizer = torch.optim.AdamW(self._trained, plan.rate, (0.9, 0.95), weight_decay=0.0)
+
+    def advance(self) -> float:
+        """One optimiser step; returns the mean loss of an answer position."""
+        plan, block = self.plan, self.plan.block_at(self.step)
+        random = np.random.default_rng((plan.seed, self.step))
+        chosen = random.choice(len(self.texts), plan.batch, len(self.texts) < plan.batch)
+        parts = [
+            batch_of([self.texts[index] for index in chosen[first : first + plan.together]])
+            for first in range(0, plan.batch, plan.together)
+        ]
+        sizes = [part.answer.size // block for part in parts]
+        # Levels are spread evenly over the step's blocks, with less noise than independent draws.
+        levels = (random.random() + random.permutation(sum(sizes)) / sum(sizes)) % 1
+        count, total = sum(int(part.answer.sum()) for part in parts), 0.0
+        for part, own in zip(parts, np.split(levels, np.cumsum(sizes)[:-1]), strict=True):
+            masked = complementary(part, block, own.reshape(len(part.tokens), -1), random)
+            with self._products():
+                loss = loss_sum(self.model, part, masked, block, plan.distil) / count
+            torch.autograd.backward(loss)
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
+        for group in self._optimizer.param_groups:
+            group["lr"] = plan.rate_at(self.step)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        return total
+
+    def _products(self) -> torch.autocast | nullcontext[None]:
+        cuda = self.model.device.type == "cuda"
+        return torch.autocast("cuda", torch.bfloat16) if cuda else nullcontext()
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "facts": self._known, "step": self.step, "weights": self.model.adapter,
+            "optimizer": self._optimizer.state_dict(),
+        }  # fmt: skip
+
+    def log_line(self) -> dict[str, Any]:
+        seconds = round(time.monotonic() - self._began, 1)
+        return {"block": self.plan.block_at(self.step - 1), "seconds": seconds}
+
+    def export(self, folder: Path) -> None:
+        """Write ADAPTER."""
+        save_adapter(folder / ADAPTER, rounded(self.facts, self.model.adapter))
+
+    def resume(self, path: Path) -> None:
+        """Continue from a checkpoint of the same plan, model and texts.
+
+        Raises:
+            InvalidModel: the file is damaged.
+            InvalidInput: it belongs to another run.
+        """
+        go_on(self, path, self._known, self.model.adapter, self._optimizer)

@@ -1,0 +1,176 @@
+"""The target's answers, and its states while it writes or reads texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.completion import completion_of
+from paradecode.core.decoder import Steps
+from paradecode.core.multi_step import MultiStep
+from paradecode.core.request import Forward
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.sequence import Sequence as TokenSequence
+from paradecode.core.tree import EMPTY
+from paradecode.engine.prompt import NOTHING
+from paradecode.llm import LLM
+from paradecode.methods.draft.verifiers.coupled import coupled
+from paradecode_lab.training.decoding import decode_all
+from paradecode_lab.training.ngrams.own_text import TOGETHER, own_questions
+
+ROWS = 256
+"""Of a text that are read at a time."""
+READ_TOGETHER = 16
+LARGEST = 65504.0
+"""Of float16: states beyond it are cut there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """An answer to a prompt.
+
+    Attributes:
+        text: without stop tokens.
+        tokens: with them.
+        states: float16 [n - 1, layers * D] of prompt and answer, n tokens, but the last: the layers
+            side by side.
+    """
+
+    text: str
+    tokens: list[int]
+    states: NDArray[np.float16]
+
+
+class StateWriter:
+    """Plain decoding that keeps the states behind some layers."""
+
+    def __init__(self, layers: tuple[int, ...]) -> None:
+        self.layers = layers
+        self._parts: list[NDArray[np.float16]] = []
+        self._steps = MultiStep(hidden=lambda: self.layers)
+
+    @property
+    def states(self) -> NDArray[np.float16]:
+        """float16 [rows, layers * D]."""
+        return np.concatenate(self._parts)
+
+    def decode(self, seq: TokenSequence) -> Steps:
+        while not seq.finished:
+            if (made := (yield self._steps)).count:
+                self._parts.append(side_by_side([made.hidden[layer] for layer in self.layers]))
+                continue
+            reply = yield Forward(seq.pending, hidden=self.layers)
+            self._parts.append(side_by_side([reply.hidden[layer] for layer in self.layers]))
+            seq.commit(coupled(seq, EMPTY, reply))
+
+
+class StateReader:
+    """A decoder of one request that commits no token and keeps states; see ``PromptReader``."""
+
+    def __init__(self, layers: tuple[int, ...]) -> None:
+        self.layers = layers
+        self._parts: list[NDArray[np.float16]] = []
+
+    @property
+    def states(self) -> NDArray[np.float16]:
+        """float16 [rows, layers * D]."""
+        return np.concatenate(self._parts)
+
+    def decode(self, seq: TokenSequence) -> Steps:
+        tokens = seq.pending.copy()  # All of them: the engine has no prefix cache.
+        for start in range(0, len(tokens), ROWS):
+            rows = tokens[start : start + ROWS]
+            reply = yield Forward(
+                rows, positions=np.arange(start, start + len(rows), dtype=np.int32),
+                visible=np.arange(start, dtype=np.int32), logits=np.arange(0, dtype=np.int32),
+                hidden=self.layers,
+            )  # fmt: skip
+            self._parts.append(side_by_side([reply.hidden[layer] for layer in self.layers]))
+        seq.fill([], NOTHING, [], end="length")
+
+
+def side_by_side(states: Sequence[NDArray[np.float32]]) -> NDArray[np.float16]:
+    """float16 [rows, layers * D] of the states [rows, D] behind each layer."""
+    return np.clip(np.concatenate(states, axis=1), -LARGEST, LARGEST).astype(np.float16)
+
+
+class Writer(Protocol):
+    """Lets the target write, and read.
+
+    Attributes:
+        llm: the target.
+        together: texts of a round.
+    """
+
+    llm: LLM
+    together: int
+
+    def answers(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, layers: tuple[int, ...]
+    ) -> list[Answer]:
+        """Answer prompts, in one batch.
+
+        Args:
+            layers: whose states are kept.
+        """
+        ...
+
+    def sampled(self, prompt: list[int], params: SamplingParams) -> list[Answer]:
+        """A round of different answers to one prompt, without states."""
+        ...
+
+    def questions(self, number: int, seed: int) -> list[tuple[str, list[int]]]:
+        """A round of what users say as the model makes it up, and its ids in the chat format."""
+        ...
+
+    def states(
+        self, texts: Sequence[Sequence[int]], layers: tuple[int, ...]
+    ) -> list[NDArray[np.float16]]:
+        """float16 [tokens, layers * D] of each text."""
+        ...
+
+
+class EngineWriter:
+    """Writes and reads with the engine, which must have no prefix cache."""
+
+    together = TOGETHER
+
+    def __init__(self, llm: LLM) -> None:
+        self.llm = llm
+
+    def answers(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, layers: tuple[int, ...]
+    ) -> list[Answer]:
+        """See :class:`Writer`."""
+        if not layers or not prompts:
+            none = np.empty((0, 0), np.float16)
+            made = self.llm.generate(prompts, params, decoder=None)
+            return [Answer(each.text, each.token_ids, none) for each in made]
+        writers = [StateWriter(layers) for _ in prompts]
+        every, lot = [params] * len(prompts), len(prompts)
+        done = decode_all(self.llm, prompts, writers.__getitem__, every, lambda *_: None, lot)
+        made = [completion_of(sequence) for sequence in done]
+        return [Answer(c.text, c.token_ids, w.states) for c, w in zip(made, writers)]
+
+    def sampled(self, prompt: list[int], params: SamplingParams) -> list[Answer]:
+        """See :class:`Writer`."""
+        made = self.llm.generate([prompt], replace(params, n=TOGETHER), decoder=None)[0]
+        none = np.empty((0, 0), np.float16)
+        return [Answer(e.text, e.token_ids, none) for e in (made, *made.alternatives)]
+
+    def questions(self, number: int, seed: int) -> list[tuple[str, list[int]]]:
+        """See :class:`Writer`."""
+        return next(own_questions(self.llm, (number + 1) * TOGETHER, seed, number * TOGETHER))
+
+    def states(
+        self, texts: Sequence[Sequence[int]], layers: tuple[int, ...]
+    ) -> list[NDArray[np.float16]]:
+        """See :class:`Writer`."""
+        readers, once = [StateReader(layers) for _ in texts], SamplingParams(max_tokens=1)
+        every = [once] * len(texts)
+        decode_all(self.llm, texts, readers.__getitem__, every, lambda *_: None, READ_TOGETHER)
+        return [reader.states for reader in readers]

@@ -1,0 +1,305 @@
+"""A head before training: sizes, its vocabulary, and weights that copy the target's state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.heads import HeadFile
+from paradecode.models.heads.flexdraft import check_layers, own_attention
+from paradecode.models.weights import Weights
+from paradecode_lab.training.heads.chimera import chimera_weights
+from paradecode_lab.training.heads.clover import clover_weights
+from paradecode_lab.training.heads.dovetail import dovetail_weights
+from paradecode_lab.training.heads.falcon import TOGETHER, falcon_weights
+from paradecode_lab.training.heads.longspec import longspec_weights
+from paradecode_lab.training.heads.m2r2 import stream_weights
+from paradecode_lab.training.heads.texts import HeadText
+
+METHODS = {
+    "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
+    "clover": "clover", "clover-2": "clover", "falcon": "falcon", "chimera": "chimera",
+    "longspec": "longspec", "dovetail": "dovetail", "kangaroo": "kangaroo", "m2r2": "m2r2",
+    "ppd": "ppd", "hidden-transfer": "hidden-transfer", "flexdraft": "flexdraft",
+}  # fmt: skip
+"""What can be trained -> the method that runs it."""
+DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0, "flexdraft": 1.0}
+"""What a level counts of the one before it, where that is not the usual."""
+RANK = 256
+"""Width of FlexDraft's calibration, as published."""
+SHARE = 8
+"""The states are so many times as wide as what M2R2 adds."""
+CLOVERS = ("clover", "clover-2")
+ONE_LAYER = ("eagle1", "mtp", "falcon", "chimera", "longspec")
+EXITS = ("kangaroo", "m2r2")
+"""They draft behind the target's first layers, which run on each draft token."""
+OF_ROWS = ("ppd", "hidden-transfer", "flexdraft")
+"""Their rows go through the target's own layers."""
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """Sizes of a head.
+
+    Attributes:
+        method: one of METHODS.
+        taps: layers of the target whose outputs EAGLE-3 and P-EAGLE read; empty: an early, a
+            middle and the last one. The layer behind which Kangaroo drafts; empty: the second.
+            The last layer that runs for a draft of M2R2, whose stream passes the one behind it,
+            too; empty: a sixth of them.
+            Those behind which the rows of Hidden Transfer enter, ascending, one for all or one a
+            level, and the one behind which FlexDraft's masks do; empty: two thirds of the layers.
+        layers: of EAGLE-3, P-EAGLE, Clover, Dovetail and Kangaroo; residual blocks of each Medusa
+            head.
+        inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0. Of FlexDraft's
+            calibration; 0 is RANK. Of what M2R2 adds to a layer; 0: an eighth of the states' width.
+        vocabulary: tokens that can be drafted: the commonest of the training texts.
+        levels: heads of Medusa and Chimera; prompt tokens of PPD; matrices of Hidden Transfer;
+            masks of FlexDraft that guess; levels of Clover that have a block of their own.
+        own_rows: train rows of the LM head, which are the target's at first. Medusa, Clover
+            and LongSpec have none.
+    """
+
+    method: str = "eagle3"
+    taps: tuple[int, ...] = ()
+    layers: int = 1
+    inner: int = 0
+    vocabulary: int = 8192
+    levels: int = 4
+    own_rows: bool = True
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InvalidInput("METHOD", self.method, f"use one of {', '.join(METHODS)}")
+        if self.layers > 1 and self.method in ONE_LAYER:
+            raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
+
+    def width(self, config: ModelConfig) -> int:
+        """``inner``, or what it is if nobody says: 0 is an MLP that is not there."""
+        usual = {"kangaroo": 0, "flexdraft": RANK, "m2r2": max(1, config.hidden_size // SHARE)}
+        return self.inner or usual.get(self.method, config.intermediate_size)
+
+    def entered(self, config: ModelConfig) -> tuple[int, ...]:
+        """The layers, from 0, behind which the rows of Hidden Transfer enter, one a level; or whose
+        outputs enter the layers that FlexDraft's masks pass."""
+        last = config.layers - 2
+        taps = self.taps or (max(2 * config.layers // 3 - 1, 0),)
+        one = len(taps) == 1
+        several = self.method == "hidden-transfer" and len(taps) == self.levels
+        if list(taps) != sorted(taps) or not 0 <= taps[0] <= taps[-1] <= last or not one | several:
+            fix = f"name one layer from 0 to {last}"
+            if self.method == "hidden-transfer":
+                fix += f", or {self.levels}, none before the last"
+            raise InvalidInput("--taps", list(taps), fix)
+        if self.method == "flexdraft":
+            return tuple(range(taps[0], last + 1))
+        return taps * self.levels if one else taps
+
+    def tapped(self, config: ModelConfig) -> tuple[int, ...]:
+        """The layers, from 0, whose outputs the head reads."""
+        if self.method in ("hidden-transfer", "flexdraft"):
+            self.entered(config)  # Refused here, before texts are made.
+        last = config.layers - 1
+        if self.method == "longspec":
+            if last == 0:
+                fix = "the head reads what enters the last layer: use a target of several"
+                raise InvalidInput("layers", config.layers, fix)
+            return (last - 1,)
+        if self.method not in ("eagle3", "p-eagle", *EXITS):
+            return (-1,)
+        if self.method in EXITS:
+            usual = 1 if self.method == "kangaroo" else max(config.layers // 6, 1)
+            taps = self.taps or (min(usual, last - 1),)
+            if len(taps) != 1 or not 0 <= taps[0] < last:
+                fix = f"name one layer from 0 to {last - 1}, behind which it drafts"
+                raise InvalidInput("--taps", list(taps), fix)
+            if self.method == "m2r2":
+                check_layers(config)
+                return tuple(range(taps[0] + 1))
+            return taps
+        taps = self.taps or tuple(sorted({min(1, last), last // 2, last}))
+        if not all(0 <= tap <= last for tap in taps) or len(set(taps)) < len(taps):
+            raise InvalidInput("--taps", list(taps), f"name different layers from 0 to {last}")
+        return taps
+
+
+def common_tokens(texts: Sequence[HeadText], count: int, size: int) -> NDArray[np.int64]:
+    """The ``count`` tokens that answers use most, ascending; equally rare ones: the lowest ids."""
+    seen = np.zeros(size, np.int64)
+    for text in texts:
+        np.add.at(seen, text.tokens[text.start :], 1)
+    return np.sort(np.lexsort((np.arange(size), -seen))[: min(count, size)])
+
+
+def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed: int) -> HeadFile:
+    """A head for ``target`` that drafts the tokens ``ids``.
+
+    Attention and MLP begin as those of the target's last layer with nothing added to the state, so
+    at first the head repeats what the target says.
+    """
+    config, weights = target.config, target.weights
+    if config.mixture is not None:
+        raise InvalidInput("model", config.name, "heads of mixtures of experts are not trained")
+    random, d = np.random.default_rng(seed), config.hidden_size
+    inner, taps = shape.width(config), shape.tapped(config)
+
+    def normal(*sizes: int) -> Array:
+        return (random.standard_normal(sizes) * 0.02).astype(np.float32)
+
+    def ones() -> Array:
+        return np.ones(d, np.float32)
+
+    tensors: dict[str, NDArray[np.generic]] = {"d2t": ids - np.arange(len(ids))}
+    if shape.method == "medusa":
+        for level in range(shape.levels):
+            for block in range(shape.layers):
+                tensors[f"{level}.{block}.linear.weight"] = np.zeros((d, d), np.float32)
+                tensors[f"{level}.{block}.linear.bias"] = np.zeros(d, np.float32)
+        return HeadFile("medusa", tensors, (-1,), verifier=config.name)
+    if shape.method == "hidden-transfer":  # They begin as copies of the state.
+        for level in range(shape.levels):
+            tensors[f"transfer.{level}.weight"] = np.eye(d, dtype=np.float32)
+        del tensors["d2t"]
+        return HeadFile(shape.method, tensors, shape.entered(config), verifier=config.name)
+    if shape.method == "flexdraft":
+        return _masks(shape, target, tensors, normal)
+    if shape.method == "ppd":  # They begin as tokens that the answers use.
+        rows = weights["embed"].float32()[random.choice(ids, shape.levels)]
+        return HeadFile("ppd", {"prompt_embeddings": rows}, (-1,), verifier=config.name)
+    if shape.method == "m2r2":
+        tensors |= stream_weights(config, len(taps), inner, normal)
+        return HeadFile("m2r2", tensors, taps, verifier=config.name)
+    if shape.method == "longspec":
+        tensors |= longspec_weights(config, weights, inner, random)
+        return HeadFile("longspec", tensors, taps, config.heads, config.kv_heads, config.head_dim,
+                        config.norm_eps, config.rope, verifier=config.name)  # fmt: skip
+    three = shape.method in ("eagle3", "p-eagle")
+    # Kangaroo begins as the layer that it stands in for first.
+    last = f"layers.{taps[0] + 1 if shape.method == 'kangaroo' else config.layers - 1}."
+    own = {part: weights[f"{last}{part}"].float32() for part in ("q", "k", "v", "gate", "up")}
+    for number in range(shape.layers):
+        name = f"layers.{number}."
+        for part in "qkv":
+            rows = own[part]
+            if number == 0 and three:
+                rows = np.concatenate([normal(len(rows), d), rows], axis=1)
+            tensors[f"{name}self_attn.{part}_proj.weight"] = rows
+        width = config.heads * config.head_dim
+        tensors[f"{name}self_attn.o_proj.weight"] = np.zeros((d, width), np.float32)
+        if number or shape.method not in ("eagle1", "falcon", "dovetail"):
+            before = ones() if number == 0 and three else weights[f"{last}attn_norm"].float32()
+            tensors[f"{name}input_layernorm.weight"] = before
+        if not inner:
+            continue
+        for part in ("gate", "up"):
+            fits = inner == len(own[part])
+            tensors[f"{name}mlp.{part}_proj.weight"] = own[part] if fits else normal(inner, d)
+        tensors[f"{name}mlp.down_proj.weight"] = np.zeros((d, inner), np.float32)
+        tensors[f"{name}post_attention_layernorm.weight"] = weights[f"{last}mlp_norm"].float32()
+    if shape.method in CLOVERS:
+        if d % config.heads:
+            fix = f"its {config.heads} heads must divide its width for this method"
+            raise InvalidInput("model", config.name, fix)
+        second = shape.method == "clover-2"
+        tensors |= clover_weights(second, d, shape.levels, weights["norm"].float32())
+        shape = replace(shape, own_rows=False)
+    elif shape.method == "chimera":
+        rows = weights["embed" if config.tied_head else "head"].float32()[ids]
+        tensors |= chimera_weights(shape.levels, rows)
+        shape = replace(shape, own_rows=False)
+    elif shape.method == "falcon":
+        tensors |= falcon_weights(d, random)
+    elif shape.method == "dovetail":
+        tensors |= dovetail_weights(d)
+    else:
+        tensors |= _around(shape.method, taps, weights, last)
+    if shape.own_rows:
+        rows = weights["embed" if config.tied_head else "head"].float32()
+        tensors["lm_head.weight"] = rows[ids]
+    if shape.method == "p-eagle":
+        tensors["mask_hidden"] = normal(1, 1, d * len(taps))
+    kind = {"eagle1": "eagle"}.get(shape.method, shape.method)
+    return HeadFile(
+        kind, tensors, taps, config.heads, config.kv_heads, config.head_dim, config.norm_eps,
+        Rope(dim=config.head_dim, theta=config.rope.theta), feeds_normed=shape.method == "mtp",
+        verifier=config.name, mask_token=config.eos_tokens[0] if config.eos_tokens else 0,
+        block_size=TOGETHER if shape.method == "falcon" else 0,
+    )  # fmt: skip
+
+
+def begun_with(fresh: HeadFile, before: HeadFile) -> HeadFile:
+    """A head with the weights of one that was trained before; its vocabulary stays its own.
+
+    Rows of an own LM head are taken for the tokens that both draft.
+
+    Raises:
+        InvalidInput: naming the first tensor that only one of them has, or of another size.
+    """
+    if before.kind != fresh.kind or before.gated:
+        raise InvalidInput("--from", before.kind, f"give a head of the kind {fresh.kind}")
+    if before.taps not in ((), fresh.taps):
+        fix = f"it reads layers {[*before.taps]}, not {[*fresh.taps]}: give its own --taps"
+        raise InvalidInput("--from", before.kind, fix)
+    rows = "lm_head.weight"
+    taken, ours = dict(before.tensors), dict(fresh.tensors)
+    old, own = taken.pop(rows, None), ours.pop(rows, None)
+    if own is not None and old is not None and "d2t" in taken:
+        new, known = (each["d2t"] + np.arange(len(each["d2t"])) for each in (ours, taken))
+        _, to, come = np.intersect1d(new, known, return_indices=True)
+        own = own.copy()
+        own[to] = old[come]
+    for name in sorted({*ours, *taken} - {"d2t"}):
+        sizes = [list(each[name].shape) if name in each else None for each in (taken, ours)]
+        if sizes[0] != sizes[1]:
+            fix = f"its {name} is {sizes[0]}, not {sizes[1]}: give its own sizes"
+            raise InvalidInput("--from", before.kind, fix)
+    tensors = {**taken, "d2t": ours["d2t"]} if "d2t" in ours else taken
+    return replace(fresh, tensors=tensors if own is None else {**tensors, rows: own})
+
+
+def _around(method: str, taps: Sequence[int], weights: Weights, last: str) -> dict[str, Array]:
+    """What is before and behind the layers: it copies the target's last state."""
+    norm = weights["norm"].float32()
+    ones, copied = np.ones_like(norm), np.eye(len(norm), dtype=np.float32)
+    both = np.concatenate([np.zeros_like(copied), copied], axis=1)
+    if method == "eagle1":
+        return {"fc.weight": both}
+    if method == "kangaroo":
+        return {"norm.weight": norm}
+    if method == "mtp":
+        return {"norm.weight": norm, "eh_proj.weight": both, "enorm.weight": ones,
+                "hnorm.weight": ones}  # fmt: skip
+    parts = [copied * (tap == max(taps)) for tap in taps]
+    return {"norm.weight": norm, "fc.weight": np.concatenate(parts, axis=1),
+            "layers.0.hidden_norm.weight": weights[f"{last}attn_norm"].float32()}  # fmt: skip
+
+
+def _masks(
+    shape: HeadShape, target: Checkpoint, tensors: dict[str, NDArray[np.generic]],
+    normal: Callable[..., Array],
+) -> HeadFile:  # fmt: skip
+    """FlexDraft: attention begins as the target's, and the calibration adds nothing."""
+    config, weights = target.config, target.weights
+    d, rank, taps = config.hidden_size, shape.width(config), shape.entered(config)
+    guessed = len(tensors["d2t"])
+    tensors["mask_embedding"] = normal(d)
+    for number, tap in enumerate(taps):
+        for ours, theirs in own_attention(config):
+            rows = weights[f"layers.{tap + 1}.{ours}"].float32()
+            tensors[f"layers.{number}.self_attn.{theirs}"] = rows
+    tensors["anchor_bias_mlp.0.weight"] = normal(rank, 2 * d)
+    tensors["anchor_bias_mlp.0.bias"] = np.zeros(rank, np.float32)
+    tensors["anchor_bias_mlp.2.weight"] = np.zeros((guessed, rank), np.float32)
+    tensors["anchor_bias_mlp.2.bias"] = np.zeros(guessed, np.float32)
+    return HeadFile(
+        "flexdraft", tensors, taps, config.heads, config.kv_heads, config.head_dim,
+        config.norm_eps, Rope(dim=config.head_dim, theta=config.rope.theta), verifier=config.name,
+        block_size=shape.levels + 1,
+    )  # fmt: skip

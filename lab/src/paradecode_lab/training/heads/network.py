@@ -1,0 +1,379 @@
+"""Draft heads in PyTorch: the steps of :mod:`paradecode.models.heads.build` with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paradecode.backends.torch.model import Transformer, rotate
+from paradecode.models.heads import HeadFile
+from paradecode_lab.training.batched import spread
+
+Keys = tuple[Tensor, Tensor, list[int]]
+"""Keys and values [N, G, size] of rows, and how many there are of each text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What heads share with their target, in float32.
+
+    Attributes:
+        embed: [V, D].
+        norm: [D], gain of the last norm.
+        rows: [v, D], the rows of the LM head for the draft's vocabulary.
+        epsilon: of the norm.
+        model: its layers, for heads whose rows go through them.
+        last: of its last layer by their names, what makes keys and values, for heads that see them.
+        context: positions that it has.
+    """
+
+    embed: Tensor
+    norm: Tensor
+    rows: Tensor
+    epsilon: float
+    model: Transformer | None = None
+    last: Mapping[str, Tensor] = field(default_factory=dict)
+    context: int = 0
+
+    def final(self, states: Tensor) -> Tensor:
+        """The target's last states behind its last norm."""
+        return rms(states, self.norm, self.epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of several texts, one text behind the other. Row t of a text knows the target's states
+    at t and the token at t + 1, and level i of a draft behind it is the token at t + 2 + i.
+
+    Attributes:
+        features: float32 [N, F].
+        tokens: int64 [N], the token behind each row.
+        spans: (first row, rows, first row that drafts) of each text; all rows from there on draft
+            but the last of a text, of whose drafts nothing is known.
+        begun: int64 [texts], the token of each text's first row.
+    """
+
+    features: Tensor
+    tokens: Tensor
+    spans: tuple[tuple[int, int, int], ...]
+    begun: Tensor
+
+    def drafting(self, level: int) -> tuple[Tensor, ...]:
+        """For each text the rows whose drafts are known at a level, int64 [at least 0]."""
+        every = [np.arange(begin, max(begin, first + count - 1 - level))
+                 for first, count, begin in self.spans]  # fmt: skip
+        return torch.as_tensor(np.concatenate(every)).split([len(each) for each in every])
+
+    def within(self, wanted: Sequence[Tensor]) -> Tensor:
+        """int64 [N]: where the rows ``wanted`` of each text are in it."""
+        firsts = [first for first, _, _ in self.spans]
+        begins = torch.as_tensor(np.repeat(firsts, [len(each) for each in wanted]))
+        return torch.cat([*wanted]) - begins
+
+    @property
+    def whole(self) -> tuple[Tensor, ...]:
+        """All rows of each text."""
+        return torch.arange(len(self.tokens)).split([count for _, count, _ in self.spans])
+
+
+def rms(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
+    x = x.float()
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon) * gain
+
+
+class HeadNetwork:
+    """A head whose tensors can be trained.
+
+    Attributes:
+        file: the head as it was at first.
+        scale: [F], of the features before ``fc`` of EAGLE-3 and P-EAGLE: layers differ much in
+            size, and a matrix learns best from inputs of size 1. A stored head has it in ``fc``.
+        parameters: the tensors that are trained, by their names.
+        layers: of attention.
+        heads: of Medusa; levels of Clover that have blocks of their own.
+        progress: of the training; 1 when the head is used.
+        random: of this step of the training.
+        hard: what the text's own token counts in the cross-entropy, of 1.
+        match: what the distance counts of that which the LM head reads to that which the target's
+            reads, beside the cross-entropy (SmoothL1, the mean of a row's numbers).
+    """
+
+    match = 0.0
+    hard = 0.0
+    progress = 1.0
+    random = np.random.default_rng(0)
+
+    def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
+        self.file, self.target, self.scale = file, target, scale
+        self.parameters = {
+            name: torch.as_tensor(np.array(tensor, np.float32))
+            for name, tensor in file.tensors.items() if tensor.dtype.kind == "f"
+        }  # fmt: skip
+        inverse = file.rope.inverse_frequencies() if file.heads else np.zeros(0)
+        self.frequencies = torch.as_tensor(inverse)
+        self.layers = sum(name.endswith("q_proj.weight") for name in self.parameters)
+        self.heads = sum(name.endswith(".0.linear.weight") for name in self.parameters)
+
+    def levels(self, rows: Rows, count: int) -> list[Tensor]:
+        """Logits [rows that draft, v] of each level, texts one behind the other."""
+        return [self.say(state, i) for i, state in enumerate(self.states(rows, count))]
+
+    def states(self, rows: Rows, count: int) -> list[Tensor]:
+        """What the LM head reads [rows that draft, D] at each level.
+
+        The head sees its own states as when it drafts, and the tokens of the text, as if all
+        drafts before were right (training-time test, EAGLE-3).
+        """
+        if self.file.kind == "medusa":
+            return [self._medusa(rows, level) for level in range(count)]
+        if self.file.kind == "kangaroo":
+            return self._behind_the_exit(rows, count)
+        p, drafts = self.parameters, rows.drafting(0)
+        keys: list[list[Keys]] = [[] for _ in range(self.layers)]
+        made, said = torch.empty(0), []
+        begins = [begin - first for first, _, begin in rows.spans]
+        for level in range(count):
+            wanted = rows.drafting(level)
+            if level == 0:
+                state, token, entered = self._enter(rows.features), rows.tokens, rows.whole
+            else:
+                token, entered = rows.tokens[torch.cat(wanted) + level], wanted
+                if self.file.kind == "p-eagle":
+                    masked = F.linear(p["mask_hidden"].reshape(1, -1), p["fc.weight"])
+                    state = masked.expand(len(token), -1)
+                    token = torch.full_like(token, self.file.mask_token)
+                else:
+                    state = self._back(made[first_rows(sizes_of(drafts), sizes_of(wanted))])
+            places = rows.within(entered) + level
+            for number in range(self.layers):
+                # The text's own rows go through all layers, those that do not draft but the last.
+                last = level == 0 and number == self.layers - 1
+                state = self._layer(
+                    number, state, token, places, sizes_of(entered), wanted if last else None,
+                    begins if level or last else [0] * len(begins), keys[number],
+                )  # fmt: skip
+            made, drafts = state, wanted
+            said.append(self._norm(state, "norm") if "norm.weight" in p else state)
+        return said
+
+    def say(self, state: Tensor, level: int) -> Tensor:
+        """Logits [n, v] of what the LM head of a level reads."""
+        return F.linear(state, self.parameters.get("lm_head.weight", self.target.rows)).float()
+
+    def _behind_the_exit(self, rows: Rows, count: int) -> list[Tensor]:
+        """Level i is what the row i + 1 further on guesses: the exit's layers read every draft."""
+        wanted, state, texts = rows.drafting(0), rows.features, rows.whole
+        for number in range(self.layers):
+            last = number == self.layers - 1
+            begins = [begin - first + 1 if last else 0 for first, _, begin in rows.spans]
+            asked = [each + 1 for each in wanted] if last else None
+            state = self._layer(
+                number, state, rows.tokens, rows.within(texts), sizes_of(texts), asked, begins, []
+            )
+        every = self._norm(state, "norm").split(sizes_of(wanted))
+        return [torch.cat([each[level:] for each in every]) for level in range(count)]
+
+    def _enter(self, features: Tensor) -> Tensor:
+        if self.file.kind in ("eagle", "mtp", "dovetail"):
+            return self.target.final(features) if self.file.normed_features else features
+        return F.linear(features * self.scale, self.parameters["fc.weight"])
+
+    def stored(self) -> dict[str, NDArray[np.float32]]:
+        """The tensors as a folder has them."""
+        whole = {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
+        return for_features(self.file.kind, whole, self.scale.cpu().numpy())
+
+    def _back(self, state: Tensor) -> Tensor:
+        return self._norm(state, "norm") if self.file.feeds_normed else state
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        return rms(x, self.parameters[f"{name}.weight"], self.file.epsilon)
+
+    def _first(self, state: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+        """What enters the first attention, and what goes on beside it."""
+        p, kind, name = self.parameters, self.file.kind, "layers.0."
+        if kind == "kangaroo":
+            return self._norm(state, f"{name}input_layernorm"), state
+        embedded = F.embedding(token, self.target.embed)
+        if kind in ("eagle3", "p-eagle"):
+            normed = self._norm(state, f"{name}hidden_norm")
+            both = torch.cat([self._norm(embedded, f"{name}input_layernorm"), normed], -1)
+            return both, normed if self.file.normed_residual else state
+        if kind == "mtp":
+            both = torch.cat([self._norm(embedded, "enorm"), self._norm(state, "hnorm")], -1)
+            into = F.linear(both, p["eh_proj.weight"]).float()
+            return self._norm(into, f"{name}input_layernorm"), into
+        into = F.linear(torch.cat([embedded, state], -1), p["fc.weight"], p.get("fc.bias")).float()
+        return into, into
+
+    def _layer(
+        self, number: int, state: Tensor, token: Tensor, places: Tensor, sizes: list[int],
+        asked: Sequence[Tensor] | None, begins: Sequence[int], keys: list[Keys],
+    ) -> Tensor:  # fmt: skip
+        """The states behind a layer; keys and values of this level are added to ``keys``.
+
+        Args:
+            places: int64 [N], positions of the rows.
+            sizes: rows of each text.
+            asked: those of each text that go on; None for all.
+            begins: position of each text's first row that goes on, at level 0.
+        """
+        name = f"layers.{number}."
+        if number == 0:
+            x, going = self._first(state, token)
+        else:
+            x, going = self._norm(state, f"{name}input_layernorm"), state
+        queries, k, v = self.projected(number, x, places)
+        keys.append((k, v, sizes))
+        if asked is not None:
+            rows, sizes = torch.cat([*asked]), sizes_of(asked)
+            queries, going = queries[rows], going[rows]
+        return self.after(name, going, attend_each(queries, sizes, begins, keys))
+
+    def projected(self, number: int, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [n, heads, size] of rows at these positions."""
+        turn = self.turn(places)
+        q, k, v = (self.heads_of(f"layers.{number}.self_attn.{part}_proj", x) for part in "qkv")
+        return rotate(q, *turn), rotate(k, *turn), v
+
+    def turn(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [n, 1, dim / 2] by which positions rotate queries and keys."""
+        angles = places.double()[:, None, None] * self.frequencies
+        scale = self.file.rope.attention_factor
+        return (scale * angles.cos()).float(), (scale * angles.sin()).float()
+
+    def heads_of(self, name: str, x: Tensor) -> Tensor:
+        """[n, heads, size] of rows, by a matrix and its bias, if it has one."""
+        p = self.parameters
+        made = F.linear(x, p[f"{name}.weight"], p.get(f"{name}.bias")).float()
+        return made.unflatten(-1, (-1, self.file.head_dim))
+
+    def after(self, name: str, going: Tensor, mixed: Tensor) -> Tensor:
+        """The states behind the layer ``name``: what goes on beside its attention, and the rest."""
+        p = self.parameters
+        state = going + F.linear(mixed, p[f"{name}self_attn.o_proj.weight"])
+        if f"{name}mlp.gate_proj.weight" not in p:
+            return state.float()
+        n = self._norm(state, f"{name}post_attention_layernorm")
+        gate = F.silu(F.linear(n, p[f"{name}mlp.gate_proj.weight"]))
+        inner = gate * F.linear(n, p[f"{name}mlp.up_proj.weight"])
+        return (state + F.linear(inner, p[f"{name}mlp.down_proj.weight"])).float()
+
+    def _medusa(self, rows: Rows, level: int) -> Tensor:
+        x = self.target.final(rows.features[torch.cat(rows.drafting(level))])
+        p, depth = self.parameters, 0
+        while f"{level}.{depth}.linear.weight" in p:
+            name = f"{level}.{depth}.linear"
+            x = x + F.silu(F.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])).float()
+            depth += 1
+        return x
+
+
+def for_features(
+    kind: str, tensors: Mapping[str, NDArray[Any]], scale: NDArray[np.float32]
+) -> dict[str, NDArray[Any]]:
+    """The tensors of a head whose features were multiplied by ``scale``, for features as they are;
+    with 1 / ``scale`` the other way."""
+    made = dict(tensors)
+    if kind in ("eagle3", "p-eagle"):
+        made["fc.weight"] = made["fc.weight"] * scale
+    if kind == "p-eagle":
+        made["mask_hidden"] = made["mask_hidden"] / scale
+    return made
+
+
+def sizes_of(rows: Sequence[Tensor]) -> list[int]:
+    """Rows of each text."""
+    return [len(each) for each in rows]
+
+
+def first_rows(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:
+    """The rows that stay if the first of each group do."""
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
+    return torch.as_tensor(np.concatenate([np.arange(s, s + n) for s, n in zip(starts, kept)]))
+
+
+def attend_each(q: Tensor, sizes: list[int], begins: Sequence[int], keys: Sequence[Keys]) -> Tensor:
+    """float32 [n, H * size]: :func:`attend` of several texts, one behind the other.
+
+    Args:
+        q: [n, H, size].
+        sizes: rows of each text.
+        begins: of each text.
+        keys: of the texts, and of levels 1, 2, ... of the drafts.
+    """
+    if q.device.type == "cpu":  # Where a launch costs nothing, a rectangle takes a fifth longer.
+        levels = [list(zip(k.split(counts), v.split(counts))) for k, v, counts in keys]
+        return torch.cat([
+            attend(query, *levels[0][i], begin, [level[i] for level in levels[1:]])
+            for i, (query, begin) in enumerate(zip(q.split(sizes), begins))
+        ])  # fmt: skip
+    return attend_rectangle(q, sizes, begins, keys)
+
+
+def attend_rectangle(
+    q: Tensor, sizes: Sequence[int], begins: Sequence[int], keys: Sequence[Keys]
+) -> Tensor:
+    """As :func:`attend_each`, all texts together."""
+    (k, v, counts), own = keys[0], keys[1:]
+    groups = k.shape[1]
+    wide = q.unflatten(1, (groups, q.shape[1] // groups)) * q.shape[-1] ** -0.5
+    rows, texts = _rectangle(sizes), _rectangle(counts)
+    scores = torch.einsum("bnghd,bmgd->bnghm", spread(wide, rows), spread(k, texts))
+    behind = torch.as_tensor(np.array(begins))[:, None, None] + (
+        torch.arange(rows.shape[1])[:, None] - torch.arange(texts.shape[1])
+    )
+    scores = scores.masked_fill((behind < 0)[:, :, None, None], -torch.inf)
+    at = rows.flatten().nonzero()[:, 0]
+    parts, said = [scores.flatten(0, 1).index_select(0, at)], []
+    for key, value, lengths in own:
+        kept = first_rows(lengths, sizes)
+        parts.append(torch.einsum("nghd,ngd->ngh", wide, key[kept])[..., None])
+        said.append(value[kept])
+    weights = torch.cat(parts, -1).float().softmax(-1)
+    seen = spread(weights[..., : texts.shape[1]], rows)
+    mixed = torch.einsum("bnghm,bmgd->bnghd", seen, spread(v, texts))
+    mixed = mixed.flatten(0, 1).index_select(0, at)
+    for number, value in enumerate(said, texts.shape[1]):
+        mixed = mixed + weights[..., number, None] * value[:, :, None]
+    return mixed.flatten(1)
+
+
+def _rectangle(sizes: Sequence[int]) -> Tensor:
+    """bool [texts, longest]: the rows of each text."""
+    return torch.arange(max(sizes)) < torch.as_tensor(np.array(sizes))[:, None]
+
+
+def attend(
+    q: Tensor, keys: Tensor, values: Tensor, begin: int, own: Sequence[tuple[Tensor, Tensor]],
+    window: int = 1 << 40,
+) -> Tensor:  # fmt: skip
+    """float32 [n, H * size]: row j sees the text's rows up to ``begin`` + j, and of the levels of
+    its own draft those so far.
+
+    Args:
+        q: [n, H, size].
+        keys, values: [m, G, size], of the text.
+        own: the same [at least n, G, size] of levels 1, 2, ...
+        window: of the text's rows before ``begin`` + j so many are seen.
+    """
+    rows, heads, size = q.shape
+    groups = keys.shape[1]
+    wide = q.unflatten(1, (groups, heads // groups)) * size**-0.5
+    scores = [torch.einsum("nghd,mgd->nghm", wide, keys)]
+    behind = begin + torch.arange(rows)[:, None] - torch.arange(len(keys))
+    seen = (behind >= 0) & (behind <= window)
+    scores[0] = scores[0].masked_fill(~seen[:, None, None], -torch.inf)
+    scores += [torch.einsum("nghd,ngd->ngh", wide, k[:rows])[..., None] for k, _ in own]
+    weights = torch.cat(scores, -1).float().softmax(-1)
+    mixed = torch.einsum("nghm,mgd->nghd", weights[..., : len(keys)], values)
+    for number, (_, v) in enumerate(own):
+        mixed = mixed + weights[..., len(keys) + number, None] * v[:rows, :, None]
+    return mixed.flatten(1)

@@ -1,0 +1,329 @@
+"""Training of a draft head; it can be stopped and continued at any step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from paradecode.backends.torch.model import Transformer
+from paradecode.core.errors import InvalidInput
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.heads import HeadFile
+from paradecode.models.heads.files import write_head
+from paradecode_lab.measure import machine
+from paradecode_lab.training.heads.chimera import ChimeraNetwork
+from paradecode_lab.training.heads.clover import CloverNetwork
+from paradecode_lab.training.heads.dovetail import DovetailNetwork
+from paradecode_lab.training.heads.falcon import FalconNetwork
+from paradecode_lab.training.heads.features import Features
+from paradecode_lab.training.heads.initial import (
+    EXITS,
+    OF_ROWS,
+    HeadShape,
+    begun_with,
+    common_tokens,
+    new_head,
+)
+from paradecode_lab.training.heads.longspec import KEPT, LongSpecNetwork
+from paradecode_lab.training.heads.m2r2 import StreamNetwork
+from paradecode_lab.training.heads.network import HeadNetwork, Target, for_features
+from paradecode_lab.training.heads.objective import (
+    TEXTS_TOGETHER,
+    Acceptance,
+    HeadBatch,
+    acceptance,
+    batch_of,
+    loss_of,
+)
+from paradecode_lab.training.heads.row_networks import (
+    FlexDraftNetwork,
+    PromptNetwork,
+    TransferNetwork,
+)
+from paradecode_lab.training.heads.texts import HeadText
+from paradecode_lab.training.running import Training, check_same, load_checkpoint, readable, restore
+
+HEAD = "head"
+NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
+            "chimera": ChimeraNetwork, "longspec": LongSpecNetwork, "dovetail": DovetailNetwork,
+            "m2r2": StreamNetwork, "ppd": PromptNetwork, "hidden-transfer": TransferNetwork,
+            "flexdraft": FlexDraftNetwork}  # fmt: skip
+"""Of methods whose heads are not as most are."""
+WITHOUT_ROWS = ("medusa", "clover", "kangaroo", "m2r2", "chimera", "longspec")
+"""Methods whose files have no rows of the target's LM head."""
+WARMUP = 100
+"""Steps in which the rate rises, at most a tenth of them."""
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """How a head is trained.
+
+    Attributes:
+        steps: number of optimiser steps.
+        batch: texts of a step.
+        rate: of AdamW; it rises in the first steps and falls in the last part.
+        cooldown: that part of the steps.
+        levels: of a draft that are trained; a head sees its own states from the second on.
+        decay: what a level counts, of the one before it.
+        averaging: decay in each step of the weights' average, which is evaluated and written.
+        seed: of weights and batches.
+    """
+
+    steps: int = 2000
+    batch: int = 16
+    rate: float = 1e-3
+    cooldown: float = 0.3
+    levels: int = 3
+    decay: float = 0.8
+    averaging: float = 0.995
+    seed: int = 0
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step."""
+        rise = (step + 1) / max(1.0, min(0.1 * self.steps, WARMUP))
+        fall = (self.steps - step) / max(1.0, self.cooldown * self.steps)
+        return self.rate * min(1.0, rise, fall)
+
+
+class HeadTraining(Training):
+    """A head that is being trained.
+
+    Args:
+        target: the model.
+        features: of the texts; the first ``held_out`` of them are not trained on.
+        most: train on so many of the others only; None: on all.
+        before: a head whose weights it begins with.
+        device: on which the head is trained.
+
+    Attributes:
+        head: the average of the weights, which is evaluated and written.
+        held_out: the held-out texts that are greedy, by their numbers.
+        bits: of a number in the written head: 16, or 8 for this engine only.
+        coverage: share of their answers' tokens that can be drafted.
+    """
+
+    def __init__(
+        self, shape: HeadShape, plan: HeadPlan, target: Checkpoint, features: Features,
+        held_out: int, most: int | None = None, before: HeadFile | None = None,
+        device: torch.device = CPU,
+    ) -> None:  # fmt: skip
+        self.bits, self.device = 16, device
+        self.shape, self.plan, self.features = shape, plan, features
+        self.steps, self._config, self._began = plan.steps, target.config, time.monotonic()
+        texts = features.texts
+        if len(texts) - held_out < 1 or held_out < 1:
+            raise InvalidInput("texts", len(texts), "too few: give more prompts, or more --own")
+        self._trained = texts[held_out:][:most]
+        self._first, vocabulary = held_out, target.config.vocab_size
+        ids = common_tokens(self._trained, shape.vocabulary, vocabulary)
+        self._numbers = np.full(vocabulary, -1, np.int64)
+        self._numbers[ids] = np.arange(len(ids))
+        self.held_out = [i for i in range(held_out) if texts[i].greedy]
+        if not self.held_out:
+            raise InvalidInput("texts", held_out, "no held-out answer is greedy: hold out more")
+        ends = [self._numbers[texts[i].tokens[texts[i].start :]] >= 0 for i in self.held_out]
+        self.coverage = float(np.concatenate(ends).mean())
+        weights = target.weights
+        rows = weights["embed" if target.config.tied_head else "head"].float32()[ids]
+        last = f"layers.{target.config.layers - 1}."
+        kept = [n for n in KEPT if shape.method == "longspec" and f"{last}{n}" in weights]
+        with device:
+            shared = Target(
+                torch.tensor(weights["embed"].float32()), torch.tensor(weights["norm"].float32()),
+                torch.tensor(rows), target.config.norm_eps,
+                Transformer(target.config, weights, torch.float32, device)
+                if shape.method in (*OF_ROWS, "m2r2") else None,
+                {n: torch.tensor(weights[f"{last}{n}"].float32()) for n in kept},
+                target.config.context_length,
+            )  # fmt: skip
+        self._file = new_head(shape, target, ids, plan.seed)
+        scale = torch.ones(0)
+        if "fc.weight" in self._file.tensors:
+            sample = range(held_out, min(held_out + TEXTS_TOGETHER, len(texts)))
+            drawn = self._batch(sample).rows.features.unflatten(-1, (len(self._file.taps), -1))
+            sizes = drawn.square().mean((0, 2), keepdim=True).sqrt().clamp(min=1e-6)
+            scale = (1 / sizes).expand(-1, -1, drawn.shape[-1]).flatten()
+        scale = scale.to(device)
+        if before is not None:
+            begun = begun_with(self._file, before)
+            taken = for_features(begun.kind, begun.tensors, (1 / scale).cpu().numpy())
+            self._file = replace(begun, tensors=taken)
+        network = NETWORKS.get(shape.method, HeadNetwork)
+        with device:
+            self._live = network(self._file, shared, scale)
+            self.head = network(self._file, shared, scale)
+        for tensor in self._live.parameters.values():
+            tensor.requires_grad_()
+        self._optimizer = torch.optim.AdamW(
+            self._live.parameters.values(), plan.rate, (0.9, 0.95), weight_decay=0.0
+        )
+        digest = blake2b(digest_size=16)
+        for text in texts[: held_out + len(self._trained)]:
+            digest.update(text.tokens.tobytes())
+        self._digest = digest.hexdigest()
+        self._maker = ThreadPoolExecutor(1)
+        self._ahead: Future[HeadBatch] | None = None
+        first = blake2b(digest_size=16)
+        for tensor in before.tensors.values() if before is not None else ():
+            first.update(tensor.tobytes())
+        self._before = first.hexdigest()
+        self._target = machine.digest(Path(target.source))
+
+    @property
+    def tokens(self) -> int:
+        """Answer tokens that are trained on."""
+        return sum(len(text.tokens) - text.start for text in self._trained)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of the head."""
+        return sum(tensor.numel() for tensor in self.head.parameters.values())
+
+    def advance(self) -> float:
+        """One optimiser step; returns the loss."""
+        plan = self.plan
+        self._live.progress = self.step / self.steps
+        self._live.random = np.random.default_rng((plan.seed, self.step))
+        batch = self._ahead.result() if self._ahead else self._batch(self._chosen())
+        with self.device, torch.autocast(self.device.type, torch.bfloat16):
+            loss = loss_of(self._live, batch, self._levels(), plan.decay)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self._live.parameters.values(), 1.0)
+        for group in self._optimizer.param_groups:
+            group["lr"] = plan.rate_at(self.step)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        # At the beginning the average forgets as fast as there are weights to average.
+        keep = min(plan.averaging, self.step / (self.step + 9))
+        with torch.no_grad():
+            for name, tensor in self._live.parameters.items():
+                self.head.parameters[name].lerp_(tensor, 1 - keep)
+        # It is made while a device still computes this step.
+        more = self.step < self.steps
+        self._ahead = self._maker.submit(self._batch, self._chosen()) if more else None
+        return loss.item()
+
+    def _levels(self) -> int:
+        if self.shape.method in EXITS:
+            return 1  # The others say the same: its layers see what was drafted.
+        return self.head.heads or self.plan.levels
+
+    def _chosen(self) -> list[int]:
+        """The texts of this step: every text once, then again in another order."""
+        count, batch = len(self._trained), self.plan.batch
+        places = range(self.step * batch, (self.step + 1) * batch)
+        orders = {
+            turn: np.random.default_rng((self.plan.seed, turn)).permutation(count)
+            for turn in {place // count for place in places}
+        }
+        return [self._first + int(orders[place // count][place % count]) for place in places]
+
+    def _batch(self, wanted: Sequence[int]) -> HeadBatch:
+        texts = [self.features.texts[i] for i in wanted]
+        return self.batch(texts, self.features.of(wanted))
+
+    def batch(self, texts: Sequence[HeadText], states: Sequence[NDArray[np.float16]]) -> HeadBatch:
+        """What the head reads of some texts; ``states`` are as ``Features`` gives them."""
+        layers = self.features.layers
+        taps = [tap % self._config.layers for tap in self.shape.tapped(self._config)]
+        with self.device:
+            return batch_of(texts, states, layers, taps, self._numbers)
+
+    def run(self, *given: Any, **options: Any) -> bool:
+        """See :class:`Training`."""
+        try:
+            return super().run(*given, **options)
+        finally:
+            self._settle()  # The caller may close the model.
+
+    def _settle(self) -> None:
+        """Wait for the next batch: one thread at a time reads texts."""
+        if self._ahead is not None:
+            wait([self._ahead])
+
+    def evaluate(self) -> Acceptance:
+        """The acceptance of held-out texts."""
+        self._settle()
+        parts = range(0, len(self.held_out), TEXTS_TOGETHER)
+        batches = (self._batch(self.held_out[first : first + TEXTS_TOGETHER]) for first in parts)
+        with self.device:
+            return acceptance(self.head, batches)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "plan": asdict(self.plan), "shape": repr(self.shape), "texts": self._digest,
+            "target": self._target, "from": self._before, "step": self.step,
+            "weights": {n: t.detach() for n, t in self._live.parameters.items()},
+            "average": self.head.parameters, "optimizer": self._optimizer.state_dict(),
+        }  # fmt: skip
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint, and the head as it is."""
+        super().save(path)
+        self.export(path.parent)
+
+    def log_line(self) -> dict[str, Any]:
+        return {"seconds": round(time.monotonic() - self._began, 1)}
+
+    def stored(self) -> HeadFile:
+        """The head, in float16."""
+        tensors: dict[str, NDArray[Any]] = {"d2t": self._file.tensors["d2t"]}
+        tensors |= {n: t.astype(np.float16) for n, t in self.head.stored().items()}
+        if self.bits == 16 and self.shape.method not in WITHOUT_ROWS:
+            # Other engines look for them.
+            rows = self.head.target.rows.cpu().numpy()
+            tensors.setdefault("lm_head.weight", rows.astype(np.float16))
+        return replace(self._file, tensors=tensors)
+
+    def export(self, folder: Path) -> None:
+        """Write HEAD."""
+        config = self._config
+        sizes = {
+            "hidden_size": config.hidden_size, "vocab_size": config.vocab_size,
+            "max_position_embeddings": config.context_length, "hidden_act": "silu",
+        }  # fmt: skip
+        write_head(self.stored(), folder / HEAD, sizes, bits=self.bits)
+
+    def resume(self, path: Path) -> None:
+        """Continue from a checkpoint of the same plan, shape and texts; ``steps`` and ``cooldown``
+        may differ until the rate begins to fall.
+
+        Raises:
+            InvalidModel: the file is damaged.
+            InvalidInput: it belongs to another run.
+        """
+        state = load_checkpoint(path, self.device)
+        with readable(path):
+            begun = {**state["plan"], "shape": state["shape"], "texts": state["texts"]}
+            for name, ours in (("target", self._target), ("from", self._before)):
+                begun[name] = state.get(name, ours)  # Older ones do not say.
+            step, fall = int(state["step"]), 1 - max(float(begun["cooldown"]), self.plan.cooldown)
+            free = step <= fall * min(int(begun["steps"]), self.plan.steps)
+        now = {**asdict(self.plan), "shape": repr(self.shape), "texts": self._digest}
+        now |= {"target": self._target, "from": self._before}
+        if free:
+            now = {n: v for n, v in now.items() if n not in ("steps", "cooldown")}
+        check_same(path, now, begun, ": name a new folder")
+        with readable(path):
+            weights, average, optimizer = (state[n] for n in ("weights", "average", "optimizer"))
+        pairs = [(self._live.parameters, weights), (self.head.parameters, average)]
+        restore(path, pairs, [(self._optimizer, optimizer)])
+        self._settle()
+        self.step, self._ahead = step, None
+
+
+def layers_of(taps: Sequence[int], layers: int) -> tuple[int, ...]:
+    """The layers whose states a head needs for training, ascending: its taps and the last."""
+    return tuple(sorted({*(tap % layers for tap in taps), layers - 1}))

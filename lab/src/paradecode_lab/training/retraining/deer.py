@@ -1,0 +1,122 @@
+"""DEER (arXiv 2512.15176): the first layers of a model learn to draft for it, all masks at once.
+
+Stage I: an answer is cut somewhere, and tokens behind the cut are masked with a probability that is
+drawn for each text, as in masked diffusion. Stage II: all of a few tokens behind the cut are
+masked, and those right behind it count most, for a draft ends with its first wrong token.
+
+Two things are not the paper's. Attention stays causal, as these layers know it: so the keys and
+values of a text remain what they are, and a draft computes only its masks and the new tokens. A row
+is about the next position, so that the last token of the text, and not a mask, gives the first
+token of a draft. Between prompt and cut these rows go on learning the next token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paradecode.core.errors import InvalidInput
+from paradecode.models.checkpoint import Checkpoint
+from paradecode_lab.training.batched import final_states
+from paradecode_lab.training.retraining.masked import MaskedObjective
+from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
+from paradecode_lab.training.unmasking.folder import change_config
+
+LEAST_SHARE = 1e-3
+"""The least probability of a mask in stage I, as in LLaDA: each counts one over it."""
+Weights = NDArray[np.float64]
+"""[B, L]: what each token's loss counts; above 0 for those that are masked."""
+
+
+class DeerObjective(MaskedObjective):
+    """All weights of a drafter, which begins as the first layers of its target.
+
+    Args:
+        checkpoint: the target; see :class:`MaskedObjective`.
+        layers: of the drafter.
+        refined: share of the steps that are stage II.
+        reach: most masks of stage II.
+        base: a mask of stage II counts ``base`` times as much as the one behind it.
+        weight: of the next-token loss; that of the masks has 1.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, layers: int, refined: float, reach: int, base: float,
+        weight: float, device: torch.device,
+    ) -> None:  # fmt: skip
+        if layers > checkpoint.config.layers:
+            raise InvalidInput("--layers", layers, f"the model has {checkpoint.config.layers}")
+        cut = replace(checkpoint, config=replace(checkpoint.config, layers=layers))
+        super().__init__(
+            cut, device, "deer", layers=layers, refined=refined, reach=reach, base=base,
+            weight=weight,
+        )  # fmt: skip
+        self.refined, self.reach, self.base, self.weight = refined, reach, base, weight
+
+    def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
+        """The mean over texts of the masks' loss, and of all next tokens' before the cut."""
+        start, end = rows.start.cpu().numpy(), rows.end.cpu().numpy()
+        cut, length = random.integers(start, end), rows.tokens.shape[1]
+        if done < 1.0 - self.refined:
+            weights = continued(cut, end, length, random)
+        else:
+            weights = refined(cut, end, length, self.reach, self.base, random)
+        known = torch.from_numpy(weights).to(rows.tokens.device, torch.float32)
+        places = torch.arange(length, device=self.device)
+        columns = rows.tokens.masked_fill(known > 0, self.mask)
+        causal = places <= places[:, None]
+        states = final_states(self.model, columns, places, causal, rows.inside)
+        before = rows.answers & (places < torch.from_numpy(cut).to(self.device)[:, None])
+        drafted = self._each(states, rows.tokens, known > 0) @ known[known > 0] / len(cut)
+        plain = self._each(states, rows.tokens, before).sum() / before.sum().clamp(min=1)
+        return (drafted + self.weight * plain) / (1 + self.weight)
+
+    def _each(self, states: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
+        """The cross-entropy of each wanted token, by the row before it."""
+        row, at = wanted.nonzero(as_tuple=True)
+        logits = self.model.logits(states[row, at - 1])
+        return F.cross_entropy(logits, tokens[row, at], reduction="none")
+
+    def export(self, folder: Path) -> None:
+        super().export(folder)
+        change_config(folder / MODEL, self.checkpoint.config.layers, shift=True)
+
+
+def continued(
+    cut: NDArray[np.int64], end: NDArray[np.int64], length: int, random: np.random.Generator
+) -> Weights:
+    """Stage I: each token behind the cut is masked with a probability t that its text draws.
+
+    A mask counts 1 / (t times the number of tokens behind the cut).
+
+    Args:
+        cut, end: [B]; 0 < cut < end <= length.
+    """
+    weights = np.zeros((len(cut), length))
+    for row, first, last in zip(weights, cut, end, strict=True):
+        share = random.uniform(LEAST_SHARE, 1.0)
+        masked = first + np.flatnonzero(random.random(last - first) < share)
+        row[masked] = 1.0 / (share * (last - first))
+    return weights
+
+
+def refined(
+    cut: NDArray[np.int64], end: NDArray[np.int64], length: int, reach: int, base: float,
+    random: np.random.Generator,
+) -> Weights:  # fmt: skip
+    """Stage II: R tokens behind the cut are masked, R uniform in 1..``reach``, and none follows.
+
+    Mask i (from 1) counts base^(R - i), divided by the sum of these of its text.
+    """
+    weights = np.zeros((len(cut), length))
+    for row, first, last in zip(weights, cut, end, strict=True):
+        count = min(int(random.integers(1, reach + 1)), last - first)
+        parts = base ** np.arange(count - 1, -1, -1.0)
+        row[first : first + count] = parts / parts.sum()
+    return weights

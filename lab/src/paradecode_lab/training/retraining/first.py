@@ -1,0 +1,129 @@
+"""FiRST (arXiv 2410.12513): routers learn which layers a text needs, and a LoRA makes up for them.
+
+In the first half of the steps the model is frozen. Layer l adds g_l * F_l(x) to the tokens behind
+the prompt, with g_l between 0 and 1 from its router, and every layer has a price. In the second
+half the routers are frozen, layers run or do not, and a LoRA on all matrices learns to do without.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paradecode.backends.torch.model import Attend
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.retrained.first import Routers
+from paradecode.models.adapter import MASK, Facts, check_base
+from paradecode.models.checkpoint import Checkpoint
+from paradecode_lab.measure.machine import digest
+from paradecode_lab.training.adaptation.model import Adapted, new_adapter
+from paradecode_lab.training.batched import final_states
+from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
+from paradecode_lab.training.unmasking.folder import save_folder, source_of
+
+ROUTERS = "routers.safetensors"
+THRESHOLD = 0.5
+
+
+class Gated(Adapted):
+    """A model whose layers are gated behind the prompt.
+
+    Attributes:
+        weight, bias: [layers - 1, D] and [layers - 1], of the routers.
+        hard: gates are 0 or 1.
+        last: int64 [B], rows of the last tokens of the prompts.
+        behind: int64 [N], the text that a row of an answer is of; -1 for rows of prompts.
+        scores: float32 [B], of the layers that ran.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    hard: bool
+    last: Tensor
+    behind: Tensor
+    scores: list[Tensor]
+
+    def layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        y = super().layer(index, x, cos, sin, attend)
+        if index == 0:
+            return y
+        entered = x[self.last]
+        rms = (entered.square().mean(-1) + 1e-6).sqrt()
+        score = ((entered @ self.weight[index - 1]) / rms + self.bias[index - 1]).sigmoid()
+        self.scores.append(score)
+        gate = (score >= THRESHOLD).to(x.dtype) if self.hard else score
+        gates = torch.where(self.behind < 0, 1.0, gate[self.behind])[:, None]
+        return x + gates * (y - x)
+
+
+class FirstObjective:
+    """Routers, and a LoRA.
+
+    Args:
+        checkpoint: of a folder or a GGUF file; the result is written in its precision.
+        rank: of the LoRA.
+        price: of a layer that runs, in nats a token of loss.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, rank: int, price: float, seed: int, device: torch.device
+    ) -> None:
+        weights_digest = digest(source_of(checkpoint))
+        config, weights = checkpoint.config, checkpoint.weights
+        check_base(config)
+        if config.layers < 2:
+            raise InvalidInput("--model", config.name, "it has one layer: name a deeper model")
+        self.checkpoint, self.price, self.device = checkpoint, price, device
+        facts = Facts(config.name, rank, 1, 0, False)
+        adapter = new_adapter(config, weights, facts, seed, device)
+        del adapter[MASK]
+        self.model = Gated(config, weights, facts, adapter, torch.float32, device)
+        self.model.weight = torch.zeros(config.layers - 1, config.hidden_size, device=device)
+        self.model.bias = torch.ones(config.layers - 1, device=device)
+        self.trained = {**adapter, "weight": self.model.weight, "bias": self.model.bias}
+        self.facts = {
+            "objective": "first", "weights": weights_digest, "rank": rank, "price": price,
+        }  # fmt: skip
+
+    def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
+        """Cross-entropy of the answers; in the first half also what the layers cost."""
+        self.model.hard = done >= 0.5
+        model = self.model if self.model.hard else cast(Gated, self.model.using({}))
+        logits, right = answers_of(model, rows)
+        loss = F.cross_entropy(logits, right)
+        if model.hard:
+            return loss
+        # Concave, so that gates do not stay between 0 and 1.
+        gates = torch.stack(model.scores)
+        return loss + self.price * (gates * (2 - gates)).sum(0).mean()
+
+    def export(self, folder: Path) -> None:
+        """Write MODEL, a folder with the LoRA merged, and ROUTERS."""
+        model, merged = self.model, {}
+        for name, weight in model.w.items():
+            a, b = (model.adapter.get(f"{name}.{part}") for part in "ab")
+            merged[name] = weight if a is None or b is None else weight + (b @ a).detach()
+        save_folder(self.checkpoint, merged, folder / MODEL)
+        config = self.checkpoint.config
+        facts = {"layers": config.layers, "hidden_size": config.hidden_size}
+        tensors = {n: getattr(model, n).detach().cpu().numpy() for n in ("weight", "bias")}
+        Routers(facts, tensors).save(folder / ROUTERS)
+
+
+def answers_of(model: Gated, rows: AnswerRows) -> tuple[Tensor, Tensor]:
+    """Logits [K, V] about the answers' tokens, and these tokens [K]."""
+    tokens, answers, inside = rows.tokens, rows.answers, rows.inside
+    number = torch.arange(len(tokens), device=tokens.device)
+    counts = inside.sum(1)
+    model.last = counts.cumsum(0) - counts + rows.start - 1
+    model.behind = torch.where(answers, number[:, None], -1)[inside]
+    model.scores = []
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    states = final_states(model, tokens, places, places <= places[:, None], inside)
+    row, at = answers.nonzero(as_tuple=True)
+    return model.logits(states[row, at - 1]), tokens[row, at]

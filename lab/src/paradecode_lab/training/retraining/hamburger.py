@@ -1,0 +1,159 @@
+"""HAMburger (arXiv 2505.20438): a model learns to read and to write groups of tokens.
+
+The groups of a text are made by the entropies that the model, before this training, has at its
+tokens. All weights are trained, and with them what merges a group and what unrolls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from math import gcd
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paradecode.backends.torch.model import Transformer
+from paradecode.backends.torch.network import compute
+from paradecode.methods.retrained.token_groups import (
+    END_STEPS,
+    TokenGroups,
+    merge_steps,
+    unroll_steps,
+)
+from paradecode.models.adapter import check_base
+from paradecode.models.checkpoint import Checkpoint
+from paradecode_lab.measure.machine import digest
+from paradecode_lab.training.batched import attention_in, final_states, spread
+from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
+from paradecode_lab.training.unmasking.folder import save_folder, source_of
+
+PARTS = "parts.safetensors"
+LOW, RATIO = 0.05, 0.3
+"""Nats: a token of less entropy goes on with its group; so does one of less than this share of the
+highest entropy in the group."""
+STOP = 0.5
+"""Weight of the loss of the end of groups."""
+
+
+def lengths(entropies: Iterable[float], most: int) -> list[int]:
+    """How many tokens each group has; the paper's rule ``decreasing_v2``."""
+    made, highest = list[int](), 0.0
+    for value in entropies:
+        if made and made[-1] < most and (value < LOW or value < RATIO * highest):
+            made[-1] += 1
+            highest = max(highest, value)
+        else:
+            made.append(1)
+            highest = value
+    return made
+
+
+class HamburgerObjective:
+    """A model and its networks.
+
+    Args:
+        checkpoint: of a folder or a GGUF file; the model is written in its precision.
+        most: tokens of a group.
+        blocks: layers of the small decoder.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, most: int, blocks: int, seed: int, device: torch.device
+    ) -> None:
+        config, source = checkpoint.config, source_of(checkpoint)
+        check_base(config)
+        self.checkpoint, self.device = checkpoint, device
+        width = config.hidden_size
+        self.sizes = {
+            "layers": config.layers, "hidden_size": width, "most": most, "blocks": blocks,
+            "heads": gcd(config.heads, width // 2), "inner": config.intermediate_size,
+        }  # fmt: skip
+        self.model = Transformer(config, checkpoint.weights, torch.float32, device)
+        self.before = copy(self.model)
+        self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
+        random, self.parts = np.random.default_rng(seed), dict[str, Tensor]()
+        for name, shape in TokenGroups.shapes(self.sizes).items():
+            values = random.standard_normal(shape) / np.sqrt(shape[0])
+            if name.endswith("norm"):
+                values = np.ones(shape)
+            elif name == "merge.o" or name.startswith("ends.b") or name[-2:] in (".o", "wn"):
+                values = np.zeros(shape)  # At first a group is its mean, and blocks add nothing.
+            self.parts[name] = torch.from_numpy(values).float().to(device)
+        self.trained = {**self.model.w, **self.parts}
+        self.facts = {"objective": "hamburger", "weights": digest(source), **self.sizes}
+
+    def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
+        """Cross-entropy of the answers, and of where groups end."""
+        logits, right, ends, last = self.answers(rows, self.groups(rows))
+        return F.cross_entropy(logits, right) + STOP * F.binary_cross_entropy(ends, last)
+
+    @torch.no_grad()
+    def groups(self, rows: AnswerRows) -> Tensor:
+        """int64 [G, 3]: the text, the first column and the end of each group of the answers."""
+        places = torch.arange(rows.tokens.shape[1], device=self.device)
+        causal = places <= places[:, None]
+        states = final_states(self.before, rows.tokens, places, causal, rows.inside)
+        text_of, at = rows.answers.nonzero(as_tuple=True)
+        logs = self.before.logits(states[text_of, at - 1]).log_softmax(-1)
+        entropies = spread(-(logs.exp() * logs).sum(-1), rows.answers)
+        made = []
+        for text, (start, end) in enumerate(zip(rows.start.tolist(), rows.end.tolist())):
+            sizes = lengths(entropies[text, start:end].tolist(), self.sizes["most"])
+            stops = start + np.cumsum(sizes)
+            made += [(text, stop - size, stop) for size, stop in zip(sizes, stops.tolist())]
+        return torch.tensor(made, device=self.device)
+
+    def answers(self, rows: AnswerRows, groups: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Logits [K, V] about the answers' tokens, and these tokens [K]; the chances [K] that a
+        group ends with each, and whether it does, float32 [K]."""
+        tokens, model, most = rows.tokens, self.model, self.sizes["most"]
+        size, length = tokens.shape
+        text, begin, end = groups.T
+        at = begin[:, None] + torch.arange(most, device=self.device)
+        inside = at < end[:, None]
+        at = at.clamp(max=length - 1)
+        words = model.embed(tokens.flatten()).unflatten(0, (size, length))
+        own = words[text[:, None], at]
+        # A group's row is in the column of its last token; its other columns are left out.
+        x, several = words.clone(), end - begin > 1
+        x[text[several], end[several] - 1] = self._merged(own, inside)[several]
+        slots = rows.inside & ~rows.answers
+        slots[text, end - 1] = True
+        places = torch.arange(length, device=self.device)
+        seen = (places <= places[:, None]) & slots[:, None]
+        seen |= torch.eye(length, dtype=torch.bool, device=self.device)
+        kept, x = [], x[slots]
+        cos, sin = model.angles(places.expand(size, length)[slots])
+        attend = attention_in(slots, seen[:, None])
+        for layer in range(model.config.layers):
+            x = model.layer(layer, x, cos, sin, attend)
+            if layer in TokenGroups.taps(self.sizes):
+                kept.append(spread(x, slots)[text, begin - 1])
+        read = torch.cat([torch.stack(kept, 1), own[:, : most - 1]], 1)
+        numbers = torch.arange(read.shape[1], device=self.device).expand(read.shape[:2])
+        said = compute(unroll_steps(self.sizes), {"x": read, "places": numbers}, self.parts)
+        told = torch.cat([kept[-1][:, None], said[:, len(kept) :]], 1)[inside]
+        ends = compute(END_STEPS, {"x": told}, self.parts)[:, 0]
+        last = (at + 1 == end[:, None])[inside].float()
+        return model.logits(told), tokens[text[:, None], at][inside], ends, last
+
+    def _merged(self, words: Tensor, inside: Tensor) -> Tensor:
+        """[G, most, D] -> [G, D]."""
+        shape, share = inside.shape, inside[..., None] / inside.sum(1)[:, None, None]
+        mean = (words * share).sum(1, keepdim=True).expand(words.shape)
+        given = {
+            "x": words, "mean": mean, "outside": (~inside).long(),
+            "places": torch.arange(shape[1], device=self.device).expand(shape),
+            "zeros": torch.zeros(shape, dtype=torch.int64, device=self.device),
+        }  # fmt: skip
+        return compute(merge_steps(self.sizes), given, self.parts)[:, 0]
+
+    def export(self, folder: Path) -> None:
+        """Write MODEL and PARTS."""
+        save_folder(self.checkpoint, self.model.w, folder / MODEL)
+        tensors = {name: tensor.detach().cpu().numpy() for name, tensor in self.parts.items()}
+        TokenGroups(self.sizes, tensors).save(folder / PARTS)

@@ -1,0 +1,138 @@
+"""LoRA-Drop (arXiv 2601.02569): a LoRA learns what a layer would add to its output of long ago.
+
+The model is frozen. Behind the prompt, tokens do without the dropped layers but for one of
+``window`` + 1, as in decoding: they take these layers' outputs of the last such token, plus the
+LoRA, and no later token sees keys and values of theirs in these layers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paradecode.backends.torch.model import Attend, Transformer
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.retrained.dropped_layers import DropAdapters
+from paradecode.models.adapter import check_base
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.config import ModelConfig
+from paradecode.models.weights import Weights
+from paradecode_lab.measure.machine import digest
+from paradecode_lab.training.batched import attention_in, final_states
+from paradecode_lab.training.retraining.texts import AnswerRows
+from paradecode_lab.training.unmasking.folder import source_of
+
+ADAPTERS = "adapters.safetensors"
+
+
+def inner_layers(config: ModelConfig, share: float) -> list[int]:
+    """The layers to drop: ``share`` of all, side by side before the last one.
+
+    Layers that are side by side are one piece of a forward. As in the paper, the first three and
+    the last always run, where the model has so many.
+
+    Raises:
+        InvalidInput: the model has fewer than three layers.
+    """
+    if config.layers < 3:
+        raise InvalidInput("--model", config.name, "it has no inner layer: name a deeper model")
+    first = min(3, config.layers - 2)
+    count = min(max(round(share * config.layers), 1), config.layers - 1 - first)
+    return list(range(config.layers - 1 - count, config.layers - 1))
+
+
+class Dropping(Transformer):
+    """A frozen model whose tokens behind the prompt do without layers.
+
+    Attributes:
+        loras: ``<layer>.a`` [D, rank] and ``<layer>.b`` [rank, D] of the layers that are dropped.
+        latest: int64 [N], the row of the last refresh up to each row; its own row for a refresh.
+        holes: the attention of dropped layers, where only refreshes are seen.
+    """
+
+    loras: dict[str, Tensor]
+    latest: Tensor
+    holes: Attend
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, loras: dict[str, Tensor], device: torch.device
+    ) -> None:
+        super().__init__(config, weights, torch.float32, device)
+        self.loras = loras
+
+    def layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        a = self.loras.get(f"{index}.a")
+        if a is None:
+            return super().layer(index, x, cos, sin, attend)
+        y = super().layer(index, x, cos, sin, self.holes)
+        drops = self.latest != torch.arange(len(x), device=x.device)
+        stood_in = y[self.latest] + x @ a @ self.loras[f"{index}.b"]
+        return torch.where(drops[:, None], stood_in, y)
+
+
+class LoraDropObjective:
+    """A LoRA for each dropped layer.
+
+    Args:
+        checkpoint: of a folder or a GGUF file, which stays as it is.
+        rank: of each LoRA.
+        share: of the layers that are dropped.
+        window: tokens between two refreshes.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        rank: int,
+        share: float,
+        window: int,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        config, source = checkpoint.config, source_of(checkpoint)
+        check_base(config)
+        self.window, self.device, width = window, device, config.hidden_size
+        self.sizes = {
+            "layers": config.layers, "hidden_size": width, "rank": rank,
+            "dropped": inner_layers(config, share),
+        }  # fmt: skip
+        random, made = np.random.default_rng(seed), dict[str, np.ndarray]()
+        for name, shape in DropAdapters.shapes(self.sizes).items():
+            made[name] = np.zeros(shape)
+            if name.endswith(".a"):
+                made[name] = random.standard_normal(shape) / np.sqrt(width)
+        self.trained = {n: torch.from_numpy(t).float().to(device) for n, t in made.items()}
+        self.model = Dropping(config, checkpoint.weights, self.trained, device)
+        self.facts = {
+            "objective": "lora-drop", "weights": digest(source), "window": window, **self.sizes,
+        }  # fmt: skip
+
+    def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
+        """Cross-entropy of the answers."""
+        logits, right = self.answers(rows)
+        return F.cross_entropy(logits, right)
+
+    def answers(self, rows: AnswerRows) -> tuple[Tensor, Tensor]:
+        """Logits [K, V] about the answers' tokens, and these tokens [K]."""
+        tokens, inside = rows.tokens, rows.inside
+        places = torch.arange(tokens.shape[1], device=self.device)
+        behind = (places - (rows.start[:, None] - 1)).clamp(min=0)
+        since = behind % (self.window + 1)
+        ago = since[inside]
+        self.model.latest = torch.arange(len(ago), device=self.device) - ago
+        causal = places <= places[:, None]
+        # A row that is no refresh runs in vain here, and has to see something.
+        seen = causal & (since == 0)[:, None] | torch.eye(len(places), device=self.device).bool()
+        self.model.holes = attention_in(inside, seen[:, None])
+        states = final_states(self.model, tokens, places, causal, inside)
+        row, at = rows.answers.nonzero(as_tuple=True)
+        return self.model.logits(states[row, at - 1]), tokens[row, at]
+
+    def export(self, folder: Path) -> None:
+        """Write ADAPTERS; the model is that which was there before."""
+        tensors = {name: tensor.detach().cpu().numpy() for name, tensor in self.trained.items()}
+        DropAdapters(self.sizes, tensors).save(folder / ADAPTERS)

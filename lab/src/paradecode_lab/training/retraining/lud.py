@@ -1,0 +1,132 @@
+"""Lexical units (LUD, arXiv 2405.15208): a model learns to write what it is sure of at once.
+
+A unit is a token and the run of tokens behind it of which the model, before this training, is sure.
+The paper re-arranges its texts so that placeholders stand where a unit begins, and the model has to
+give the whole unit there. Here a text has placeholders behind several of its tokens at the same
+time. No group of them is seen by the text or by another group, so all tokens stay ordinary samples
+of the next one, too.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paradecode.models.checkpoint import Checkpoint
+from paradecode_lab.training.batched import final_states, spread
+from paradecode_lab.training.retraining.masked import MaskedObjective
+from paradecode_lab.training.retraining.texts import AnswerRows
+
+GROUPS = 8
+"""Groups of placeholders in a text, each behind another token of its answer."""
+
+
+def units(sure: Tensor, most: int) -> Tensor:
+    """int64 [B, L]: the length of the unit that begins at each token, at most ``most``.
+
+    Args:
+        sure: bool [B, L]; each token's probability is above the threshold, and it is of the answer.
+    """
+    length = torch.ones(sure.shape, dtype=torch.int64, device=sure.device)
+    for at in range(sure.shape[1] - 2, -1, -1):
+        longer = (1 + length[:, at + 1]).clamp(max=most)
+        length[:, at] = torch.where(sure[:, at + 1], longer, 1)
+    return length
+
+
+class LexicalUnitObjective(MaskedObjective):
+    """A model learns to fill placeholders.
+
+    Args:
+        checkpoint: see :class:`MaskedObjective`; its mask is the placeholder.
+        placeholders: most tokens behind the first one of a unit.
+        confident: probability from which the model counts as sure of a token.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, placeholders: int, confident: float, device: torch.device
+    ) -> None:
+        super().__init__(checkpoint, device, "lud", placeholders=placeholders, confident=confident)
+        self.placeholders, self.confident = placeholders, confident
+        self.before = copy(self.model)
+        self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
+
+    def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
+        """Cross-entropy of the next token, plus that of the units at their placeholders."""
+        tokens, answers = rows.tokens, rows.answers
+        length = tokens.shape[1]
+        sure = (self._chances(rows) >= self.confident) & answers
+        roots = self._roots(rows, random)
+        wanted, labels = self._labels(tokens, roots, units(sure, self.placeholders + 1))
+        columns, places, seen = with_placeholders(tokens, roots, self.placeholders, self.mask)
+        places = places.clamp(max=self.checkpoint.config.context_length - 1)
+        # A placeholder that is not trained is behind those of its group that are: none sees it.
+        needed = torch.cat([rows.inside, wanted], 1)
+        states = final_states(self.model, columns, places, seen[:, None], needed)
+        row, at = answers.nonzero(as_tuple=True)
+        plain = F.cross_entropy(self.model.logits(states[row, at - 1]), tokens[row, at])
+        logits = self.model.logits(states[:, length:][wanted])
+        return plain + F.cross_entropy(logits, labels[wanted])
+
+    @torch.no_grad()
+    def _chances(self, rows: AnswerRows) -> Tensor:
+        """float32 [B, L]: each answer token's probability before this training; 0 of others."""
+        tokens, answers = rows.tokens, rows.answers
+        places = torch.arange(tokens.shape[1], device=self.device)
+        causal = places <= places[:, None]
+        states = final_states(self.before, tokens, places, causal, rows.inside)
+        row, at = answers.nonzero(as_tuple=True)
+        chances = self.before.logits(states[row, at - 1]).softmax(-1)
+        return spread(chances.gather(-1, tokens[row, at, None])[:, 0], answers)
+
+    def _roots(self, rows: AnswerRows, random: np.random.Generator) -> Tensor:
+        """int64 [B, GROUPS]: tokens whose next one is of the answer."""
+        drawn = torch.from_numpy(random.random((len(rows.tokens), GROUPS))).to(self.device)
+        first, count = rows.start[:, None] - 1, (rows.end - rows.start)[:, None]
+        return first + (drawn * count).long()
+
+    def _labels(self, tokens: Tensor, roots: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        """bool and int64 [B, GROUPS * placeholders]: which placeholders are trained, on what.
+
+        A placeholder inside of the unit gives its token, the first one behind the unit gives the
+        placeholder itself; what the others give does not matter.
+        """
+        number = torch.arange(1, self.placeholders + 1, device=self.device)
+        unit = units.gather(1, roots + 1)[..., None]
+        at = (roots[..., None] + number + 1).clamp(max=tokens.shape[1] - 1)
+        right = tokens.gather(1, at.flatten(1)).view(at.shape)
+        labels = torch.where(number < unit, right, self.mask)
+        return (number <= unit).flatten(1), labels.flatten(1)
+
+
+def with_placeholders(
+    tokens: Tensor, roots: Tensor, count: int, mask: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Texts, and behind them ``count`` placeholders for each root.
+
+    Args:
+        tokens: int64 [B, L].
+        roots: int64 [B, G], columns of tokens.
+
+    Returns:
+        Tokens and places, int64 [B, T] with T = L + G * count, and what each column sees, bool
+        [B, T, T]: the text up to its root, and the placeholders of its group up to itself.
+    """
+    size, length = tokens.shape
+    device, groups = tokens.device, roots.shape[1]
+    number = torch.arange(1, count + 1, device=device)
+    text = torch.arange(length, device=device).expand(size, length)
+    behind = (roots[..., None] + number).flatten(1)
+    places = torch.cat([text, behind], 1)
+    last = torch.cat([text, roots.repeat_interleave(count, 1)], 1)
+    group = torch.arange(groups, device=device).repeat_interleave(count)
+    group = torch.cat([torch.full((length,), -1, device=device), group])
+    is_text = group < 0
+    sees_text = is_text & (places[:, None, :] <= last[..., None])
+    own = ~is_text & (group[:, None] == group) & (places[:, None, :] <= places[..., None])
+    columns = torch.cat([tokens, torch.full_like(behind, mask)], 1)
+    return columns, places, sees_text | own

@@ -1,0 +1,60 @@
+"""Texts to train on: tasks with right answers, as the tiny models have learned them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paradecode_lab.measure.tasks.task import Task, stream
+from paradecode_lab.training.adaptation.texts import BlockText
+
+MODEL = "model"
+"""The folder of the result, in the folder of a run."""
+
+
+def write_tasks(path: Path, tasks: tuple[Task, ...], count: int, seed: int) -> None:
+    """Write ``count`` training instances of the tasks, one in a line; none is held out."""
+    found = islice(stream(tasks, Random(f"retraining/{seed}")), count)
+    lines = (json.dumps({"prompt": one.prompt, "answer": one.answer}) for one in found)
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerRows:
+    """Texts of a step, padded at the right.
+
+    Attributes:
+        tokens: int64 [B, L].
+        start, end: int64 [B], where the answer begins, and where it and the text end.
+    """
+
+    tokens: Tensor
+    start: Tensor
+    end: Tensor
+
+    @property
+    def answers(self) -> Tensor:
+        """bool [B, L]: the columns of answers."""
+        at = torch.arange(self.tokens.shape[1], device=self.tokens.device)
+        return self.inside & (at >= self.start[:, None])
+
+    @property
+    def inside(self) -> Tensor:
+        """bool [B, L]: the columns of texts, without padding."""
+        return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.end[:, None]
+
+
+def rows_of(texts: list[BlockText], device: torch.device) -> AnswerRows:
+    """Texts as one batch."""
+    tokens = np.zeros((len(texts), max(len(text.tokens) for text in texts)), np.int64)
+    for row, text in zip(tokens, texts):
+        row[: len(text.tokens)] = text.tokens
+    start, end = (np.array([getattr(text, name) for text in texts]) for name in ("start", "end"))
+    return AnswerRows(*(torch.from_numpy(part).to(device) for part in (tokens, start, end)))

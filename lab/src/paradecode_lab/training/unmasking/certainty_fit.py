@@ -1,0 +1,68 @@
+"""dParallel's certainty forcing: a masked diffusion model becomes sure of its own texts at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from paradecode_lab.training.batched import BatchedModel
+from paradecode_lab.training.unmasking.block_masks import (
+    BlockSettings,
+    Certainty,
+    block_logits,
+    certainty,
+    entropy,
+)
+from paradecode_lab.training.unmasking.fine_tune import Rows, Run, TuneReport, fine_tune
+from paradecode_lab.training.unmasking.trajectories import Trajectories
+
+LEVEL = 0.5
+"""Share of a block's positions that a row masks."""
+TEMPERATURE = 0.5
+"""Of the distributions whose entropy is the loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertaintySettings(BlockSettings):
+    """How to train; ``weight`` is that of the entropy in the loss."""
+
+    weight: float = 2.0
+
+
+def fit_certainty(
+    model: BatchedModel, made: Trajectories, settings: CertaintySettings, run: Run
+) -> TuneReport[Certainty]:
+    """Fine-tune all weights of ``model`` on texts that it wrote with one token a forward.
+
+    Raises:
+        InvalidInput: if there are too few texts.
+    """
+
+    def loss(rows: Rows, random: np.random.Generator) -> Tensor:
+        logits, right = block_logits(model, made, rows, settings.block, random, LEVEL)
+        return forced(logits, right, settings.weight)
+
+    return fine_tune(
+        model.parameters, made, settings, loss,
+        lambda held: certainty(model, made, held, settings), run,
+    )  # fmt: skip
+
+
+def forced(logits: Tensor, right: Tensor, weight: float) -> Tensor:
+    """The mean cross-entropy, plus ``weight`` times the mean entropy of the right predictions.
+
+    So the model becomes surer only where its best token is right already (dParallel, Chen et al.
+    2025, arXiv 2509.26488).
+
+    Args:
+        logits: [K, V].
+        right: int64 [K].
+    """
+    loss = F.cross_entropy(logits, right)
+    good = logits.argmax(-1) == right
+    if weight > 0 and good.any():
+        loss = loss + weight * entropy(logits[good] / TEMPERATURE).mean()
+    return loss

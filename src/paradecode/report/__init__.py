@@ -1,1 +1,0 @@
-"""What people look at: coloured text in the terminal, tables, pages."""

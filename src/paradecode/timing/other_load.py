@@ -1,0 +1,47 @@
+"""What other processes use of the machine while something is timed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+QUIET = 0.2
+"""Cores that others may keep busy before a measurement counts as disturbed."""
+
+
+def busy_seconds() -> float | None:
+    """Processor time that all processes of this machine have used since it started (Linux)."""
+    try:
+        fields = Path("/proc/stat").read_text("utf-8").split("\n", 1)[0].split()[1:]
+        user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+
+
+def own_seconds() -> float:
+    """Processor time that this process has used."""
+    times = os.times()
+    return times.user + times.system
+
+
+class OtherLoad:
+    """What other processes use of this machine, from when this is made.
+
+    Args:
+        own: processor seconds of those that are measured, so far.
+    """
+
+    def __init__(self, own: Callable[[], float] = own_seconds) -> None:
+        self._own = own
+        self._began = time.perf_counter(), busy_seconds(), own()
+
+    def look(self) -> tuple[float, float | None]:
+        """Seconds since then, and cores that others kept busy in them; None where unknown."""
+        began, busy, own = self._began
+        seconds, now = time.perf_counter() - began, busy_seconds()
+        if busy is None or now is None or seconds <= 0:
+            return seconds, None
+        return seconds, max(0.0, now - busy - (self._own() - own)) / seconds

@@ -1,0 +1,17 @@
+"""Traces: as a page that replays a generation, in the terminal, and as JSON."""
+
+from paradecode.trace.page import page
+from paradecode.trace.record import trace_of, trace_record
+from paradecode.trace.schema import Trace
+from paradecode.trace.terminal import bracketed, coloured, legend, terminal_view
+
+__all__ = [
+    "Trace",
+    "bracketed",
+    "coloured",
+    "legend",
+    "page",
+    "terminal_view",
+    "trace_of",
+    "trace_record",
+]
