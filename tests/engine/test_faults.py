@@ -13,8 +13,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import Forward, Store
-from paradecode.core.sequence import Sequence as LiveRequest
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend
@@ -57,7 +56,7 @@ def test_a_failing_span_ends_its_request_only() -> None:
 
 
 def test_a_failure_in_mid_text_keeps_the_tokens_so_far() -> None:
-    def decode(seq: LiveRequest) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         seq.commit(coupled(seq, EMPTY, reply))
         yield Forward(np.array([POISON], np.int32), store=Store.NONE)
@@ -84,7 +83,7 @@ def test_unusable_logits_are_an_error_of_that_request(value: float, temperature:
 
 
 def test_a_decoder_that_raises_ends_its_request_only() -> None:
-    def decode(seq: LiveRequest) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         raise KeyError("a bug")
 
@@ -97,7 +96,7 @@ def test_a_decoder_that_raises_ends_its_request_only() -> None:
 
 @pytest.mark.parametrize("junk", [42, None, [], [42], "text", ()])
 def test_junk_is_refused(junk: object) -> None:
-    def decode(seq: LiveRequest) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield junk  # type: ignore[misc]
 
     engine = toy_engine()
@@ -108,7 +107,7 @@ def test_junk_is_refused(junk: object) -> None:
 
 
 def test_a_decoder_that_ends_too_soon_is_an_error() -> None:
-    def decode(seq: LiveRequest) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
 
     engine = toy_engine()
@@ -118,7 +117,7 @@ def test_a_decoder_that_ends_too_soon_is_an_error() -> None:
 
 
 def test_a_decoder_that_never_commits_is_stopped() -> None:
-    def decode(seq: LiveRequest) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         while True:
             yield negative()
 
@@ -133,7 +132,7 @@ def test_a_decoder_that_never_commits_is_stopped() -> None:
     [([], []), ([5], []), ([5, 6], [0])],
 )
 def test_malformed_commits_are_refused(verdict: tuple[list[int], list[int]]) -> None:
-    def decode(seq: LiveRequest) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         seq.commit(Verdict(*verdict, reply.logits))
 
@@ -150,7 +149,7 @@ class NoNetworks(ToyBackend):
 
 
 def test_a_network_that_fails_is_an_error() -> None:
-    def decode(seq: LiveRequest) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield negative()
 
     engine = toy_engine({"target": NoNetworks()})
@@ -183,11 +182,11 @@ def test_closing_cancels_everything() -> None:
 
 
 def test_an_error_after_the_end_is_kept_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    def decode(seq: LiveRequest) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield from plainly(seq)
         raise KeyError("too late")
 
-    def resist(seq: LiveRequest) -> Steps:
+    def resist(seq: TokenSequence) -> Steps:
         try:
             yield from plainly(seq)
         finally:

@@ -9,13 +9,13 @@ from driving import LOOP, PROMPT, add, finish, greedy, plainly, toy_engine
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.request import Fork, Forward
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY
 from paradecode.engine.kv import PagePool
 from paradecode.methods.draft.verifiers import coupled
 
 
-def branch_out(seq: Sequence) -> Steps:
+def branch_out(seq: TokenSequence) -> Steps:
     """Three children that start with different tokens; the second one becomes the sequence."""
     reply = yield Forward(seq.pending)
     seq.commit(coupled(seq, EMPTY, reply))
@@ -45,7 +45,7 @@ def test_a_child_becomes_the_sequence(prompt: tuple[int, ...]) -> None:
 def test_children_share_pages_until_they_write() -> None:
     engine, held = toy_engine(), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         held.append(engine.pools["target"].held)
         children = yield Fork(4)
@@ -67,7 +67,7 @@ def test_children_and_parent_diverge_on_one_page() -> None:
     """All write into copies of the same half-full page, the parent included."""
     engine, ends = toy_engine(), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         seq.commit(coupled(seq, EMPTY, reply))
         family = [seq, *(yield Fork(2))]
@@ -106,11 +106,11 @@ def test_cancelling_gives_the_pages_of_forks_back() -> None:
 def test_only_a_family_can_be_forwarded_or_adopted() -> None:
     engine, other = toy_engine(), []
 
-    def first(seq: Sequence) -> Steps:
+    def first(seq: TokenSequence) -> Steps:
         other.append(seq)
         yield from plainly(seq)
 
-    def thief(seq: Sequence) -> Steps:
+    def thief(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         yield Forward(np.array([5], np.int32), on=other[0])
 
@@ -122,7 +122,7 @@ def test_only_a_family_can_be_forwarded_or_adopted() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 65])
 def test_the_number_of_forks_is_bounded(count: int) -> None:
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Fork(count)
 
     engine = toy_engine()

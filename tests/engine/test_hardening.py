@@ -24,7 +24,7 @@ from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.layers import Half
 from paradecode.core.network import Item, Network
 from paradecode.core.request import Apply, Fork, Forward, Store
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.models.text_stream import OutputText
@@ -36,7 +36,7 @@ ONE = np.ones((1, 1), np.float32)
 def test_a_commit_that_stays_short_of_the_draft_leaves_the_newest_token_pending() -> None:
     """A verifier may emit as its last token one that the draft holds too, and go on from there."""
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, tree=TokenTree.chain(greedy(count=3)))
         seq.commit(coupled(seq, EMPTY, reply))
         assert len(seq.pending) == 1
@@ -51,7 +51,7 @@ def test_a_commit_that_stays_short_of_the_draft_leaves_the_newest_token_pending(
 
 @pytest.mark.parametrize("how", ["visible", "positions", "layers", "halves"])
 def test_unusual_rows_are_not_offered_to_other_requests(how: str) -> None:
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         count = len(seq.pending)
         changes = {
             "visible": {"visible": np.empty(0, np.int32)},
@@ -74,7 +74,7 @@ def test_unusual_rows_are_not_offered_to_other_requests(how: str) -> None:
 def test_rows_that_skipped_layers_are_not_kept() -> None:
     """A draft by some of the layers does not spare the target its own forward."""
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         seq.commit(coupled(seq, EMPTY, reply))
         while not seq.finished:
@@ -90,7 +90,7 @@ def test_rows_that_skipped_layers_are_not_kept() -> None:
     assert sequence.output == greedy()
 
 
-def fork_and_adopt(seq: Sequence) -> Steps:
+def fork_and_adopt(seq: TokenSequence) -> Steps:
     for _ in range(3):
         reply = yield Forward(seq.pending)
         seq.commit(coupled(seq, EMPTY, reply))
@@ -155,7 +155,7 @@ def test_adopting_does_not_send_text_twice() -> None:
 def test_malformed_requests_end_their_request_only(forward: Forward) -> None:
     answered = []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         answered.append((yield forward))
         yield from plainly(seq)
 
@@ -168,7 +168,7 @@ def test_malformed_requests_end_their_request_only(forward: Forward) -> None:
 
 
 def test_layers_given_as_a_list_do_no_harm() -> None:
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, layers=[0, 1])  # type: ignore[arg-type]
         seq.commit(coupled(seq, EMPTY, reply))
 
@@ -183,7 +183,7 @@ def test_networks_of_several_sizes_run_in_one_step() -> None:
     outputs = []
 
     def decode(width: int) -> object:
-        def inner(seq: Sequence) -> Steps:
+        def inner(seq: TokenSequence) -> Steps:
             outputs.append((yield negative(2, width)))
             yield from plainly(seq)
 
@@ -205,7 +205,7 @@ class Picky(ToyBackend):
 
 def test_a_network_that_fails_on_one_input_spares_the_others() -> None:
     def decode(value: float) -> object:
-        def inner(seq: Sequence) -> Steps:
+        def inner(seq: TokenSequence) -> Steps:
             yield negative(value=value)
             yield from plainly(seq)
 
@@ -219,7 +219,7 @@ def test_a_network_that_fails_on_one_input_spares_the_others() -> None:
 
 
 def test_one_request_object_may_be_yielded_twice() -> None:
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         twice = negative()
         first, second = yield [twice, twice]
         assert first.tolist() == second.tolist() == [[-1.0]]
@@ -239,10 +239,10 @@ class Failing(ToyBackend):
 def test_failures_are_news() -> None:
     """Whoever waits for a request must hear of its end, whatever ended it."""
 
-    def impossible(seq: Sequence) -> Steps:
+    def impossible(seq: TokenSequence) -> Steps:
         yield Forward(np.array([99], np.int32), store=Store.NONE)
 
-    def module(seq: Sequence) -> Steps:
+    def module(seq: TokenSequence) -> Steps:
         yield Apply(NEGATIVE[2], {"x": ONE})
 
     for models, decode in (
@@ -257,7 +257,7 @@ def test_failures_are_news() -> None:
 
 
 def test_a_failure_in_one_model_leaves_no_page_in_another() -> None:
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield [Forward(seq.pending), Forward(seq.pending_for("draft"), model="draft")]
 
     engine = toy_engine({"target": Failing(), "draft": ToyBackend()})
@@ -277,7 +277,7 @@ def test_a_finished_sequence_takes_no_pages() -> None:
 
 @pytest.mark.parametrize("reaction", ["raises", "goes on", "looks"])
 def test_a_decoder_that_resists_its_end(reaction: str) -> None:
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         try:
             yield from plainly(seq)
         finally:
@@ -301,7 +301,7 @@ def test_a_decoder_that_resists_its_end(reaction: str) -> None:
 def test_a_draft_beyond_what_was_set_aside_is_refused() -> None:
     """Tentative rows have their own share of the memory; nobody pays with pages of a neighbour."""
 
-    def greed(seq: Sequence) -> Steps:
+    def greed(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, tree=TokenTree(np.full(140, 5), np.full(140, -1)))
         seq.commit(coupled(seq, EMPTY, reply))
         yield from plainly(seq)
@@ -314,7 +314,7 @@ def test_a_draft_beyond_what_was_set_aside_is_refused() -> None:
 
 
 def test_forking_for_ever_is_stopped() -> None:
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         for _ in range(5000):
             yield Fork(1)
         raise AssertionError("never stopped")
@@ -337,7 +337,7 @@ def test_text_ends_at_the_stop_string_even_if_more_was_held_back() -> None:
 def test_nobody_starves_when_drafts_fill_the_step() -> None:
     """Every step has room for one draft only: the two sequences take turns."""
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         while not seq.finished:
             tree = TokenTree.chain([5] * 6)
             reply = yield Forward(seq.pending, tree=tree)

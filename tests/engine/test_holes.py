@@ -9,7 +9,7 @@ from driving import LOOP, add, finish, greedy, plainly, toy_engine
 from paradecode.core.decoder import Steps
 from paradecode.core.layers import Half
 from paradecode.core.request import Attend, Fork, Forward, Overwrite, Store
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend
@@ -18,14 +18,14 @@ LAST = np.array([len(LOOP) - 1], np.int32)
 NONE = np.empty(0, np.int32)
 
 
-def some(seq: Sequence) -> Steps:
+def some(seq: TokenSequence) -> Steps:
     """Run the prompt, the last token of it through the first layer only; returns what leaves it."""
     yield Forward(seq.pending[:-1])
     reply = yield Forward(seq.pending, layers=(0,), hidden=(0,))
     return reply.hidden[0]
 
 
-def rest(seq: Sequence, states: np.ndarray) -> Forward:
+def rest(seq: TokenSequence, states: np.ndarray) -> Forward:
     return Forward(
         seq.tokens[LAST], layers=(1,), resume=states, store=Overwrite(LAST), positions=LAST,
         visible=np.arange(len(LOOP) - 1, dtype=np.int32),
@@ -36,7 +36,7 @@ def rest(seq: Sequence, states: np.ndarray) -> Forward:
 def test_a_row_can_get_its_layers_one_by_one(drafts: bool) -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         states = yield from some(seq)
         if drafts:  # By the layers that hold the row; it comes and goes.
             yield Forward(NONE, tree=TokenTree.chain([5, 6]), layers=(0,))
@@ -64,7 +64,7 @@ def test_a_row_can_get_its_layers_one_by_one(drafts: bool) -> None:
 def test_a_layer_does_not_see_a_row_that_it_has_not(forward: Forward, fork: bool) -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield from some(seq)
         child = (yield Fork(1))[0] if fork else None
         for layers, end in (((0,), len(LOOP)), ((0, 1), len(LOOP) - 1)):
@@ -85,7 +85,7 @@ def test_slots_may_be_left_out() -> None:
     engine, toy, seen = toy_engine(), ToyBackend(), []
     at = np.array([len(LOOP) + 1], np.int32)
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         given = toy.embed(np.array([7, 9]))[1:]
         yield Forward(at, embeddings=given, store=Overwrite(at), positions=at)
@@ -107,7 +107,7 @@ def test_a_draft_in_a_slot_ends_what_was_there() -> None:
     engine = toy_engine()
     at = np.array([len(LOOP)], np.int32)
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         yield Forward(at, store=Overwrite(at), positions=at)
         yield Forward(LAST, store=Store.NONE, visible=at, positions=at + 1)
@@ -137,7 +137,7 @@ BEFORE = np.arange(len(LOOP) - 1, dtype=np.int32)
 def test_layers_that_the_model_has_not_are_named(forward: Forward, holes: bool) -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         if holes:
             yield from some(seq)
         else:
@@ -154,7 +154,7 @@ def test_rows_of_a_live_draft_are_not_overwritten() -> None:
     engine, caught = toy_engine(), []
     at = np.array([len(LOOP)], np.int32)
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending, tree=TokenTree.chain(greedy()[:2]))
         caught.append(seq.tokens)
         yield Forward(at, store=Overwrite(at), positions=at)
@@ -178,7 +178,7 @@ def test_rows_of_a_live_draft_are_not_overwritten() -> None:
 def test_only_drafts_that_saw_the_text_are_offered_to_others(part: dict, cached: int) -> None:
     engine, draft = toy_engine(draft_tokens=32), [5, 6, 7, 8] * 4
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         tree = TokenTree.chain(draft)
         yield Forward(**{"tokens": NONE, "tree": tree, "store": Store.NONE, **part})

@@ -12,7 +12,7 @@ from driving import add, finish, plainly, toy_engine
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import CapacityError
 from paradecode.core.request import Fork
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.engine.resources import Limits, Resources
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
 from paradecode.methods.draft.past_outputs import PastOutputs
@@ -154,7 +154,7 @@ def test_sequences_say_when_they_leave_their_stores() -> None:
     engine = toy_engine()
     users = engine.stores._users
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         children = list((yield Fork(2)))
         children += yield Fork(1, of=children[0])
         own = [child.shared("x", dict) for child in children]

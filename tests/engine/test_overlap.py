@@ -13,8 +13,7 @@ import pytest
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.request import DRAFT, Forward, Overlap, Store
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TARGET
-from paradecode.core.sequence import Sequence as Decoded
+from paradecode.core.sequence import TARGET, TokenSequence
 from paradecode.engine import overlap
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
@@ -57,10 +56,10 @@ class Tells(ToyBackend):
 class Looks:
     """Plain decoding that asks the draft model meanwhile."""
 
-    meanwhile: Callable[[Decoded], Any]
+    meanwhile: Callable[[TokenSequence], Any]
     model: str = TARGET
 
-    def decode(self, seq: Decoded) -> Any:
+    def decode(self, seq: TokenSequence) -> Any:
         while not seq.finished:
             verify = Forward(seq.pending, model=self.model)
             reply, found = yield Overlap(verify, self.meanwhile(seq))
@@ -68,7 +67,7 @@ class Looks:
             seq.commit(coupled(seq, verify.tree, reply))
 
 
-def asks(seq: Decoded, count: int = 2) -> Any:
+def asks(seq: TokenSequence, count: int = 2) -> Any:
     for _ in range(count):
         yield Forward(seq.pending_for(DRAFT), model=DRAFT)
         if not len(seq.pending_for(DRAFT)):
@@ -108,11 +107,11 @@ def test_both_replies_come_also_where_the_prompt_is_cut(apart: bool) -> None:
     assert [(one.error, one.output) for one in found] == [(None, plain)] * len(specs)
 
 
-def wants_the_target(seq: Decoded) -> Any:
+def wants_the_target(seq: TokenSequence) -> Any:
     yield Forward(seq.pending)
 
 
-def breaks(seq: Decoded) -> Any:
+def breaks(seq: TokenSequence) -> Any:
     yield Forward(seq.pending_for(DRAFT), model=DRAFT)
     raise ZeroDivisionError("of the method")
 
@@ -148,7 +147,7 @@ def test_a_draft_forward_that_fails_ends_its_request() -> None:
 def test_a_request_that_is_cancelled_leaves_nothing_behind() -> None:
     ended = []
 
-    def long(seq: Decoded) -> Any:
+    def long(seq: TokenSequence) -> Any:
         try:
             yield Forward(seq.pending_for(DRAFT), model=DRAFT)
             return "done"
@@ -166,14 +165,14 @@ def test_a_request_that_is_cancelled_leaves_nothing_behind() -> None:
     assert not eng.busy
 
 
-def resists(seq: Decoded) -> Any:
+def resists(seq: TokenSequence) -> Any:
     try:
         yield Forward(np.array([3], np.int32), model=DRAFT)  # Not its next token.
     finally:
         raise ValueError("late")
 
 
-def never_ends(seq: Decoded) -> Any:
+def never_ends(seq: TokenSequence) -> Any:
     while True:
         yield Forward(np.array([5], np.int32), store=Store.NONE, model=DRAFT)
 
@@ -181,7 +180,7 @@ def never_ends(seq: Decoded) -> Any:
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("meanwhile", [resists, never_ends])
 def test_what_resists_or_never_ends_costs_its_neighbour_nothing(
-    apart: bool, meanwhile: Callable[[Decoded], Any], monkeypatch: pytest.MonkeyPatch
+    apart: bool, meanwhile: Callable[[TokenSequence], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overlap, "MAX_CALLS", 50)
     eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)})

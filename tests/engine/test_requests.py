@@ -10,7 +10,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import Half
 from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.verifiers import coupled
@@ -24,7 +24,7 @@ def after(tokens: list[int]) -> int:
 def test_rows_come_in_the_order_that_was_asked_for() -> None:
     engine, seen = toy_engine(step_tokens=4), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, logits=np.array([9, 0, 4], np.int32))
         seen.extend(reply.logits.argmax().tolist())
         yield from plainly(seq)
@@ -38,7 +38,7 @@ def test_rows_come_in_the_order_that_was_asked_for() -> None:
 def test_read_only_rows_leave_no_trace() -> None:
     engine, seen = toy_engine(), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         looked = yield Forward(np.array([9, 9, 9], np.int32), store=Store.NONE)
         seen.extend(looked.logits.argmax().tolist())
@@ -54,7 +54,7 @@ def test_read_only_rows_leave_no_trace() -> None:
 def test_a_list_runs_in_one_step_and_is_answered_in_order() -> None:
     engine, seen = toy_engine(), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         peeks = [Forward(np.array([token], np.int32), store=Store.NONE) for token in (4, 5, 6)]
         replies = yield [*peeks, negative(2, 3)]
@@ -74,7 +74,7 @@ def test_a_list_runs_in_one_step_and_is_answered_in_order() -> None:
 def test_concurrent_writers_are_refused() -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield [Forward(seq.pending), Forward(seq.pending)]
 
     sequence = add(engine, decode)
@@ -108,7 +108,7 @@ def test_sequences_share_one_run_of_a_network() -> None:
 def test_hidden_states_of_a_chunked_prompt_are_whole() -> None:
     seen = []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, hidden=(0, -1))
         seen.append(reply.hidden)
         yield from plainly(seq)
@@ -128,7 +128,7 @@ def test_hidden_states_of_a_chunked_prompt_are_whole() -> None:
 def test_embeddings_stand_in_for_tokens_and_are_not_shared() -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, embeddings=ToyBackend().embed(seq.pending))
         seq.commit(coupled(seq, EMPTY, reply))
         yield from plainly(seq)
@@ -145,7 +145,7 @@ def test_a_draft_model_grows_a_tree_level_by_level() -> None:
     target, draft = ToyBackend(), ToyBackend(seed=1, surprise=0)
     engine = toy_engine({"target": target, "draft": draft})
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         while not seq.finished:
             tokens: list[int] = []
             parents: list[int] = []
@@ -184,7 +184,7 @@ def test_grown_rows_see_their_own_path_only() -> None:
     """Logits of a tree that was grown over two forwards are those of its paths."""
     engine, seen = toy_engine(), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, tree=TokenTree(np.array([4, 10]), np.array([-1, -1])))
         seen.extend(reply.logits.argmax().tolist())
         more = TokenTree(np.array([6, 7, 8]), np.array([-1, -1, 1]))
@@ -208,7 +208,7 @@ def test_grown_rows_see_their_own_path_only() -> None:
 def test_an_unknown_parent_is_refused() -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         tree = TokenTree.chain([4])
         yield Forward(seq.pending, tree=tree, under=np.array([3], np.int32))
 
@@ -222,7 +222,7 @@ def test_overwritten_slots_hold_the_new_rows() -> None:
     toy = ToyBackend(toy_config(attention="full"))
     engine, seen = toy_engine({"target": toy}), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         count = len(seq.pending)
         yield Forward(seq.pending, attend=Attend.FULL)
         other = (seq.tokens + 1) % 20
@@ -238,7 +238,7 @@ def test_overwritten_slots_hold_the_new_rows() -> None:
         seq.commit(Verdict([1], [0], reply.logits))
         yield from plainly(seq)
 
-    def straight(seq: Sequence) -> Steps:
+    def straight(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, attend=Attend.FULL)
         reply = yield Forward(np.array([9], np.int32), store=Store.NONE)
         seen.append(reply.logits.values)
@@ -254,7 +254,7 @@ def test_overwritten_slots_hold_the_new_rows() -> None:
 def test_rows_behind_the_committed_ones_can_be_stored_and_replaced() -> None:
     engine, seen = toy_engine(), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         at = np.arange(len(PROMPT), len(PROMPT) + 2, dtype=np.int32)
         for first, tokens in ((0, [9, 9]), (1, [7])):
@@ -276,7 +276,7 @@ def test_rows_behind_the_committed_ones_can_be_stored_and_replaced() -> None:
 def test_rows_of_some_layers_of_a_canvas_count_in_part() -> None:
     engine = toy_engine({"target": ToyBackend(toy_config(attention="full"))})
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         everything = np.arange(12, dtype=np.int32)
         for layers in (None, (0,), (0, Half(1, "attention")), (Half(1, "mlp"),)):
             reply = yield Forward(
@@ -297,7 +297,7 @@ def test_rows_of_some_layers_of_a_canvas_count_in_part() -> None:
 def test_a_row_that_runs_piece_by_piece_counts_once() -> None:
     engine, counted = toy_engine(), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         live = engine.running[0].sequence
         yield Forward(seq.pending[:-1])
         at, row = np.array([len(seq.tokens) - 1], np.int32), seq.tokens[-1:]
@@ -327,7 +327,7 @@ def test_a_row_that_runs_piece_by_piece_counts_once() -> None:
 def test_overwriting_never_touches_what_others_share() -> None:
     engine = toy_engine()
 
-    def scribble(seq: Sequence) -> Steps:
+    def scribble(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         slots = np.arange(4, 20, dtype=np.int32)
         visible = np.arange(4, dtype=np.int32)
@@ -350,7 +350,7 @@ def test_blocks_see_themselves_and_what_came_before() -> None:
     tokens = np.array(LOOP[:8], np.int32)
 
     def decode(attend: object) -> object:
-        def inner(seq: Sequence) -> Steps:
+        def inner(seq: TokenSequence) -> Steps:
             reply = yield Forward(seq.pending, attend=attend, logits=np.arange(8, dtype=np.int32))
             seen.append(reply.logits.values)
             seq.commit(Verdict([1], [0], reply.logits))
@@ -370,7 +370,7 @@ def test_blocks_are_counted_in_positions() -> None:
     engine, seen = toy_engine(), []
 
     def decode(attend: object) -> object:
-        def inner(seq: Sequence) -> Steps:
+        def inner(seq: TokenSequence) -> Steps:
             at = np.arange(2, 10, dtype=np.int32)
             everything = np.arange(8, dtype=np.int32)
             reply = yield Forward(seq.pending, attend=attend, positions=at, logits=everything)

@@ -21,7 +21,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import Forward
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
@@ -38,7 +38,7 @@ def pressed() -> None:
         pass
 
 
-def one_step(seq: Sequence) -> Steps:
+def one_step(seq: TokenSequence) -> Steps:
     reply = yield Forward(seq.pending)
     seq.commit(coupled(seq, EMPTY, reply))
 
@@ -46,7 +46,7 @@ def one_step(seq: Sequence) -> Steps:
 def test_ctrl_c_comes_behind_the_step() -> None:
     engine, seen = toy_engine(), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield from one_step(seq)
         pressed()
         seen.append(len(engine.running))
@@ -159,7 +159,7 @@ def test_a_method_that_fails_in_front_of_several_steps_ends_alone(what: str) -> 
             raise ValueError("my own mistake")
         return 4
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         several = MultiStep(steps=fails) if what == "steps" else MultiStep(hidden=fails)
         while not seq.finished:
             if not (yield several).count:
@@ -177,7 +177,7 @@ def test_a_method_that_fails_in_front_of_several_steps_ends_alone(what: str) -> 
 def test_what_is_dropped_during_a_step_ends_behind_it() -> None:
     engine, sequences = toy_engine(), list[LiveSequence]()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield from one_step(seq)
         engine.drop(sequences[1])
         engine.settle()
@@ -266,7 +266,7 @@ def test_what_was_added_during_ctrl_c_is_not_there() -> None:
 def test_requests_of_an_interrupted_run_are_cancelled() -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield from one_step(seq)
         pressed()
         yield from plainly(seq)

@@ -9,7 +9,7 @@ from driving import add, finish, greedy, plainly, toy_engine
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Forward, Overwrite, Store
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 
 INDICES = {
@@ -41,7 +41,7 @@ def test_what_is_no_vector_of_numbers_is_named_and_ends_its_request_only(
 ) -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         yield INDICES[field](bad)
 
@@ -56,7 +56,7 @@ def test_what_is_no_vector_of_numbers_is_named_and_ends_its_request_only(
 def test_lists_of_numbers_are_fine() -> None:
     engine, seen = toy_engine(), []
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         for form in (list, np.array, lambda listed: np.array(listed, np.int32)):
             place = form([2])
@@ -80,7 +80,7 @@ def test_lists_of_numbers_are_fine() -> None:
 def test_each_row_of_a_tree_has_one_that_it_follows(under: list[int]) -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         yield Forward(LAST[:0], tree=TokenTree.siblings([1, 2]), under=np.array(under, np.int32))
 
@@ -110,7 +110,7 @@ def test_each_row_of_a_tree_has_one_that_it_follows(under: list[int]) -> None:
 def test_impossible_forwards_end_their_request_only(forward: Forward) -> None:
     engine = toy_engine()
 
-    def decode(seq: Sequence) -> Steps:
+    def decode(seq: TokenSequence) -> Steps:
         yield forward
 
     bad, good = add(engine, decode, (4, 6, 8)), add(engine)

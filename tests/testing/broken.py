@@ -10,14 +10,14 @@ import numpy as np
 
 from paradecode.core.decoder import Decoder, Steps
 from paradecode.core.request import Forward, Reply, Store
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.verifiers import coupled
 
-Verify = Callable[[Sequence, TokenTree, Reply], Verdict]
+Verify = Callable[[TokenSequence, TokenTree, Reply], Verdict]
 
 
-def repeat(seq: Sequence, count: int) -> TokenTree:
+def repeat(seq: TokenSequence, count: int) -> TokenTree:
     """A decent draft: what followed the last occurrence of the last token, for ever."""
     tokens = seq.tokens
     found = np.flatnonzero(tokens[:-1] == tokens[-1])
@@ -42,10 +42,10 @@ class Drafted:
 
     verify: Verify = coupled
     tree: Callable[[TokenTree], TokenTree] = lambda chain: chain
-    change: Callable[[Sequence, Forward], Forward] = lambda seq, forward: forward
+    change: Callable[[TokenSequence, Forward], Forward] = lambda seq, forward: forward
     clipped: bool = True
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             room = seq.room - 1 if self.clipped else 6
             tree = self.tree(repeat(seq, min(room, 5)))
@@ -53,10 +53,10 @@ class Drafted:
             seq.commit(self.verify(seq, tree, reply))
 
 
-def walk(token_at: Callable[[Sequence, Reply, int, list[int]], int]) -> Verify:
+def walk(token_at: Callable[[TokenSequence, Reply, int, list[int]], int]) -> Verify:
     """The coupled rule, with another idea of the token after a row."""
 
-    def verify(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def verify(seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         node: int | None = ROOT
         tokens: list[int] = []
         rows: list[int] = []
@@ -70,7 +70,7 @@ def walk(token_at: Callable[[Sequence, Reply, int, list[int]], int]) -> Verify:
     return verify
 
 
-def bonus_of_the_parent(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+def bonus_of_the_parent(seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
     right = coupled(seq, tree, reply)
     if len(right.tokens) < 2:
         return right
@@ -78,7 +78,7 @@ def bonus_of_the_parent(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict
     return Verdict([*right.tokens[:-1], token], right.rows, right.logits)
 
 
-def one_more_draft_token(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+def one_more_draft_token(seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
     right = coupled(seq, tree, reply)
     accepted = len(right.tokens) - 1
     if accepted >= len(tree):
@@ -90,28 +90,28 @@ def one_more_draft_token(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdic
     return Verdict([*tokens, bonus], [*right.rows, accepted + 1], reply.logits)
 
 
-def stale_processors(seq: Sequence, reply: Reply, row: int, path: list[int]) -> int:
+def stale_processors(seq: TokenSequence, reply: Reply, row: int, path: list[int]) -> int:
     logits = seq.sampler.processed(reply.logits, row, ())
     return int(logits.sample(seq.sampler.warp, [seq.sampler.noise_key(len(path))])[0])
 
 
-def stuck_noise(seq: Sequence, reply: Reply, row: int, path: list[int]) -> int:
+def stuck_noise(seq: TokenSequence, reply: Reply, row: int, path: list[int]) -> int:
     logits = seq.sampler.processed(reply.logits, row, path)
     return int(logits.sample(seq.sampler.warp, [seq.sampler.noise_key(0)])[0])
 
 
-def no_warp(seq: Sequence, reply: Reply, row: int, path: list[int]) -> int:
+def no_warp(seq: TokenSequence, reply: Reply, row: int, path: list[int]) -> int:
     logits = seq.sampler.processed(reply.logits, row, path)
     warp = replace(seq.sampler.warp, top_k=0, top_p=1.0, min_p=0.0)
     return int(logits.sample(warp, [seq.sampler.noise_key(len(path))])[0])
 
 
-def wrong_report(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+def wrong_report(seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
     right = coupled(seq, tree, reply)
     return Verdict(right.tokens, [0] * len(right.rows), right.logits)
 
 
-def lead(seq: Sequence, forward: Forward) -> Forward:
+def lead(seq: TokenSequence, forward: Forward) -> Forward:
     """Positions that are one too far once the prompt is in."""
     first = len(seq.tokens) - len(forward.tokens)
     if first == 0:
@@ -119,17 +119,17 @@ def lead(seq: Sequence, forward: Forward) -> Forward:
     return replace(forward, positions=np.arange(first, len(seq.tokens), dtype=np.int32) + 1)
 
 
-def blind(seq: Sequence, forward: Forward) -> Forward:
+def blind(seq: TokenSequence, forward: Forward) -> Forward:
     """The newest cached slot is not looked at."""
     cached = len(seq.tokens) - len(forward.tokens)
     return replace(forward, visible=np.arange(max(cached - 1, 0), dtype=np.int32))
 
 
-def siblings_seen(seq: Sequence, forward: Forward) -> Forward:
+def siblings_seen(seq: TokenSequence, forward: Forward) -> Forward:
     return replace(forward, tree=TokenTree.chain(forward.tree.tokens))
 
 
-def half_the_layers(seq: Sequence, forward: Forward) -> Forward:
+def half_the_layers(seq: TokenSequence, forward: Forward) -> Forward:
     if len(seq.tokens) == len(forward.tokens):
         return forward
     return replace(forward, layers=(1,))
@@ -138,7 +138,7 @@ def half_the_layers(seq: Sequence, forward: Forward) -> Forward:
 class SkipsAToken:
     """Feeds only the newest token, as if the others were cached."""
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             reply = yield Forward(seq.pending[-1:])
             seq.commit(coupled(seq, EMPTY, reply))
@@ -147,7 +147,7 @@ class SkipsAToken:
 class ForgetsToStore:
     """The prompt is stored, the rest is looked at without the tokens in between."""
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         while True:
             seq.commit(coupled(seq, EMPTY, reply))
@@ -157,27 +157,27 @@ class ForgetsToStore:
 
 
 class NeverCommits:
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while True:
             yield Forward(seq.tokens[-1:], store=Store.NONE)
 
 
 class Junk:
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         junk: Any = 42
         yield junk
 
 
 class TokensOutOfRange:
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
         seq.commit(coupled(seq, EMPTY, reply))
         yield Forward(seq.pending, tree=TokenTree.chain([1 << 20]))
 
 
 class CommitsAfterTheEnd:
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while True:
             reply = yield Forward(seq.pending)
             verdict = coupled(seq, EMPTY, reply)
@@ -187,7 +187,7 @@ class CommitsAfterTheEnd:
 
 
 class StopsEarly:
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         for _ in range(3):
             if not seq.finished:
                 reply = yield Forward(seq.pending)
@@ -195,7 +195,7 @@ class StopsEarly:
 
 
 class IgnoresTheSeed:
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             reply = yield Forward(seq.pending)
             token = seq.sampler.processed(reply.logits, 0, ()).argmax()
@@ -205,7 +205,7 @@ class IgnoresTheSeed:
 class NeverDrafts:
     """Correct, but gains nothing."""
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             reply = yield Forward(seq.pending)
             seq.commit(coupled(seq, EMPTY, reply))
@@ -214,7 +214,7 @@ class NeverDrafts:
 class DraftModel:
     """A second model drafts a chain, token by token."""
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             tokens: list[int] = []
             if seq.room > 1:

@@ -25,7 +25,7 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as LiveSequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.request import GenerationRequest
@@ -49,7 +49,7 @@ class Watched(Fused):
 
     drafts: dict[int, list[TokenTree]] = field(default_factory=dict)
 
-    def propose(self, seq: LiveSequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         made: dict[int, TokenTree] = {}
         for place, part in sorted(enumerate(self.parts), key=lambda each: each[1].needs.costs):
             made[place] = yield from part.propose(seq, limit)

@@ -25,7 +25,7 @@ import numpy as np
 from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Limits
 from paradecode.methods.draft.loop import Drafter
@@ -56,7 +56,7 @@ class Hopeless(Drafter):
 
     needs = Needs(rests=True)
 
-    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+    def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
         noise = np.random.default_rng(len(seq.tokens)).integers(100, 40_000, limit)
         return TokenTree.chain(noise.astype(np.int32), [0.9] * limit)
 

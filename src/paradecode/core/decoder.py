@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any, Literal, Protocol
 
 from paradecode.core.request import Request
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 
 Guarantee = Literal["exact", "distribution", "lossy"]
 """``exact``: plain decoding's tokens; ``distribution``: its distribution; ``lossy``: neither."""
@@ -27,6 +27,6 @@ Steps = Generator["Request | list[Request]", Any, None]
 class Decoder(Protocol):
     """One method with its settings; the engine builds one for each request."""
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         """Decode until ``seq.finished``."""
         ...

@@ -20,8 +20,7 @@ from paradecode.core.logits import Logits
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Item, Network
 from paradecode.core.sequence import DRAFT as DRAFT
-from paradecode.core.sequence import TARGET
-from paradecode.core.sequence import Sequence as DecodedSequence
+from paradecode.core.sequence import TARGET, TokenSequence
 from paradecode.core.tree import EMPTY, TokenTree
 
 
@@ -142,7 +141,7 @@ class Forward:
     attention: NDArray[np.int32] | None = None
     denoise: Denoise | None = None
     model: str = TARGET
-    on: DecodedSequence | None = None
+    on: TokenSequence | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +189,7 @@ class Fork:
     """
 
     count: int
-    of: DecodedSequence | None = None
+    of: TokenSequence | None = None
 
 
 Request = Union[Forward, Overlap, Apply, Fork, MultiStep]

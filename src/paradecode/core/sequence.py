@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +88,7 @@ class ModelFacts:
         return (self.outputs or self.vocab_size) / (12 * self.hidden_size)
 
 
-class Sequence(Protocol):
+class TokenSequence(Protocol):
     """One live request."""
 
     params: SamplingParams
@@ -199,10 +200,21 @@ class Sequence(Protocol):
         """
         ...
 
-    def adopt(self, child: Sequence) -> None:
+    def adopt(self, child: TokenSequence) -> None:
         """Take over the tokens and the cache of a fork."""
         ...
 
     def release(self) -> None:
         """Give the pages of a fork back; its tokens stay, but nothing more can be run on it."""
         ...
+
+
+if not TYPE_CHECKING:  # Type checkers learn the new name alone.
+
+    def __getattr__(name: str) -> Any:
+        """Return ``TokenSequence`` under its name of version 0.1, which goes in 0.4."""
+        if name != "Sequence":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        text = "paradecode.core.sequence.Sequence is TokenSequence now; the old name goes in 0.4"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return TokenSequence

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as List
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from paradecode.core.logprobs import token_logprobs
 from paradecode.core.network import Network
 from paradecode.core.request import Apply, Forward, Store
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.engine.request import GenerationRequest, token_ids
 from paradecode.models.config import ModelConfig
@@ -52,7 +51,7 @@ class PromptReader:
     def __call__(self) -> PromptReader:
         return self
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         tokens, cached = seq.tokens.copy(), len(seq.tokens) - len(seq.pending)
         length, start = len(tokens), 0
         while start < length:
@@ -99,7 +98,7 @@ class LastStateReader:
     def __call__(self) -> LastStateReader:
         return self
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         none = np.empty(0, np.int32)
         reply = yield Forward(seq.pending, logits=none, hidden=(-1,))
         outputs = reply.hidden[-1][-1:]
@@ -110,7 +109,7 @@ class LastStateReader:
 
 
 def reading_request(
-    config: ModelConfig, ids: List[int], reader: Callable[[], Decoder], **settings: Any
+    config: ModelConfig, ids: Sequence[int], reader: Callable[[], Decoder], **settings: Any
 ) -> GenerationRequest:
     """A request that reads ``ids``; raises InvalidInput for a model that is not causal."""
     if not config.writes:
@@ -119,7 +118,7 @@ def reading_request(
     return GenerationRequest(token_ids(ids), reader, params, writes=False, **settings)
 
 
-def unit_means(readers: List[PromptReader]) -> NDArray[np.float32]:
+def unit_means(readers: Sequence[PromptReader]) -> NDArray[np.float32]:
     """float32 [readers, hidden size]: the mean states, each scaled to length 1.
 
     Args:

@@ -11,7 +11,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logprobs import token_logprobs
 from paradecode.core.request import Forward, Request, Store
-from paradecode.core.sequence import Sequence as DecodedSequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.prompt import NOTHING
 
@@ -47,7 +47,7 @@ class CandidateReader:
     def __call__(self) -> CandidateReader:
         return self
 
-    def decode(self, seq: DecodedSequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         context = len(seq.tokens)
         reply = yield Forward(seq.pending)
         firsts = [int(each[0]) for each in self.candidates]

@@ -16,8 +16,7 @@ from paradecode.core.errors import DecoderError
 from paradecode.core.head import Head
 from paradecode.core.logprobs import token_logprobs
 from paradecode.core.sampling import Sampler
-from paradecode.core.sequence import TARGET, ModelFacts, Verdict
-from paradecode.core.sequence import Sequence as SequenceProtocol
+from paradecode.core.sequence import TARGET, ModelFacts, TokenSequence, Verdict
 from paradecode.core.trace import CanvasStep, Commit, Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.kv import KVCache
@@ -51,7 +50,7 @@ _FACTS = [e.name for e in fields(ModelFacts) if e.name not in ("vocabulary", "gi
 
 
 class LiveSequence:
-    """The engine's side of :class:`paradecode.core.sequence.Sequence`.
+    """The engine's side of :class:`paradecode.core.sequence.TokenSequence`.
 
     Args:
         request: what is wanted; its ``seed`` is set.
@@ -227,7 +226,7 @@ class LiveSequence:
             self.text.finish()
         self._log(committed, 0, step)
 
-    def adopt(self, child: SequenceProtocol) -> None:
+    def adopt(self, child: TokenSequence) -> None:
         if not isinstance(child, LiveSequence):
             raise DecoderError("only a fork of this sequence can be adopted")
         self._buffer, self._length = child._buffer.copy(), child._length

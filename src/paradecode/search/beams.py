@@ -12,8 +12,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.request import Fork, Forward
-from paradecode.core.sequence import Sequence as DecodedSequence
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.engine.prompt import NOTHING
 from paradecode.engine.sequence import LiveSequence
 from paradecode.search.branch import (
@@ -107,7 +106,7 @@ class BeamDecoder:
             scores = yield Rate(branches)
         return in_order(branches, scores, self.made)
 
-    def decode(self, seq: DecodedSequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         assert isinstance(seq, LiveSequence)
         if not seq.about().writes:
             raise InvalidInput("search", "beams", "they need an autoregressive model")

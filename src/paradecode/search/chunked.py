@@ -13,8 +13,7 @@ from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.noise import Purpose, key
 from paradecode.core.request import Fork, Forward
-from paradecode.core.sequence import DRAFT, Verdict
-from paradecode.core.sequence import Sequence as DecodedSequence
+from paradecode.core.sequence import DRAFT, TokenSequence, Verdict
 from paradecode.engine.prompt import NOTHING, ROWS
 from paradecode.search.conformal import p_value
 
@@ -48,7 +47,7 @@ class ChunkedSample:
     def __call__(self) -> ChunkedSample:
         return self
 
-    def decode(self, seq: DecodedSequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         if seq.about(DRAFT).vocabulary is not None:
             fix = "chunks need a draft model with the target's own tokens"
             raise InvalidInput("draft_model", "another vocabulary", fix)
@@ -83,7 +82,7 @@ class ChunkedSample:
                     reply = yield Forward(seq.pending)
                     logits = reply.logits
 
-    def _draft(self, child: DecodedSequence, attempt: int) -> Steps:
+    def _draft(self, child: TokenSequence, attempt: int) -> Steps:
         for _ in range(self._chunk):
             reply = yield Forward(child.pending_for(DRAFT), model=DRAFT, on=child)
             row = child.sampler.processed(reply.logits, 0, ())
@@ -94,7 +93,7 @@ class ChunkedSample:
                 return
 
     def _score(
-        self, child: DecodedSequence, before: Logits
+        self, child: TokenSequence, before: Logits
     ) -> Generator[Any, Any, tuple[float, Logits]]:
         """The score of what the target has not read, and the logits behind it.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from paradecode.core.decoder import Decoder, Steps
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.sequence import Sequence as DecodedSequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.text_stream import OutputText
 
@@ -52,7 +52,7 @@ class StepDecoder:
     def __call__(self) -> StepDecoder:
         return self
 
-    def decode(self, seq: DecodedSequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         assert isinstance(seq, LiveSequence)
         seq.text = StepText(seq.text, self.marks)
         reply: Any = None

@@ -12,8 +12,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.request import Forward
-from paradecode.core.sequence import Sequence as DecodedSequence
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.engine.prompt import NOTHING
 from paradecode.methods.draft.ngram_table import NgramTable
 from paradecode.search.branch import SearchTask
@@ -63,7 +62,7 @@ class Superposition:
     def __call__(self) -> Superposition:
         return self
 
-    def decode(self, seq: DecodedSequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         facts, params = seq.about(), self._params
         if not facts.writes or seq.constraint is not None:
             fix = "it needs an autoregressive model, and no constraint"

@@ -12,7 +12,7 @@ from paradecode.core.constraint import Constraint
 from paradecode.core.decoder import Decoder, Guarantee, Steps
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as LiveRequest
+from paradecode.core.sequence import TokenSequence
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
@@ -61,7 +61,7 @@ class Watched:
     inner: Decoder
     errors: list[Exception]
 
-    def decode(self, seq: LiveRequest) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         try:
             yield from self.inner.decode(seq)
         except Exception as error:

@@ -8,7 +8,7 @@ import numpy as np
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.methods.draft.verifiers import coupled
@@ -39,10 +39,10 @@ def toy_engine() -> Engine:
 class Repeats:
     """Right: what followed the last occurrence of the last token is drafted, and coupled."""
 
-    def verify(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def verify(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         return coupled(seq, tree, reply)
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             tokens = seq.tokens
             found = np.flatnonzero(tokens[:-1] == tokens[-1])
@@ -57,7 +57,7 @@ class Repeats:
 class BonusOfTheParent(Repeats):
     """The token behind an accepted draft is read from the row before."""
 
-    def verify(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def verify(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         right = coupled(seq, tree, reply)
         if len(right.tokens) < 2:
             return right
@@ -68,7 +68,7 @@ class BonusOfTheParent(Repeats):
 class SlipsInCompany(Repeats):
     """Right when alone; beside neighbours it accepts one draft token unseen."""
 
-    def verify(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def verify(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         right = coupled(seq, tree, reply)
         accepted = len(right.tokens) - 1
         if seq.neighbours == 0 or accepted >= len(tree):
@@ -81,14 +81,14 @@ class SlipsInCompany(Repeats):
 class Breaks(Repeats):
     """Yields junk."""
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         yield Forward(seq.pending, tree=TokenTree.chain([1000]))
 
 
 class NeverDrafts(Repeats):
     """Plain decoding under another name."""
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             reply = yield Forward(seq.pending)
             seq.commit(coupled(seq, EMPTY, reply))

@@ -13,7 +13,7 @@ from test_reference_parity import OneForward
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.blocks.fixed import FixedBlocks
 from paradecode.methods.canvas.caches.blockwise import NoCache
 from paradecode.methods.canvas.canvas import Canvas
@@ -100,7 +100,7 @@ LATE = tuple(range(0, 90, 2))
 class EveryOther(Unmask):
     """As if every other token ended a text; the text goes on behind them."""
 
-    def begin(self, seq: Sequence) -> Canvas:
+    def begin(self, seq: TokenSequence) -> Canvas:
         canvas = super().begin(seq)
         canvas.stops = LATE
         return canvas

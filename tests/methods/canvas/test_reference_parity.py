@@ -16,7 +16,7 @@ from paradecode.backends.interface import Backend
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.decoder import Decoder, Steps
 from paradecode.core.request import Attend, BlockCausal, Forward, Store
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.models.safetensors_dir import read_weights
 
 FIXTURES = {
@@ -67,7 +67,7 @@ class OneForward(Decoder):
     def __init__(self, tokens: list[int], rows: list[int]) -> None:
         self.tokens, self.rows = np.array(tokens, np.int32), np.array(rows, np.int32)
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         about = seq.about()
         attend = {"causal": Attend.CAUSAL, "full": Attend.FULL}.get(about.attention)
         reply = yield Forward(

@@ -22,7 +22,7 @@ Target = Callable[[list[int]], np.ndarray]
 
 
 class Request:
-    """Implements what decoders use of :class:`paradecode.core.sequence.Sequence`.
+    """Implements what decoders use of :class:`paradecode.core.sequence.TokenSequence`.
 
     The cache holds everything but the last committed token. ``curve`` says what a step of so many
     rows costs; without it nothing was measured yet.

@@ -16,7 +16,7 @@ from typing import Any
 from paradecode.core.decoder import Decoder, Steps
 from paradecode.core.logits import Logits
 from paradecode.core.request import TARGET, Forward, Reply, Store
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.loop import DraftVerify
 
@@ -58,7 +58,7 @@ class Clocked:
     def __init__(self, build: Callable[[], Decoder], clock: Clock) -> None:
         self._build, self._clock = build, clock
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         decoder, clock = self._build(), self._clock
         if isinstance(decoder, DraftVerify):
             _time_parts(decoder, clock)
@@ -114,13 +114,13 @@ def _time_parts(decoder: DraftVerify, clock: Clock) -> None:
     verify, drafter = decoder.verify, decoder.drafter
     propose, observe = drafter.propose, drafter.observe
 
-    def timed_verify(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def timed_verify(seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         started, sampled = perf_counter(), clock.sample
         verdict = verify(seq, tree, reply)
         clock.verify += perf_counter() - started - (clock.sample - sampled)
         return verdict
 
-    def timed_propose(seq: Sequence, limit: int) -> Any:
+    def timed_propose(seq: TokenSequence, limit: int) -> Any:
         inner = propose(seq, limit)
         answer: Any = None
         while True:
@@ -134,7 +134,7 @@ def _time_parts(decoder: DraftVerify, clock: Clock) -> None:
                 clock.sample = sampled
             answer = yield asked
 
-    def timed_observe(seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def timed_observe(seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         started, sampled = perf_counter(), clock.sample
         observe(seq, tree, reply, verdict)
         clock.draft += perf_counter() - started

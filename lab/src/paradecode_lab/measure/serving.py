@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import Sequence as MethodSequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
@@ -62,10 +62,10 @@ class WatchedPlain:
         hidden: layers whose outputs the replies have.
     """
 
-    see: Callable[[MethodSequence, Reply], object]
+    see: Callable[[TokenSequence, Reply], object]
     hidden: tuple[int, ...] = ()
 
-    def decode(self, seq: MethodSequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             reply = yield Forward(seq.pending, hidden=self.hidden)
             self.see(seq, reply)

@@ -7,7 +7,7 @@ from copy import copy
 import numpy as np
 
 from paradecode.core.errors import DecoderError, InvalidInput
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.feasible import Marks, Positions, Rules, Tokens, rules_of
 
 NOTHING = -1
@@ -61,7 +61,7 @@ class Canvas:
         self.steps = 0
 
     @classmethod
-    def of(cls, seq: Sequence) -> Canvas:
+    def of(cls, seq: TokenSequence) -> Canvas:
         """The canvas of a request, as long as ``max_tokens`` and the context allow.
 
         For a model with its own blocks it ends with a whole block.

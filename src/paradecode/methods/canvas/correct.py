@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paradecode.core.decoder import Steps
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.caches.base import RowPlan, everything, marks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.feasible import Marks
@@ -42,7 +42,7 @@ class Correct(Unmask):
     def patience(self) -> int:
         return super().patience + self.policy.after + 1  # A block may have one position.
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         canvas = self.begin(seq)
         while not seq.finished:
             view = self.narrow((yield from self.look(*self.plan())))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.automaton import DEAD, TokenAutomaton
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sequence import Sequence as LiveSequence
+from paradecode.core.sequence import TokenSequence
 
 Tokens = NDArray[np.int32]
 Positions = NDArray[np.int64]
@@ -29,7 +29,7 @@ NOWHERE: Steps = (np.empty(0, np.int64), np.empty(0, np.int64))
 END_IT = "let a token end it (leave out ignore_eos, or give stop_token_ids)"
 
 
-def rules_of(seq: LiveSequence, length: int, mask_token: int) -> Rules | None:
+def rules_of(seq: TokenSequence, length: int, mask_token: int) -> Rules | None:
     """The rules of a request for an output of ``length`` positions; None without a constraint.
 
     Raises:

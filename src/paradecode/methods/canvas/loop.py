@@ -13,7 +13,7 @@ from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.logprobs import token_logprobs
 from paradecode.core.request import Apply, Forward
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan
@@ -52,14 +52,14 @@ class Unmask:
         """Forwards for each position; a policy that revokes and needs more has no end."""
         return PATIENCE
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         self.begin(seq)
         while not seq.finished:
             view = yield from self.look(*self.plan())
             view = self.narrow(view)
             self.commit(view, (yield from decided(self.policy, view)))
 
-    def begin(self, seq: Sequence) -> Canvas:
+    def begin(self, seq: TokenSequence) -> Canvas:
         """Make the canvas, and start every part with it."""
         self.seq, self.canvas = seq, Canvas.of(seq)
         self.blocks.start(self.canvas, self.block_length or seq.about().block_length or 32)
@@ -250,7 +250,7 @@ class Pace:
 class ShownText:
     """Shows the text up to the first masked position, and reports every step."""
 
-    def __init__(self, seq: Sequence, canvas: Canvas, held: bool, patience: int) -> None:
+    def __init__(self, seq: TokenSequence, canvas: Canvas, held: bool, patience: int) -> None:
         self.seq, self.canvas, self.held = seq, canvas, held
         self.shown, self.planned, self.open = canvas.start, canvas.end, False
         self.most = patience * (canvas.end - canvas.start) + patience

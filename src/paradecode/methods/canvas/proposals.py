@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from paradecode.core.logits import Bias, Logits
 from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams, penalties
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.feasible import Positions, Rules, Tokens
 from paradecode.methods.canvas.view import Scores
@@ -20,7 +20,7 @@ Fuse = Callable[[Logits, Positions], Logits]
 
 
 def propose(
-    seq: Sequence, canvas: Canvas, raw: Logits, positions: Positions, fuse: Fuse
+    seq: TokenSequence, canvas: Canvas, raw: Logits, positions: Positions, fuse: Fuse
 ) -> tuple[Tokens, Scores, Logits]:
     """A token for each of ``positions`` [K] from the model's logits ``raw`` [K, V].
 
@@ -42,7 +42,9 @@ def propose(
     return tokens, confidence, logits
 
 
-def _biases(seq: Sequence, canvas: Canvas, raw: Logits, positions: Positions) -> list[Bias | None]:
+def _biases(
+    seq: TokenSequence, canvas: Canvas, raw: Logits, positions: Positions
+) -> list[Bias | None]:
     params = seq.params
     added = dict(params.logit_bias or {})
     added[canvas.mask_token] = -np.inf

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Bias, Logits, kept
 from paradecode.core.noise import gumbel
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.vocabulary import Vocabulary
 
 POOL = 64
@@ -16,7 +16,7 @@ POOL = 64
 
 
 def candidates(
-    seq: Sequence,
+    seq: TokenSequence,
     logits: Logits,
     paths: list[list[int]],
     width: int,
@@ -55,7 +55,7 @@ def candidates(
 
 
 def processed(
-    seq: Sequence, logits: Logits, paths: list[list[int]], vocabulary: Vocabulary | None
+    seq: TokenSequence, logits: Logits, paths: list[list[int]], vocabulary: Vocabulary | None
 ) -> tuple[Logits, Vocabulary | None]:
     """Logits with the target's penalties, bans and constraint added behind each path, where there
     are any and the draft model has the target's tokens; and how to read the ids of their columns.
@@ -79,7 +79,7 @@ def _best(logits: Logits, count: int) -> tuple[NDArray[np.int32], NDArray[np.flo
     return ids, np.where(np.isfinite(values), scores, -np.inf)
 
 
-def _bias(seq: Sequence, row: Logits, path: list[int]) -> Bias | None:
+def _bias(seq: TokenSequence, row: Logits, path: list[int]) -> Bias | None:
     try:
         return seq.sampler.bias(row, path)
     except InvalidInput:  # It ends the request if the target comes here, and only then.
@@ -88,7 +88,7 @@ def _bias(seq: Sequence, row: Logits, path: list[int]) -> Bias | None:
 
 
 def _perturbed(
-    seq: Sequence, scores: NDArray[np.float64], ids: NDArray[np.int32], offset: int
+    seq: TokenSequence, scores: NDArray[np.float64], ids: NDArray[np.int32], offset: int
 ) -> NDArray[np.float64]:
     """Scaled log-probabilities plus the target's noise; -inf for what the warp filters out."""
     perturbed = np.full(len(scores), -np.inf)

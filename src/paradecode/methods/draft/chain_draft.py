@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
 from paradecode.core.request import DRAFT, Forward, Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.candidates import candidates
 
@@ -38,7 +38,7 @@ class ChainDraft:
     held: int = 0
     ended: bool = False
 
-    def commit(self, seq: Sequence, verdict: Verdict) -> None:
+    def commit(self, seq: TokenSequence, verdict: Verdict) -> None:
         """Commit, and keep what the chain has behind these tokens if it begins with them."""
         count = len(verdict.tokens)
         same = self.tokens[:count] == verdict.tokens
@@ -47,11 +47,11 @@ class ChainDraft:
         self.rows, self.held, self.ended = self.rows[behind], 0, False
         seq.commit(verdict)
 
-    def fits(self, seq: Sequence) -> bool:
+    def fits(self, seq: TokenSequence) -> bool:
         """Whether the draft model has room for the chain."""
         return seq.room_for(DRAFT) > len(self.tokens)
 
-    def forward(self, seq: Sequence) -> Forward:
+    def forward(self, seq: TokenSequence) -> Forward:
         """The forward whose last row tells what follows the chain."""
         pending = seq.pending_for(DRAFT)
         tree = TokenTree.chain(self.own[self.held :])
@@ -61,7 +61,7 @@ class ChainDraft:
         self.held = len(self.own)
         return Forward(pending, tree=tree, under=under, logits=last, model=DRAFT)
 
-    def add(self, seq: Sequence, logits: Logits, path: list[int]) -> bool:
+    def add(self, seq: TokenSequence, logits: Logits, path: list[int]) -> bool:
         """Add what is likeliest behind ``path``, which ends with the chain (in the target's ids);
         False if the target has no such token."""
         vocabulary = seq.about(DRAFT).vocabulary
@@ -74,7 +74,7 @@ class ChainDraft:
         self.tokens.append(int(ids[0, 0]))
         return True
 
-    def extend(self, seq: Sequence, count: int) -> Generator[Forward, Reply, None]:
+    def extend(self, seq: TokenSequence, count: int) -> Generator[Forward, Reply, None]:
         """Draft until the chain has ``count`` tokens, or as many as there is room for."""
         count = min(count, seq.scratch)
         while not self.ended and len(self.tokens) < count and self.fits(seq):
@@ -82,7 +82,9 @@ class ChainDraft:
             if not self.add(seq, reply.logits, self.tokens):
                 return
 
-    def guesses(self, seq: Sequence, width: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def guesses(
+        self, seq: TokenSequence, width: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """What the draft model expected at each place of the chain, as :func:`candidates` says it:
         the target's ids and how likely each is, [len(tokens), width]."""
         vocabulary = seq.about(DRAFT).vocabulary
@@ -93,7 +95,7 @@ class ChainDraft:
         ids, chances = ([each[part] for each in found] for part in (1, 2))
         return np.concatenate(ids), np.concatenate(chances)
 
-    def ahead(self, seq: Sequence, corrections: Iterable[Correction]) -> Forward:
+    def ahead(self, seq: TokenSequence, corrections: Iterable[Correction]) -> Forward:
         """The rows that the cache lacks of the chain, then one behind each correction, whose logits
         come."""
         pending, chain = seq.pending_for(DRAFT), self.own[self.held :]
@@ -112,7 +114,7 @@ class ChainDraft:
         return Forward(pending, tree=tree, under=below, logits=rows, model=DRAFT)
 
     def behind(
-        self, seq: Sequence, corrections: list[Correction], count: int
+        self, seq: TokenSequence, corrections: list[Correction], count: int
     ) -> Generator[Forward, Reply, list[ChainDraft]]:
         """A chain of ``count`` tokens behind each correction, less where there is no room; all of
         them grow together, a token a forward."""
@@ -144,7 +146,7 @@ class ChainDraft:
         return TokenTree.chain(self.tokens[: max(depth, 0)])
 
 
-def own_id(seq: Sequence, token: int) -> int | None:
+def own_id(seq: TokenSequence, token: int) -> int | None:
     """A target token in the draft model's ids, if it has it as one token."""
     vocabulary = seq.about(DRAFT).vocabulary
     if vocabulary is None:

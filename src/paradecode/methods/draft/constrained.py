@@ -8,7 +8,7 @@ import numpy as np
 
 from paradecode.core.constraint import Matcher
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.acceptance import Odds
@@ -32,7 +32,7 @@ class ForcedTokens:
     _ahead: list[int] = field(default_factory=list, repr=False)
     _draft: TokenTree | None = None
 
-    def join(self, seq: Sequence, draft: TokenTree) -> TokenTree:
+    def join(self, seq: TokenSequence, draft: TokenTree) -> TokenTree:
         """The draft without what is forbidden, with what is forced."""
         matcher = seq.sampler.matcher
         self._ahead, self._draft = [], None

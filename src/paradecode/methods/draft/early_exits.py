@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.sequence import ModelFacts, Sequence
+from paradecode.core.sequence import ModelFacts, TokenSequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import Budget, Seconds
 from paradecode.methods.draft.model_drafter import ModelDrafter
@@ -59,7 +59,7 @@ class WhileSure(Budget):
     threshold: float
 
     def expand(
-        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
+        self, seq: TokenSequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
     ) -> NDArray[np.int32]:
         sure = [leaf == ROOT or self.drafter.confidence(leaf) >= self.threshold for leaf in leaves]
         return super().expand(seq, tree, leaves[np.array(sure, bool)], seconds)

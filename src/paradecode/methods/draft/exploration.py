@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.core.noise import Purpose, uniform
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.budgets.base import Budget
 
 
-def random_tokens(seq: Sequence, count: int) -> list[int]:
+def random_tokens(seq: TokenSequence, count: int) -> list[int]:
     """Tokens of the text at random places, by the request's own noise."""
     where = uniform(seq.sampler.noise_key(0, Purpose.DRAFT), np.arange(count))
     return seq.tokens[(where * len(seq.tokens)).astype(np.int64)].tolist()
@@ -28,7 +28,7 @@ class Exploration:
 
     gain: float = 1.0
 
-    def pays(self, seq: Sequence, budget: Budget, nodes: int, explore: str) -> bool:
+    def pays(self, seq: TokenSequence, budget: Budget, nodes: int, explore: str) -> bool:
         """True also while nothing was measured, and where the budget does not weigh costs.
 
         Args:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import Sequence as LiveSequence
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.joining import share
@@ -54,11 +53,11 @@ class Fused(Drafter):
             noise = offer.noise and part.needs.noise
             part.begin(Offer(offer.budget, noise, alone=False))
 
-    def check(self, seq: LiveSequence) -> None:
+    def check(self, seq: TokenSequence) -> None:
         for part in self.parts:
             part.check(seq)
 
-    def propose(self, seq: LiveSequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         self._drafts = [EMPTY] * len(self.parts)
         self.whole = False
         # A stable order: those that run no model first.
@@ -72,17 +71,17 @@ class Fused(Drafter):
         self._ask_states()
         return self.join(self._drafts, limit)
 
-    def wait(self, seq: LiveSequence) -> None:
+    def wait(self, seq: TokenSequence) -> None:
         self.whole = False
         for part in self.parts:
             part.wait(seq)
         self._ask_states()
 
-    def rested(self, seq: LiveSequence, made: StepsMade) -> None:
+    def rested(self, seq: TokenSequence, made: StepsMade) -> None:
         for part in self.parts:
             part.rested(seq, made)
 
-    def multi_step(self, seq: LiveSequence) -> MultiStep | None:
+    def multi_step(self, seq: TokenSequence) -> MultiStep | None:
         """Those of the part that copies, while no model drafts beside it."""
         copying = [part for part in self.parts if not part.needs.costs]
         models = [part for part in self.parts if part.needs.costs]
@@ -116,7 +115,7 @@ class Fused(Drafter):
                 return (yield from part.score(forward))
         return (yield forward)
 
-    def observe(self, seq: LiveSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         drafts = self._drafts or [EMPTY] * len(self.parts)
         for part, draft in zip(self.parts, drafts, strict=True):
             if part.needs.all_rows:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.noise import gumbel
-from paradecode.core.sequence import Sequence as LiveSequence
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT
 from paradecode.methods.draft.model_free import RatedTree
 
@@ -68,7 +67,7 @@ def fill(
 
 
 def guess(
-    seq: LiveSequence,
+    seq: TokenSequence,
     depth: int,
     ids: NDArray[np.int32],
     scores: NDArray[np.floating],

@@ -13,7 +13,7 @@ from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.multi_step import StepsMade
 from paradecode.core.network import Array
 from paradecode.core.request import Apply, Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
@@ -58,7 +58,7 @@ class HeadDrafter(ModelDrafter):
         if not self.head:
             raise InvalidInput("head", "", f"name the folder of {self.source}")
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         head = self._head(seq)
         self._look(seq, head)
         if not self._rows:
@@ -77,7 +77,7 @@ class HeadDrafter(ModelDrafter):
         return self._tree
 
     def _guessed(
-        self, seq: Sequence, head: Head, count: int, depth: int, first: int = 0
+        self, seq: TokenSequence, head: Head, count: int, depth: int, first: int = 0
     ) -> Proposal:
         """Run the head; its draft begins at level ``first``."""
         late, asked = self._late(seq), self._asked(seq, head, count, depth, first)
@@ -87,12 +87,14 @@ class HeadDrafter(ModelDrafter):
         self.offer.budget.charge(reading, sunk=True)
         return tree
 
-    def _late(self, seq: Sequence) -> int:
+    def _late(self, seq: TokenSequence) -> int:
         """Rows of the output that wait. A prompt's are the price of drafting at all."""
         waiting = sum(len(tokens) for _, tokens in self._rows)
         return min(waiting, len(seq.tokens) - seq.prompt_length)
 
-    def _asked(self, seq: Sequence, head: Head, count: int, depth: int, first: int) -> HeadDraft:
+    def _asked(
+        self, seq: TokenSequence, head: Head, count: int, depth: int, first: int
+    ) -> HeadDraft:
         """Hand over the rows that wait."""
         features, tokens = (np.concatenate(parts) for parts in zip(*self._rows))
         noise = self.offer.noise and seq.sampler.warp.temperature > 0
@@ -104,22 +106,22 @@ class HeadDrafter(ModelDrafter):
             keys=tuple(map(seq.sampler.noise_key, range(first, first + depth) if noise else ())),
         )  # fmt: skip
 
-    def wait(self, seq: Sequence) -> None:
+    def wait(self, seq: TokenSequence) -> None:
         head = self._head(seq)
         if len(seq.tokens) == seq.prompt_length:  # Its rows are kept from the prompt on.
             self._look(seq, head)
 
-    def _look(self, seq: Sequence, head: Head) -> None:
+    def _look(self, seq: TokenSequence, head: Head) -> None:
         """Ask for the states of the rows that come, if drafts may pay."""
         if not self.hidden and self.offer.budget.wants_states(seq, head.pace.draft):
             self.hidden = head.taps
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         super().observe(seq, tree, reply, verdict)
         if self.hidden and all(layer in reply.hidden for layer in self.hidden):
             self._take(seq, tree, reply, verdict)
 
-    def _take(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def _take(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """Keep the states of the rows that stay, each with the token that follows it."""
         states = [reply.hidden[layer] for layer in self.hidden]
         known = len(states[0]) - len(tree)  # Rows of the text; those of the tree are behind them.
@@ -128,14 +130,16 @@ class HeadDrafter(ModelDrafter):
         text = np.array([*seq.tokens[first:], *verdict.tokens], np.int64)
         self._keep(seq, first, np.concatenate([each[rows] for each in states], axis=1), text)
 
-    def rested(self, seq: Sequence, made: StepsMade) -> None:
+    def rested(self, seq: TokenSequence, made: StepsMade) -> None:
         super().rested(seq, made)
         if self.hidden and all(layer in made.hidden for layer in self.hidden):
             features = np.concatenate([made.hidden[layer] for layer in self.hidden], axis=1)
             first = len(seq.tokens) - 1 - len(features)
             self._keep(seq, first, features, seq.tokens[first:].astype(np.int64))
 
-    def _keep(self, seq: Sequence, first: int, features: Array, text: NDArray[np.int64]) -> None:
+    def _keep(
+        self, seq: TokenSequence, first: int, features: Array, text: NDArray[np.int64]
+    ) -> None:
         """Keep the states of all but the last token of ``text``, which begins at ``first``."""
         if not self._rows and self._memory.length == 0:
             self._begin(seq, first)
@@ -143,7 +147,7 @@ class HeadDrafter(ModelDrafter):
             self._text.extend(text[:-1], features)
         self._rows.append((features, text[1:]))
 
-    def _begin(self, seq: Sequence, first: int) -> None:
+    def _begin(self, seq: TokenSequence, first: int) -> None:
         """The target gives states from position ``first`` on; those before it may be known."""
         past = seq.shared(f"states {self.hidden}", PastStates)
         before = past.of(seq.tokens[:first])
@@ -154,7 +158,7 @@ class HeadDrafter(ModelDrafter):
             self._text.extend(seq.tokens[:first], before)
             self._rows.append((before, seq.tokens[1 : first + 1].astype(np.int64)))
 
-    def _head(self, seq: Sequence) -> Head:
+    def _head(self, seq: TokenSequence) -> Head:
         if self._open is None:
             self._open = seq.head(self.head, self.vocabulary, self.dtype)
             if self._open.kind not in self.kinds:

@@ -10,7 +10,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.drawn import Mode
 from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.request import Apply, Forward, Reply, Request
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, Budget
 from paradecode.methods.draft.constrained import ForcedTokens
@@ -66,36 +66,36 @@ class Drafter:
         """Called once, before the first step."""
         self.offer = offer
 
-    def check(self, seq: Sequence) -> None:
+    def check(self, seq: TokenSequence) -> None:
         """Raise InvalidInput where no draft can be made for a request; before its first step."""
 
-    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+    def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
         """A tree of at most ``limit`` nodes that may follow ``seq.tokens``; EMPTY for none."""
         raise NotImplementedError
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         """As :meth:`draft`, and may yield requests and get their replies."""
         return self.draft(seq, limit)
         yield  # Makes it a generator.
 
-    def wait(self, seq: Sequence) -> None:
+    def wait(self, seq: TokenSequence) -> None:
         """Called in place of :meth:`propose` where the loop or a fusion does without its draft."""
 
     def score(self, forward: Forward) -> Scoring:
         """Run a verification, or what is left to run of it; the reply is the whole one's."""
         return (yield forward)
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """See a verification before its tokens are committed: all rows, rejected ones included."""
 
-    def rested(self, seq: Sequence, made: StepsMade) -> None:
+    def rested(self, seq: TokenSequence, made: StepsMade) -> None:
         """See steps without a draft that a backend made; their tokens are committed.
 
         Called in place of :meth:`observe`, for drafters that rest (:class:`Needs`).
         """
         self.rest = max(0, self.rest - made.count)
 
-    def multi_step(self, seq: Sequence) -> MultiStep | None:
+    def multi_step(self, seq: TokenSequence) -> MultiStep | None:
         """How a backend makes several steps in the drafter's place, if it knows how to draft so."""
         return None
 
@@ -130,7 +130,7 @@ class DraftVerify:
     def _taps(self) -> tuple[int, ...]:
         return self.drafter.hidden
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         drafter, budget = self.drafter, self.budget
         drafter.check(seq)
         multi_step = (drafter.multi_step(seq) or self._resting) if self._multi_step else None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, Forward, Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.canvas.caches.base import RowPlan, everything, exact_prefix, marks
 from paradecode.methods.canvas.canvas import Canvas
@@ -40,7 +40,7 @@ class MaskSource:
     stored: Tokens | None = field(default=None, init=False)
     age: int = field(default=0, init=False)
 
-    def rows(self, seq: Sequence, limit: int) -> LevelRows:
+    def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
         """Raises InvalidInput for a draft model without a mask token."""
         facts = seq.about(DRAFT)
         if facts.mask_token is None:
@@ -60,7 +60,7 @@ class MaskRows:
     reading = 0.0
     _seen: DraftRows | None = None
 
-    def __init__(self, seq: Sequence, depth: int, mask: int) -> None:
+    def __init__(self, seq: TokenSequence, depth: int, mask: int) -> None:
         self._seq, self.depth, self._mask = seq, depth, mask
 
     @property
@@ -100,7 +100,7 @@ class CausalMasks(MaskRows):
     Where rows are about the next position, that token's own row gives the first level.
     """
 
-    def __init__(self, seq: Sequence, depth: int, mask: int, shift: bool) -> None:
+    def __init__(self, seq: TokenSequence, depth: int, mask: int, shift: bool) -> None:
         super().__init__(seq, depth, mask)
         self._pending, self._first = seq.pending_for(DRAFT), int(not shift)
         self._late = min(len(self._pending), len(seq.tokens) - seq.prompt_length)
@@ -126,7 +126,7 @@ class CausalMasks(MaskRows):
 class CanvasMasks(MaskRows):
     """A canvas: the text, then masks that see one another."""
 
-    def __init__(self, source: MaskSource, seq: Sequence, depth: int) -> None:
+    def __init__(self, source: MaskSource, seq: TokenSequence, depth: int) -> None:
         facts = seq.about(DRAFT)
         assert facts.mask_token is not None
         super().__init__(seq, depth, facts.mask_token)

@@ -12,7 +12,7 @@ from paradecode.core.drawing import Ids, Weights, distribution, draw, draw_poole
 from paradecode.core.drawn import Mode
 from paradecode.core.logits import Logits
 from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
@@ -48,7 +48,7 @@ class ModelDrafter(Drafter):
     _exit: ExitRows | None = field(default=None, init=False, repr=False)
 
     def grow(
-        self, seq: Sequence, limit: int, source: DraftSource, width: int,
+        self, seq: TokenSequence, limit: int, source: DraftSource, width: int,
         calibration: Calibration | None = None, budget: Budget | None = None,
     ) -> Proposal:  # fmt: skip
         """Grow a tree of at most ``limit`` nodes with ``width`` candidates a node.
@@ -93,7 +93,7 @@ class ModelDrafter(Drafter):
                 break
         return self._tree if draws else self._tree.best(limit)
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """Learn which of the guesses were right, those that were never verified included."""
         tree = self._tree
         path = [ROOT, *tree.follow(verdict.tokens)]
@@ -120,7 +120,7 @@ class ModelDrafter(Drafter):
         self._known, self._copies, self._exit = {}, {ROOT: 1}, None
 
     def _choose(
-        self, seq: Sequence, model: str, budget: Budget,
+        self, seq: TokenSequence, model: str, budget: Budget,
         leaves: NDArray[np.int32], logits: Logits, width: int,
     ) -> NDArray[np.int32]:  # fmt: skip
         """Add the children that the budget wants; returns the new nodes, most promising first."""
@@ -137,7 +137,7 @@ class ModelDrafter(Drafter):
         return self._since(len(tree))
 
     def _laws(
-        self, seq: Sequence, model: str, leaves: NDArray[np.int32], logits: Logits
+        self, seq: TokenSequence, model: str, leaves: NDArray[np.int32], logits: Logits
     ) -> dict[int, Law]:
         """What the children of each leaf are drawn from, in order of the target's ids; of a leaf
         behind which nothing may follow, no tokens."""
@@ -160,7 +160,7 @@ class ModelDrafter(Drafter):
         return laws
 
     def _draw(
-        self, seq: Sequence, budget: Budget, drawn: TreeBuilder, laws: dict[int, Law],
+        self, seq: TokenSequence, budget: Budget, drawn: TreeBuilder, laws: dict[int, Law],
         width: int, limit: int,
     ) -> NDArray[np.int32]:  # fmt: skip
         """Draw as many children of each leaf as the budget wants; returns the new nodes.
@@ -191,7 +191,9 @@ class ModelDrafter(Drafter):
                 self._copies |= dict.fromkeys(nodes, 1)
         return self._drew(drawn, laws, start)
 
-    def _draw_with(self, seq: Sequence, drawing: Draws, laws: dict[int, Law]) -> NDArray[np.int32]:
+    def _draw_with(
+        self, seq: TokenSequence, drawing: Draws, laws: dict[int, Law]
+    ) -> NDArray[np.int32]:
         """Draw while rows are known; returns the nodes whose rows are wanted next."""
         start = len(drawing.tree)
         for leaf, (_, ids, q) in laws.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Odds
@@ -76,14 +76,14 @@ class ModelFree(Drafter):
     _odds: Odds | None = field(default=None, init=False, repr=False)
     _rated: RatedTree | None = field(default=None, init=False, repr=False)
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         """Add at most ``limit`` nodes to an empty tree."""
         raise NotImplementedError
 
-    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """See a verification, as :meth:`observe`; the odds are up to date."""
 
-    def odds(self, seq: Sequence) -> Odds:
+    def odds(self, seq: TokenSequence) -> Odds:
         """Those of this request."""
         if self._odds is None:
             found = load_priors(self.priors) if self.priors else priors_of(seq.about().name)
@@ -95,12 +95,12 @@ class ModelFree(Drafter):
         """Tokens accepted and tokens tried in this request, of each kind."""
         return self._odds.totals if self._odds is not None else []
 
-    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+    def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
         draft = self._rated = RatedTree(self.odds(seq))
         self.fill(seq, draft, limit)
         return draft.tree()
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         if self._rated is not None:
             self._rated.book(tree, verdict)
         self.learn(seq, tree, reply, verdict)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.request import DRAFT, Forward, Overwrite, Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import DraftRows, Nodes
 from paradecode.methods.draft.exit_rows import NO_TOKENS, ExitRows
@@ -64,7 +64,7 @@ class NestedRows:
         self._stages = [Stage(tuple(range(a, b))) for a, b in zip(starts, self.exits)]
         self._whole, self._held = 0, NO_TOKENS
 
-    def rows(self, seq: Sequence, limit: int) -> NestedRows:
+    def rows(self, seq: TokenSequence, limit: int) -> NestedRows:
         """The rows for a draft of at most ``limit`` tokens."""
         self._seq, self.depth = seq, min(limit, seq.room_for(DRAFT))
         self.reading = 0.0

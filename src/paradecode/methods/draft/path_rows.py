@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Logits
 from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import LAST
 from paradecode.methods.draft.exit_rows import NO_TOKENS
@@ -35,7 +35,7 @@ class PathRows:
         taken: tentative rows.
     """
 
-    seq: Sequence
+    seq: TokenSequence
     model: str
     layers: Layers | None = None
     visible: NDArray[np.int32] | None = None

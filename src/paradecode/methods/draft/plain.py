@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from paradecode.core.decoder import Steps
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import Forward
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
 from paradecode.methods.parts import method
@@ -23,7 +23,7 @@ class Plain:
     When: as the reference, and where no draft pays: large batches of text that repeats nothing.
     """
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             if (yield MULTI_STEP).count:
                 continue

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
 from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.auto import OTHERS
@@ -90,14 +90,14 @@ class RowCost:
     share: float = 1.0
     beside: float = 0.0
 
-    def seconds(self, seq: Sequence, rows: int, count: int) -> float:
+    def seconds(self, seq: TokenSequence, rows: int, count: int) -> float:
         """Of ``count`` prompt rows beside ``rows`` rows; 0 where nothing was measured."""
         more = (seq.step_seconds(rows + count) or 0.0) - (seq.step_seconds(rows) or 0.0)
         return self.share * more + self.beside * (count > 0)
 
 
 def paying(
-    seq: Sequence, forward: Forward, odds: Odds, levels: int, width: int, count: int,
+    seq: TokenSequence, forward: Forward, odds: Odds, levels: int, width: int, count: int,
     cost: RowCost, budget: Budget,
 ) -> Counts:  # fmt: skip
     """The prompt rows of a verification that pay by this machine's measured cost of rows.
@@ -123,18 +123,18 @@ def paying(
     return hung(forward.tree, promised, most, room, None if base is None else worth)
 
 
-def root_only(seq: Sequence, forward: Forward, levels: int) -> Counts:
+def root_only(seq: TokenSequence, forward: Forward, levels: int) -> Counts:
     """Prompt rows below the root, whatever they promise."""
     counts = np.zeros(1 + len(forward.tree), np.int64)
     counts[0] = min(_most(seq, forward.tree, levels)[0], _room(seq, forward))
     return counts
 
 
-def _room(seq: Sequence, forward: Forward) -> int:
+def _room(seq: TokenSequence, forward: Forward) -> int:
     return max(seq.scratch - len(forward.tree), 0)
 
 
-def _most(seq: Sequence, tree: TokenTree, levels: int) -> Counts:
+def _most(seq: TokenSequence, tree: TokenTree, levels: int) -> Counts:
     """Rows below the root and each node whose guesses have a place in the output."""
     depths = np.concatenate([[0], tree.depths])
     # The last place is for a token that is not drafted.

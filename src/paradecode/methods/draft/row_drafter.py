@@ -10,7 +10,7 @@ from paradecode.core.head import Head
 from paradecode.core.logits import Logits
 from paradecode.core.multi_step import StepsMade
 from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.candidates import candidates
@@ -54,7 +54,7 @@ class RowDrafter(Drafter):
 
     head: str = local_path("folder of what the rows are made of")
     width: int = parameter(10, 1, 32, "candidates of each level")
-    _seq: Sequence | None = field(default=None, init=False, repr=False)
+    _seq: TokenSequence | None = field(default=None, init=False, repr=False)
     _limit: int = field(default=0, init=False, repr=False)
     _idle: int = field(default=0, init=False, repr=False)
     _tries: bool = field(default=False, init=False, repr=False)
@@ -72,15 +72,15 @@ class RowDrafter(Drafter):
         """The most rows below a node."""
         raise NotImplementedError
 
-    def cost(self, seq: Sequence, head: Head) -> RowCost:
+    def cost(self, seq: TokenSequence, head: Head) -> RowCost:
         """Of such rows."""
         return RowCost()
 
-    def rows(self, seq: Sequence, head: Head, counts: Counts) -> GuessRows:
+    def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> GuessRows:
         """So many rows below the root and each node of a verification."""
         raise NotImplementedError
 
-    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+    def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
         if self.rest > 0:
             self.rest -= 1
             return EMPTY
@@ -123,7 +123,7 @@ class RowDrafter(Drafter):
         self._cost = cost.seconds(seq, verified, int(self._rows.counts.sum()))
         return (yield from self._rows.score(forward))
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         if self._rated is not None:
             self._book(self._rated.odds, verdict)
         self._guesses = self._rows.behind(verdict.rows[-1]) if self._rows else None
@@ -137,11 +137,11 @@ class RowDrafter(Drafter):
             if all(guess != token for guess, _ in level):
                 break
 
-    def wait(self, seq: Sequence) -> None:
+    def wait(self, seq: TokenSequence) -> None:
         self.rest = max(0, self.rest - 1)
         self._waste()
 
-    def rested(self, seq: Sequence, made: StepsMade) -> None:
+    def rested(self, seq: TokenSequence, made: StepsMade) -> None:
         super().rested(seq, made)
         self._waste()
 
@@ -151,7 +151,7 @@ class RowDrafter(Drafter):
             self.offer.budget.charge(self._cost, sunk=True)
         self._cost, self._guesses = 0.0, None
 
-    def _head(self, seq: Sequence) -> Head:
+    def _head(self, seq: TokenSequence) -> Head:
         found = seq.head(self.head)
         if found.kind != self.kind:
             raise InvalidInput("head", found.kind, f"name the folder of {self.source}")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import ModelFacts, Sequence
+from paradecode.core.sequence import ModelFacts, TokenSequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Seconds
 from paradecode.methods.draft.exit_rows import NO_TOKENS, ExitRows
@@ -56,7 +56,7 @@ class LevelRows(Protocol):
 class DraftSource(Protocol):
     """Who drafts."""
 
-    def rows(self, seq: Sequence, limit: int) -> LevelRows:
+    def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
         """The rows of a draft of at most ``limit`` nodes."""
         ...
 
@@ -83,10 +83,10 @@ class Source:
     logits: bool = True
     taps: tuple[int, ...] = ()
 
-    def rows(self, seq: Sequence, limit: int) -> LevelRows:
+    def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
         return TreeRows(self, seq, limit)
 
-    def seconds(self, seq: Sequence) -> Seconds:
+    def seconds(self, seq: TokenSequence) -> Seconds:
         share = 1.0
         if self.layers is not None:
             share = share_of(seq.about(self.model), self.layers, self.logits)
@@ -94,7 +94,7 @@ class Source:
             return lambda rows: share * (seq.step_seconds(rows) or 0.0)
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
 
-    def exit(self, seq: Sequence) -> ExitRows | None:
+    def exit(self, seq: TokenSequence) -> ExitRows | None:
         """The rows of this draft, if its layers are the first ones.
 
         None in a batch, too: there a forward of all layers is shared with the other methods.
@@ -111,7 +111,7 @@ class Source:
         """The last layer that runs."""
         return LAST if self.layers is None else halves(self.layers[-1])[0]
 
-    def room(self, seq: Sequence) -> int:
+    def room(self, seq: TokenSequence) -> int:
         """How deep a tree can become."""
         return seq.room if self.model == TARGET else seq.room_for(self.model)
 
@@ -119,7 +119,7 @@ class Source:
 class TreeRows:
     """A forward for the root, then one for the new nodes of each level, stored tentatively."""
 
-    def __init__(self, source: Source, seq: Sequence, limit: int) -> None:
+    def __init__(self, source: Source, seq: TokenSequence, limit: int) -> None:
         self._source, self._limit = source, limit
         self.model, self._seconds = source.model, source.seconds(seq)
         self._pending = seq.pending_for(source.model)

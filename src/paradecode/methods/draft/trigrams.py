@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
 
 PAIR_BYTES = 1200
@@ -84,7 +84,7 @@ class TriGrams:
             self._table.popitem(last=False)
 
 
-def trigrams(seq: Sequence, table: str) -> TriGrams:
+def trigrams(seq: TokenSequence, table: str) -> TriGrams:
     """The tenant's table, which began with the corpus of this file or name; empty for none.
 
     Raises:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, TARGET, Forward, Reply
-from paradecode.core.sequence import ModelFacts, Sequence
+from paradecode.core.sequence import ModelFacts, TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import DraftRows, Nodes
 from paradecode.methods.draft.candidates import candidates
@@ -74,7 +74,7 @@ class TwoLevels:
         pace: forwards for a row that is wanted, as a moving average; kept from draft to draft.
     """
 
-    seq: Sequence
+    seq: TokenSequence
     limit: int
     guesses: int
     visible: NDArray[np.int32] | None
@@ -98,7 +98,7 @@ class TwoLevels:
                 ends = np.arange(SINKS), np.arange(held - WINDOW, held)
                 self._small.visible = np.concatenate(ends).astype(np.int32)
 
-    def rows(self, seq: Sequence, limit: int) -> TwoLevels:
+    def rows(self, seq: TokenSequence, limit: int) -> TwoLevels:
         return self
 
     def seconds(self, rows: int) -> float:

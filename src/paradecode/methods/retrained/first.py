@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Forward
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
 from paradecode.methods.parameters import local_path, parameter
@@ -73,7 +73,7 @@ class FirstLayers:
     def __post_init__(self) -> None:
         self.trained = Routers.needed("first", self.routers, COMMAND)
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         self.trained.check("first", facts := seq.about(), "layers", "hidden_size")
         inner = range(facts.layers - 1)
         # What another worker began has more tokens than the prompt: they run as they did there.

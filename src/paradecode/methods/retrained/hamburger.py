@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Apply, Forward, Overwrite, Reply, Request, Store
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
 from paradecode.methods.parameters import local_path, parameter
@@ -46,7 +46,7 @@ class Hamburger:
         self.trained = TokenGroups.needed("hamburger", self.parts, COMMAND)
         self.most = min(self.group, self.trained.facts["most"])
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         self.trained.check("hamburger", seq.about(), "layers", "hidden_size")
         begin, end = seq.prompt_length - 1, seq.prompt_length
         slots = np.arange(begin, dtype=np.int32)
@@ -59,7 +59,7 @@ class Hamburger:
             begin, end = end, end + (yield from self.write(seq, end, reply))
 
     def read(
-        self, seq: Sequence, begin: int, end: int, slots: NDArray[np.int32]
+        self, seq: TokenSequence, begin: int, end: int, slots: NDArray[np.int32]
     ) -> Generator[Request, Any, Reply]:
         """Run the tokens from ``begin`` to ``end`` as one row, which sees ``slots``."""
         place, row = np.array([end - 1], np.int32), None
@@ -73,7 +73,7 @@ class Hamburger:
             visible=slots, hidden=self.trained.taps(self.trained.facts),
         ))  # fmt: skip
 
-    def write(self, seq: Sequence, at: int, reply: Reply) -> Generator[Request, Any, int]:
+    def write(self, seq: TokenSequence, at: int, reply: Reply) -> Generator[Request, Any, int]:
         """Write the next group, from the place ``at``; returns its length."""
         rows, count = np.concatenate(list(reply.hidden.values())), 0
         state = rows[-1:]

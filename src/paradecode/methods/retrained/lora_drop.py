@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import Steps
 from paradecode.core.network import Array
 from paradecode.core.request import Apply, Forward, Overwrite, Reply, Request, Store
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
 from paradecode.methods.parameters import local_path, parameter
@@ -46,7 +46,7 @@ class LoraDrop:
         self.trained = DropAdapters.needed("lora-drop", self.adapters, COMMAND)
         self.outputs: dict[int, Array] = {}  # Of the dropped layers at the last refresh.
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         self.trained.check("lora-drop", seq.about(), "layers", "hidden_size")
         at = seq.prompt_length - 1
         refreshed = np.arange(at, dtype=np.int32)
@@ -63,7 +63,7 @@ class LoraDrop:
                 seq.commit(coupled(seq, EMPTY, reply))
 
     def token(
-        self, seq: Sequence, at: int, refreshed: NDArray[np.int32], refresh: bool
+        self, seq: TokenSequence, at: int, refreshed: NDArray[np.int32], refresh: bool
     ) -> Generator[Request, Any, Reply]:
         """Run the token at this position, piece by piece; the reply is that of the last layers."""
         place = np.array([at], np.int32)

@@ -10,7 +10,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.request import Forward
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import method
@@ -43,7 +43,7 @@ class LexicalUnits:
     placeholders: int = parameter(4, 0, 16, "placeholders behind the text; 0 is plain decoding")
     threshold: float = parameter(0.9, 0.0, 2.0, "least probability of the others; above 1 none")
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         facts = seq.about()
         mask = facts.mask_token
         if mask is None or facts.attention != "causal":
@@ -55,7 +55,7 @@ class LexicalUnits:
             reply = yield Forward(seq.pending, tree=chain)
             seq.commit(self.unit(seq, reply.logits, mask))
 
-    def unit(self, seq: Sequence, logits: Logits, mask: int) -> Verdict:
+    def unit(self, seq: TokenSequence, logits: Logits, mask: int) -> Verdict:
         """The first token, and those behind it that the model is sure of."""
         sampler, rows = seq.sampler, logits.shape[0]
         banned = np.array([mask], np.int32), np.array([-np.inf], np.float32)

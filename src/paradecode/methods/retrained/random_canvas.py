@@ -9,13 +9,13 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Bias, Logits
 from paradecode.core.logprobs import token_logprobs
 from paradecode.core.noise import Purpose, key, uniform
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.trace import CanvasStep
 
 Tokens = NDArray[np.int32]
 
 
-def check(seq: Sequence) -> None:
+def check(seq: TokenSequence) -> None:
     """Raise InvalidInput for another model, or what the sampler cannot follow."""
     if not seq.about().canvas_length:
         fix = "renoise refines random tokens, as DiffusionGemma does: use a model of this kind"
@@ -42,7 +42,7 @@ def random_tokens(seed: int, start: int, step: int, size: int, vocabulary: int) 
     return (drawn * vocabulary).astype(np.int32)
 
 
-def chosen(seq: Sequence, guess: Logits, at: Tokens, step: int) -> Tokens:
+def chosen(seq: TokenSequence, guess: Logits, at: Tokens, step: int) -> Tokens:
     """A token for each position ``at`` [K]: the best one, or drawn with noise of this step."""
     if seq.sampler.warp.temperature == 0:
         return guess.argmax()
@@ -50,7 +50,7 @@ def chosen(seq: Sequence, guess: Logits, at: Tokens, step: int) -> Tokens:
     return guess.sample(seq.sampler.warp, [key(base, position) for position in at.tolist()])
 
 
-def allowed(seq: Sequence, logits: Logits) -> Logits:
+def allowed(seq: TokenSequence, logits: Logits) -> Logits:
     """The logits with the request's biases; ends are banned before ``min_tokens``."""
     params, size = seq.params, logits.shape[0]
     added = dict(params.logit_bias or {})
@@ -68,7 +68,7 @@ def _sparse(added: dict[int, float]) -> Bias:
 class ShownCanvas:
     """What is reported of one canvas: in each step the positions that became sure, or changed."""
 
-    def __init__(self, seq: Sequence, length: int) -> None:
+    def __init__(self, seq: TokenSequence, length: int) -> None:
         self.seq, self.length = seq, length
         self.first = len(seq.tokens) - seq.prompt_length
         self.known: dict[int, int] = {}

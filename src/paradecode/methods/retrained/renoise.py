@@ -10,7 +10,7 @@ import numpy as np
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Attend, Denoise, Forward, Reply, Store
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import method
 from paradecode.methods.retrained.random_canvas import (
@@ -61,13 +61,13 @@ class Renoise:
     stable: int = parameter(1, 0, 64, "steps before that had the same best tokens")
     confidence: float = parameter(0.005, 0.0, 64.0, "nats: mean entropy of a canvas that is done")
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         check(seq)
         while not seq.finished:
             yield Forward(seq.pending, logits=np.empty(0, np.int32))
             yield from self._canvas(seq)
 
-    def _canvas(self, seq: Sequence) -> Generator[Forward, Reply, None]:
+    def _canvas(self, seq: TokenSequence) -> Generator[Forward, Reply, None]:
         """Refine the canvas behind the text, and report every step."""
         facts, start = seq.about(), len(seq.tokens)
         size = min(facts.canvas_length, facts.context_length - start)

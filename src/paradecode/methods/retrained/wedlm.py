@@ -9,7 +9,7 @@ import numpy as np
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import ModelFacts, Sequence
+from paradecode.core.sequence import ModelFacts, TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule
@@ -57,7 +57,7 @@ class Wedlm(Policy):
     )
     distance: float = parameter(0.02, 0.0, 64.0, "nats added for each position after the first")
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         check(seq.about())
         loop = Unmask(self, Blocks(), CacheRule())
         canvas = loop.begin(seq)

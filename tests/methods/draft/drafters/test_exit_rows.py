@@ -18,7 +18,7 @@ from paradecode.backends import open_backend
 from paradecode.core.errors import DecoderError
 from paradecode.core.request import TARGET, Attend, Forward, Store
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
@@ -44,7 +44,7 @@ def engine(**limits: Any) -> Engine:
 
 def run(decode: Callable[[Any], Any], eng: Engine | None = None, **params: Any) -> LiveSequence:
     class Decoder:
-        def decode(self, seq: Sequence) -> Any:
+        def decode(self, seq: TokenSequence) -> Any:
             reply = yield Forward(seq.pending)
             seq.commit(coupled(seq, EMPTY, reply))
             yield from decode(seq)
@@ -76,7 +76,7 @@ def test_a_verification_of_some_layers_is_that_of_all(drafted, verified, pending
     """Whatever was drafted, and in whichever order: logits, states, and what is stored."""
     seen: dict[str, Any] = {}
 
-    def decode(seq: Sequence, joined: bool) -> Any:
+    def decode(seq: TokenSequence, joined: bool) -> Any:
         tokens = [7, 3, 9][:pending]
         seq.commit(Verdict(tokens, [0] * pending, (yield Forward(seq.pending)).logits))
         asked = Forward(seq.pending, tree=verified, hidden=(1, EXIT - 1, EXIT, -1))
@@ -120,10 +120,10 @@ def joining(
     first: tuple[int, ...] = FIRST,
     draft: dict[str, Any] | None = None,
     **changes: Any,
-) -> Callable[[Sequence], Any]:
+) -> Callable[[TokenSequence], Any]:
     """Draft the chain 5, 6 and then verify it wrongly; ``draft`` changes the draft's forward."""
 
-    def decode(seq: Sequence) -> Any:
+    def decode(seq: TokenSequence) -> Any:
         chain = TokenTree.chain([*seq.pending.tolist(), 5, 6])
         drafted = Forward(NONE, tree=chain, layers=first, hidden=hidden)
         yield replace(drafted, **draft or {})
@@ -158,7 +158,7 @@ def test_rows_that_cannot_go_on_are_refused(decode, message):
 
 
 def test_rows_of_different_layers_cannot_go_on():
-    def decode(seq: Sequence) -> Any:
+    def decode(seq: TokenSequence) -> Any:
         chain = TokenTree.chain(seq.pending)
         yield Forward(NONE, tree=chain, layers=FIRST[:-1], hidden=(EXIT - 2,))
         under = np.zeros(1, np.int32)

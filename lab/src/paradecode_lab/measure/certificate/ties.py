@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from paradecode.core.noise import gumbel
 from paradecode.core.request import TARGET, Reply
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.sequence import Sequence as MethodSequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.engine.engine import Engine
 from paradecode_lab.measure.certificate.requests import request, rows_after, running, serve
 from paradecode_lab.measure.serving import WatchedPlain
@@ -73,7 +73,7 @@ class LastRow:
     top_gap: float = 0.0
     tokens: tuple[int, ...] = ()
 
-    def see(self, seq: MethodSequence, reply: Reply) -> None:
+    def see(self, seq: TokenSequence, reply: Reply) -> None:
         row = reply.logits.select([0])
         self.values = row.gather(self.ids[None, :])[0].astype(np.float64)
         best, logits = row.top_k(2)

@@ -10,8 +10,7 @@ from typing import Any
 from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import TARGET, Reply
-from paradecode.core.sequence import Sequence as MethodSequence
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
@@ -222,7 +221,7 @@ class WatchedVerifier(Verifier):
     inner: Verifier
     reading: Reading
 
-    def __call__(self, seq: MethodSequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         self.reading.verifying = True
         try:
             return self.inner(seq, tree, reply)

@@ -14,7 +14,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Forward, Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as MethodSequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
@@ -121,7 +121,7 @@ class Listener:
         self._k = k
         self.rows: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
 
-    def decode(self, seq: MethodSequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
             left = seq.pending
             part = left[:CHUNK]

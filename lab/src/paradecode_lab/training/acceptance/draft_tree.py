@@ -14,8 +14,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import mix
 from paradecode.core.request import Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as LiveSequence
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.base import Budget
@@ -44,7 +43,7 @@ class Recorded(Stand):
         self.begun: tuple[int, ...] = ()
         self.rows: list[Row] = []
 
-    def learn(self, seq: LiveSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         super().learn(seq, tree, reply, verdict)
         if not self.rows:
             self.begun = tuple(seq.tokens[-self.max_ngram :].tolist())

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as LiveSequence
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.acceptance_head import features
@@ -74,12 +73,12 @@ class HeadRecorder(Budget):
     def __post_init__(self) -> None:
         self.reads_draft = self.reads == HIDDEN
 
-    def limit(self, seq: LiveSequence) -> int:
+    def limit(self, seq: TokenSequence) -> int:
         self._states, self._logits = {}, {}
         return super().limit(seq)
 
     def see_draft(
-        self, seq: LiveSequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
+        self, seq: TokenSequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
     ) -> None:
         translated = seq.about(rows.model).vocabulary is not None
         for index, node in enumerate(nodes.tolist()):

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as LiveSequence
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.base import Budget, DraftRows, Seconds
@@ -94,21 +93,21 @@ class TextRecorder(Budget):
     def __post_init__(self) -> None:
         self.reads_draft = self.reads_target = True
 
-    def limit(self, seq: LiveSequence) -> int:
+    def limit(self, seq: TokenSequence) -> int:
         self._children = self._situation = None
         if not self.verify:
             self.verify = [seq.step_seconds(1 + nodes) or 1.0 for nodes in range(self.count + 1)]
         return self.count
 
     def expand(
-        self, seq: LiveSequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
+        self, seq: TokenSequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
     ) -> NDArray[np.int32]:
         self.draft = self.draft or [seconds(1 + rows) for rows in range(BRANCHES)]
         return leaves if len(tree) == 0 else leaves[:0]
 
     def grow(
         self,
-        seq: LiveSequence,
+        seq: TokenSequence,
         tree: TokenTree,
         parents: NDArray[np.int32],
         estimates: NDArray[np.float32],
@@ -116,16 +115,16 @@ class TextRecorder(Budget):
         return estimates > 0
 
     def see_draft(
-        self, seq: LiveSequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
+        self, seq: TokenSequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
     ) -> None:
         self._situation = self._situations.see_draft(seq, tree, nodes, rows, self.draft[0])
 
-    def cut(self, seq: LiveSequence, tree: TokenTree) -> TokenTree:
+    def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
         self._children = tree.tokens[tree.children(ROOT)].tolist()
         return EMPTY
 
     def see_target(
-        self, seq: LiveSequence, tree: TokenTree, reply: Reply, verdict: Verdict
+        self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict
     ) -> None:
         self._situations.see_target(seq, tree, reply, verdict)
         token = verdict.tokens[0]

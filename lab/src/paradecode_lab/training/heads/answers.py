@@ -14,7 +14,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as TokenSequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.prompt import NOTHING
 from paradecode.llm import LLM

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as List
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.exploration import random_tokens
@@ -79,7 +79,7 @@ class BlockIteration(Drafter):
     _guess: list[int] = field(default_factory=list)
     _start: int = 0
 
-    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+    def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
         if not self.states:
             self._start = len(seq.tokens)
         known = seq.tokens[self._start :].tolist()
@@ -90,7 +90,7 @@ class BlockIteration(Drafter):
         self.states[-1].append([*known, *self._guess])
         return TokenTree.chain(np.array(self._guess[:limit], np.int32))
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         said = reply.logits.argmax()[1:].tolist()
         corrected = [*said, *self._guess[len(said) + 1 :]]
         # What follows the last guess is not in the block.
@@ -132,7 +132,11 @@ def record_states(
 
 
 def noisy_answer(
-    answer: List[int], states: List[List[List[int]]], block: int, window: int, copy: int
+    answer: Sequence[int],
+    states: Sequence[Sequence[Sequence[int]]],
+    block: int,
+    window: int,
+    copy: int,
 ) -> list[int]:
     """The answer, in which each block is the state whose share of noise is nearest to the planned.
 
@@ -149,7 +153,7 @@ def noisy_answer(
     return made
 
 
-def noise(state: List[int], right: List[int]) -> float:
+def noise(state: Sequence[int], right: Sequence[int]) -> float:
     """The share of the tokens from the first wrong one on; 0 for none."""
     wrong = (at for at, (a, b) in enumerate(zip(state, right, strict=True)) if a != b)
     return 1 - next(wrong, len(right)) / max(len(right), 1)

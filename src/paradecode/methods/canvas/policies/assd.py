@@ -9,7 +9,7 @@ import numpy as np
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.canvas import NOTHING, Canvas
 from paradecode.methods.canvas.forwards import ordered
 from paradecode.methods.canvas.loop import Unmask
@@ -28,7 +28,7 @@ class ChainByChain(Unmask):
 
     policy: AnySubset
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         canvas = self.begin(seq)
         given = ~canvas.masked
         while not seq.finished:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paradecode.core.decoder import Steps
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
 from paradecode.methods.canvas.loop import Unmask, decided
 from paradecode.methods.canvas.method import policy
@@ -27,7 +27,7 @@ class TryTokens(Unmask):
 
     policy: ExploreThenExploit
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         canvas = self.begin(seq)
         view: View | None = None
         while not seq.finished:

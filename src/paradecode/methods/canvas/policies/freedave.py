@@ -16,7 +16,7 @@ import numpy as np
 from paradecode.core.decoder import Guarantee, Steps
 from paradecode.core.logits import Logits
 from paradecode.core.request import Apply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask, apply, decided
@@ -77,7 +77,7 @@ class DraftAndVerify(Unmask):
     _rows: int = field(default=0, init=False)
     _best: dict[int, int] = field(default_factory=dict, init=False, repr=False)
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         canvas = self.begin(seq)
         self._odds = seq.shared("freedave", DraftOdds)
         drafts: list[Foreseen] = []

@@ -8,7 +8,7 @@ import numpy as np
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Apply, Forward, Reply, Store
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.networks import JointLayer
@@ -29,7 +29,7 @@ class OneByOne(Unmask):
 
     policy: JointSampler
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         last, layer = seq.about().layers - 1, self.policy.trained
         layer.check("joint-sampler", seq.about(), "vocab_size", "hidden_size")
         canvas = self.begin(seq)

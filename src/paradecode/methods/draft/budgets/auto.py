@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paradecode.core.multi_step import BudgetState
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import (
@@ -131,7 +131,7 @@ class AutoBudget(Budget):
     def begin(self, method: str, needs: Needs) -> None:
         self._method = method
 
-    def limit(self, seq: Sequence) -> int:
+    def limit(self, seq: TokenSequence) -> int:
         self._spent = self._price = self._copied = 0.0
         self._copies = EMPTY
         self._plain = (seq.step_seconds(1) or 0.0) / (1 + seq.neighbours)
@@ -158,7 +158,7 @@ class AutoBudget(Budget):
             return 0
         return self.count
 
-    def asks(self, seq: Sequence, drafted: TokenTree) -> bool:
+    def asks(self, seq: TokenSequence, drafted: TokenTree) -> bool:
         if self._sleeps:
             return False
         base, asked = seq.step_seconds(1), super().asks(seq, drafted)
@@ -176,7 +176,7 @@ class AutoBudget(Budget):
             self._missed += RECENT * (missed - self._missed)
         return asked
 
-    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
+    def expand(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         leaves = super().expand(seq, tree, leaves, seconds)
         if len(leaves):
             paying = self._paying(seq, tree, leaves, seconds)
@@ -187,13 +187,13 @@ class AutoBudget(Budget):
             self._spent += seconds(len(leaves))
         return leaves
 
-    def wants_states(self, seq: Sequence, seconds: float) -> bool:
+    def wants_states(self, seq: TokenSequence, seconds: float) -> bool:
         if seq.neighbours == 0:
             return True
         root = np.array([ROOT], np.int32)
         return self._begins(self._paying(seq, EMPTY, root, lambda rows: seconds) > 0)
 
-    def least(self, seq: Sequence, seconds: float) -> float:
+    def least(self, seq: TokenSequence, seconds: float) -> float:
         # A level brings a node that takes a row of the verification, and has to be right. Those
         # that wait lose by it, too.
         base, some = seq.step_seconds(1), seq.step_seconds(1 + SOME)
@@ -203,11 +203,13 @@ class AutoBudget(Budget):
         worth = 1.0 + max(self._learned.usual, 0.0) / some
         return (seconds + row) / base * worth * (1 + OTHERS * seq.neighbours) / self._follow
 
-    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
+    def grow(
+        self, seq: TokenSequence, tree: TokenTree, parents: Nodes, estimates: Estimates
+    ) -> Marks:
         self._follow += RECENT * (float(estimates[0, 0]) - self._follow)
         return super().grow(seq, tree, parents, estimates)
 
-    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+    def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
         tree = tree.capped(self.count)
         base = seq.step_seconds(1)
         if base is None:
@@ -245,7 +247,7 @@ class AutoBudget(Budget):
         super().rested(count)
         self._pay(count)
 
-    def _best(self, seq: Sequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
+    def _best(self, seq: TokenSequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
         """How many nodes to verify, their price in seconds, and the tokens a second that gives."""
         corrected, expected = self._learned.calibration.one, 1.0 + OTHERS * seq.neighbours
         best, price, rate = 0, 0.0, expected / (self._spent + base)
@@ -265,7 +267,7 @@ class AutoBudget(Budget):
         self._learned.calibration.write(known.calibration)
         self._refused, self._learned.refused, self.rest = known.refusals
 
-    def _rest_if_refused(self, seq: Sequence) -> None:
+    def _rest_if_refused(self, seq: TokenSequence) -> None:
         if self._refused >= HABIT:
             self.rest = min(self._refused // HABIT + seq.neighbours, self.patience)
 
@@ -308,7 +310,7 @@ class AutoBudget(Budget):
         self._rest_model(rest)
         return False
 
-    def _due(self, seq: Sequence) -> int:
+    def _due(self, seq: TokenSequence) -> int:
         """Steps that pay, together with those of the neighbours, what was lost; 0 where that does
         not hold up this request, or not any more."""
         if not self._owing or self._plain == 0.0:
@@ -330,7 +332,7 @@ class AutoBudget(Budget):
         else:
             self.rest = max(self.rest, steps)
 
-    def _paying(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> int:
+    def _paying(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> int:
         """How many of ``leaves`` (best first) to expand: all, one, or none.
 
         Looks several levels ahead, for t(K) has steps: the next node alone may not pay where the

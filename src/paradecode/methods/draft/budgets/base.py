@@ -13,7 +13,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.multi_step import BudgetState
 from paradecode.core.request import Apply, Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.greedy_draws import Draws
@@ -85,38 +85,38 @@ class Budget:
             InvalidInput: if this budget cannot serve such a drafter.
         """
 
-    def limit(self, seq: Sequence) -> int:
+    def limit(self, seq: TokenSequence) -> int:
         """The most nodes a draft may have at this step; 0 asks for no draft."""
         return self.count
 
-    def asks(self, seq: Sequence, drafted: TokenTree) -> bool:
+    def asks(self, seq: TokenSequence, drafted: TokenTree) -> bool:
         """Whether a model is worth a forward beside what was drafted without it, in a fusion.
 
         As it stands: where no first token is likelier right than wrong.
         """
         return first_reach(drafted) < 0.5
 
-    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
+    def expand(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         """Which of the newest nodes deserve a row in one more draft forward; empty to stop.
 
         The first forward is asked for with ``leaves`` = [ROOT].
         """
         return leaves[reach_of(tree, leaves) > self._least_reach(tree)]
 
-    def step_seconds(self, seq: Sequence, rows: int) -> float | None:
+    def step_seconds(self, seq: TokenSequence, rows: int) -> float | None:
         """What a step of so many rows takes, for a drafter that weighs by it whether it drafts.
 
         None where nothing was measured, and where drafts are wanted whatever they cost.
         """
         return seq.step_seconds(rows) if self.weighs else None
 
-    def least(self, seq: Sequence, seconds: float) -> float:
+    def least(self, seq: TokenSequence, seconds: float) -> float:
         """Of a head, which drafts level by level in one call: the reach that a node must have to be
         expanded, where a level takes so many seconds."""
         step = self.step_seconds(seq, 1)
         return seconds / step if step else 0.0
 
-    def wants_states(self, seq: Sequence, seconds: float) -> bool:
+    def wants_states(self, seq: TokenSequence, seconds: float) -> bool:
         """Whether a head is to know the rows that come now, though no draft is asked for.
 
         Args:
@@ -124,7 +124,9 @@ class Budget:
         """
         return True
 
-    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
+    def grow(
+        self, seq: TokenSequence, tree: TokenTree, parents: Nodes, estimates: Estimates
+    ) -> Marks:
         """bool [F, W]: which candidates become nodes.
 
         Candidate (f, w) is the w-th best continuation of node ``parents[f]`` and is accepted with
@@ -140,10 +142,10 @@ class Budget:
         """How a tree of at most ``limit`` nodes is drawn; None for level by level, as it grows."""
         return None
 
-    def see_draft(self, seq: Sequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
+    def see_draft(self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
         """Look at what a draft forward computed at ``nodes``, before their children are grown."""
 
-    def prepare(self, seq: Sequence, tree: TokenTree) -> Generator[Apply, Any, None]:
+    def prepare(self, seq: TokenSequence, tree: TokenTree) -> Generator[Apply, Any, None]:
         """Run the networks that the next decision about ``tree`` needs.
 
         Called after :meth:`see_draft`, before :meth:`expand` (of a tree that has nodes), and
@@ -152,7 +154,9 @@ class Budget:
         return
         yield  # Makes it a generator.
 
-    def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def see_target(
+        self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict
+    ) -> None:
         """Look at a verification of ``tree``; ``reply`` has the states of layer ``LAST``."""
 
     def charge(self, seconds: float, sunk: bool = False) -> None:
@@ -163,7 +167,7 @@ class Budget:
                 nothing.
         """
 
-    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+    def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
         """The part of a draft that is worth verifying."""
         return tree.capped(self.count)
 

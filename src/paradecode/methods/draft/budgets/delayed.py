@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from paradecode.core.request import Apply, Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import DraftRows, Nodes, needs_levels
 from paradecode.methods.draft.budgets.networks import TreeSelector, choices
@@ -50,7 +50,7 @@ class Delayed(Shaped):
         if self.reads_draft:
             needs_levels("tree_selector", self.selector, needs)
 
-    def choose(self, seq: Sequence) -> Shape:
+    def choose(self, seq: TokenSequence) -> Shape:
         options = actions(self.count)
         if not options:
             return {}
@@ -65,14 +65,14 @@ class Delayed(Shaped):
 
         return max(options, key=speed).shape()
 
-    def limit(self, seq: Sequence) -> int:
+    def limit(self, seq: TokenSequence) -> int:
         limit = super().limit(seq)
         return limit if self._selector is None else self.count
 
-    def see_draft(self, seq: Sequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
+    def see_draft(self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
         self._now = self._situations.see_draft(seq, tree, nodes, rows, self._draft)
 
-    def prepare(self, seq: Sequence, tree: TokenTree) -> Generator[Apply, Any, None]:
+    def prepare(self, seq: TokenSequence, tree: TokenTree) -> Generator[Apply, Any, None]:
         now, self._now = self._now, None
         if now is None or self._selector is None:
             return
@@ -83,5 +83,7 @@ class Delayed(Shaped):
         fits = [action.nodes <= self.count for action in options]
         self._shape = options[int(np.argmax(np.where(fits, scores[0], -np.inf)))].shape()
 
-    def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def see_target(
+        self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict
+    ) -> None:
         self._situations.see_target(seq, tree, reply, verdict)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.core.multi_step import BudgetState
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
@@ -46,11 +46,11 @@ class Confidence(Budget):
 
     threshold: float = parameter(0.4, 0.0, 1.0, "least probability of a node that goes on")
 
-    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
+    def expand(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         sure = [leaf == ROOT or tree.estimates[leaf] >= self.threshold for leaf in leaves]
         return super().expand(seq, tree, leaves[np.array(sure, bool)], seconds)
 
-    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+    def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
         if not tree.sampled:
             doubted = tree.estimates < self.threshold
             below = [parent != ROOT and bool(doubted[parent]) for parent in tree.parents]
@@ -86,7 +86,9 @@ class StochasticBeam(Budget):
     def drawing(self, tree: TreeBuilder, limit: int) -> Draws:
         return BeamDraws(tree, limit, self.beams)
 
-    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
+    def grow(
+        self, seq: TokenSequence, tree: TokenTree, parents: Nodes, estimates: Estimates
+    ) -> Marks:
         offered = reach_of(tree, parents)[:, None] * estimates
         kept = np.zeros(offered.size, bool)
         kept[np.argsort(-offered, axis=None, kind="stable")[: self.beams]] = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.parts import declare
@@ -32,7 +32,7 @@ class Hardware(Budget):
     def __post_init__(self) -> None:
         self._gain = np.asarray(PRIOR ** np.arange(1, self.count + 1), np.float64)
 
-    def limit(self, seq: Sequence) -> int:
+    def limit(self, seq: TokenSequence) -> int:
         base = seq.step_seconds(1)
         if base is None:
             return self.count
@@ -41,7 +41,7 @@ class Hardware(Budget):
         # One node at the least: averages are only kept up by drafting.
         return max(int(np.argmax(expected / np.array(seconds))), min(1, self.count))
 
-    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+    def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
         return tree.capped(self.limit(seq))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.budgets.shapes import Path, Shape, Shaped
 from paradecode.methods.parts import declare
 
@@ -77,7 +77,7 @@ class Sequoia(Shaped):
     here the rates are those of the tenant's verifications so far.
     """
 
-    def choose(self, seq: Sequence) -> Shape:
+    def choose(self, seq: TokenSequence) -> Shape:
         if self.count == 0:
             return {}
         # Rounded, so that small changes of the rates do not call for a new programme.

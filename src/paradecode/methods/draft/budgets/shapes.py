@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import Budget, Estimates, Marks, Nodes, Seconds
 
@@ -63,27 +63,29 @@ class Shaped(Budget):
     _shape: Shape = field(default_factory=dict, repr=False)
     _draft: float = 0.0
 
-    def choose(self, seq: Sequence) -> Shape:
+    def choose(self, seq: TokenSequence) -> Shape:
         """The shape for the next draft, of at most ``count`` nodes."""
         raise NotImplementedError
 
-    def limit(self, seq: Sequence) -> int:
+    def limit(self, seq: TokenSequence) -> int:
         self._ranks = seq.shared("ranks", Ranks)
         self._shape = self.choose(seq)
         return sum(self._shape.values())
 
-    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
+    def expand(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         self._draft = seconds(1)
         paths = paths_of(tree)
         return leaves[np.array([paths[leaf] in self._shape for leaf in leaves.tolist()], bool)]
 
-    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
+    def grow(
+        self, seq: TokenSequence, tree: TokenTree, parents: Nodes, estimates: Estimates
+    ) -> Marks:
         paths = paths_of(tree)
         wanted = np.array([self._shape.get(paths[parent], 0) for parent in parents.tolist()])
         inside: Marks = np.arange(estimates.shape[1])[None, :] < wanted[:, None]
         return inside
 
-    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+    def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
         if not tree.sampled:
             paths = paths_of(tree)
             places = [paths[node] for node in range(len(tree))]

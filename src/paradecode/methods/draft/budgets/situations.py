@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Nodes
 
@@ -54,7 +54,7 @@ class Situations:
     _before: tuple[NDArray[np.float32], NDArray[np.float32], list[float]] | None = None
 
     def see_draft(
-        self, seq: Sequence, tree: TokenTree, nodes: Nodes, rows: DraftRows, seconds: float
+        self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows, seconds: float
     ) -> Situation | None:
         """Keep the rows; at the root of a draft, what is known there, if a step came before.
 
@@ -76,7 +76,9 @@ class Situations:
         ]  # fmt: skip
         return Situation(p[None], q[None], rows.states[:1], np.array([scalars], np.float32))
 
-    def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def see_target(
+        self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict
+    ) -> None:
         """Compare both models at the newest position on the accepted path that both computed."""
         self._before = None
         path = tuple(verdict.tokens[:-1])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.request import Apply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceHead,
@@ -59,17 +59,17 @@ class SpecDecPP(Budget):
         if self.reads_draft:
             needs_levels("acceptance_head", self.head, needs)
 
-    def limit(self, seq: Sequence) -> int:
+    def limit(self, seq: TokenSequence) -> int:
         self._log = seq.shared("specdec++", AcceptanceLog)
         return super().limit(seq)
 
-    def see_draft(self, seq: Sequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
+    def see_draft(self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
         if len(tree) == 0:  # The root's row: a new draft, behind a committed token.
             self._seen, self._new = {}, None
             return
         self._new = nodes, rows.states
 
-    def prepare(self, seq: Sequence, tree: TokenTree) -> Generator[Apply, Any, None]:
+    def prepare(self, seq: TokenSequence, tree: TokenTree) -> Generator[Apply, Any, None]:
         if self._head is None or not len(tree):
             return
         if not self.reads_draft:  # All that it reads is in the tree.
@@ -80,12 +80,12 @@ class SpecDecPP(Budget):
             chances = yield Apply(self._head.network, {"x": inputs})
             self._seen.update(zip(nodes.tolist(), chances[:, 0].tolist(), strict=True))
 
-    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
+    def expand(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         survival = self._survival(tree)
         safe = [leaf == ROOT or 1 - survival[leaf] <= self.threshold for leaf in leaves]
         return super().expand(seq, tree, leaves[np.array(safe, bool)], seconds)
 
-    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+    def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
         if len(tree) and not tree.sampled and not self.reads_draft:
             lost = 1 - self._survival(tree) > self.threshold
             tree = tree.select(~np.array([p != ROOT and bool(lost[p]) for p in tree.parents]))

@@ -8,7 +8,7 @@ import numpy as np
 
 from paradecode.core.noise import Purpose, uniform
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.bandit_search import BanditSearch
 from paradecode.methods.draft.growth import guess, log_softmax
@@ -59,7 +59,7 @@ class Aded(ModelFree):
         if self.table:
             load_ngrams(self.table)  # Raises now, not when the first draft is made.
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         table = trigrams(seq, self.table)
         if not self._counted:
             table.count(seq.tokens[-MOST_PROMPT:].tolist())
@@ -76,7 +76,7 @@ class Aded(ModelFree):
             search.descend()
         search.plant(draft, limit)
 
-    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         table = trigrams(seq, self.table)
         ids, logits = reply.logits.select(verdict.rows).top_k(MOST_RANKS)
         chances = np.exp(log_softmax(logits))
@@ -86,7 +86,7 @@ class Aded(ModelFree):
             table.move((context[row], context[row + 1]), seen, self.rate)
 
     def _expected(
-        self, seq: Sequence, depth: int, known: dict[int, float]
+        self, seq: TokenSequence, depth: int, known: dict[int, float]
     ) -> list[tuple[int, float]]:
         """What may come after ``depth`` draft tokens, and how likely the search takes it to be."""
         ids = np.fromiter(known.keys(), np.int32, len(known))

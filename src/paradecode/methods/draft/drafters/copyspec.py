@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.history import evidence
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
@@ -44,7 +44,7 @@ class CopySpec(ModelFree):
     _hash: int = field(default=0, repr=False)
     _hashed: int = field(default=0, repr=False)
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         text = seq.tokens.tolist()
         self._enter(text)
         start = self._first.get(self._hash, len(text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paradecode.core.request import DRAFT
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.mask_rows import MaskSource
@@ -46,5 +46,5 @@ class Deer(ModelDrafter):
     def __post_init__(self) -> None:
         self._source = MaskSource(self.masks, self.refresh)
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         return self.grow(seq, limit, self._source, self.width, seq.shared("deer", Calibration))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.request import TARGET, Forward, Reply, Store
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.early_exits import EarlyExits, WhileSure
 from paradecode.methods.draft.loop import Proposal
@@ -50,7 +50,7 @@ class Del(ModelDrafter):
     _start: int = 0
     _steps: int = 0
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         facts = seq.about()
         if self._exits is None:
             count = max(1, min(self.exits, facts.layers - 1))
@@ -70,7 +70,7 @@ class Del(ModelDrafter):
         until = WhileSure(length, self, threshold)
         return (yield from self.grow(seq, length, source, 1, budget=until))
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         super().observe(seq, tree, reply, verdict)
         if self.hidden and self._exits and reply.hidden.keys() >= set(self.hidden):
             # Logits have a row for the root and each node, and hidden states end with the same.
@@ -80,7 +80,7 @@ class Del(ModelDrafter):
             self._start = len(seq.tokens)
 
     def _look(
-        self, seq: Sequence, exits: EarlyExits, states: NDArray[np.float32]
+        self, seq: TokenSequence, exits: EarlyExits, states: NDArray[np.float32]
     ) -> Generator[Forward, Reply, None]:
         """Put the hidden states of the last verification through the LM head: no layer runs."""
         rows, count = len(states), len(self._tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.core.request import DRAFT
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
@@ -42,6 +42,6 @@ class DraftModel(ModelDrafter):
 
     width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         calibration = seq.shared("draft-model", Calibration)
         return self.grow(seq, limit, Source(DRAFT), self.width, calibration)

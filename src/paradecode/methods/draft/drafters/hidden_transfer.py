@@ -7,7 +7,7 @@ from time import perf_counter
 
 from paradecode.core.head import Head
 from paradecode.core.request import Forward
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.loop import Scoring
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.prompt_rows import Counts, RowCost
@@ -45,7 +45,7 @@ class HiddenTransfer(RowDrafter):
     def levels(self, head: Head) -> int:
         return len(head.transfers)
 
-    def cost(self, seq: Sequence, head: Head) -> RowCost:
+    def cost(self, seq: TokenSequence, head: Head) -> RowCost:
         facts = seq.about()
         passed = tuple(range(head.taps[0] + 1, facts.layers))
         return RowCost(share_of(facts, passed), head.pace.draft)
@@ -66,6 +66,6 @@ class HiddenTransfer(RowDrafter):
                 self._head(seq).pace.book(min(self._took), 1)
         return reply
 
-    def rows(self, seq: Sequence, head: Head, counts: Counts) -> TransferRows:
+    def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> TransferRows:
         # A prompt is run in pieces, and whole: in the middle of the layers no piece can stop.
         return TransferRows(counts * (len(seq.pending) == 1), head, seq.about().layers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.alignment import Alignment
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
@@ -37,12 +37,12 @@ class InputCopy(ModelFree):
     _alignment: Alignment | None = field(default=None, repr=False)
     _length: int = field(default=0, repr=False)
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         if self._alignment is None:
             self._alignment, self._length = self._align(seq), seq.prompt_length
         self._alignment.advance(seq.tokens, len(seq.tokens) - self._length)
         self._length = len(seq.tokens)
         draft.rate_chain(*self._alignment.draft(limit))
 
-    def _align(self, seq: Sequence) -> Alignment:
+    def _align(self, seq: TokenSequence) -> Alignment:
         return Alignment(seq.tokens[: seq.prompt_length].copy(), self.max_ngram, None)

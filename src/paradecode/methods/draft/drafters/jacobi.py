@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.exploration import Exploration, random_tokens
 from paradecode.methods.draft.method import drafter
@@ -56,7 +56,7 @@ class Jacobi(ModelFree):
     def __post_init__(self) -> None:
         self._rejected = RejectedDrafts(self.recycle)
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         self.whole = self._gain.pays(seq, self.offer.budget, limit, self.explore)
         if not self.whole:
             self._guess = []
@@ -71,7 +71,7 @@ class Jacobi(ModelFree):
         for tokens in self._branches:
             draft.rate_chain(tokens, [0] * branch)
 
-    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         if len(tree) == 0:
             return
         right = len(verdict.tokens) - 1
@@ -89,7 +89,7 @@ class Jacobi(ModelFree):
         times = [*(times for _, times in guess[1 : len(rows)]), 0]
         self._guess = [(token, n + 1) for token, n in zip(said.tolist(), times)][right:]
 
-    def _begin(self, seq: Sequence, limit: int) -> None:
+    def _begin(self, seq: TokenSequence, limit: int) -> None:
         """Make as many guesses as the draft may have tokens."""
         text, drawn = seq.tokens, random_tokens(seq, limit)
         while len(self._guess) < limit:

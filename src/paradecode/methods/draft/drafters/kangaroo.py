@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.request import TARGET, Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.head_drafter import HeadDrafter
@@ -49,7 +49,7 @@ class Kangaroo(HeadDrafter):
     # Tokens whose rows only the draft gave to the adapter, the last committed one first.
     _ahead: list[int] = field(default_factory=list, init=False, repr=False)
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         head, budget = self._head(seq), self.offer.budget
         self._look(seq, head)
         first = tuple(range(head.taps[-1] + 1))
@@ -76,7 +76,9 @@ class Kangaroo(HeadDrafter):
             leaves = self._add(seq, leaves, guesses)
         return self._tree.best(limit)
 
-    def _add(self, seq: Sequence, leaf: NDArray[np.int32], guesses: TokenTree) -> NDArray[np.int32]:
+    def _add(
+        self, seq: TokenSequence, leaf: NDArray[np.int32], guesses: TokenTree
+    ) -> NDArray[np.int32]:
         """Add the guesses that the budget wants; returns the one that is drafted on, if any is."""
         raw, first = guesses.estimates, len(self._tree)
         estimates = self._calibration.of(raw, np.arange(len(raw)) > 0).astype(np.float32)
@@ -87,7 +89,7 @@ class Kangaroo(HeadDrafter):
         self._tree = self._tree.extend(fresh, np.repeat(leaf, len(fresh)))
         return np.arange(first, first + int(kept[0] and raw[0] >= self.sure), dtype=np.int32)
 
-    def _take(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def _take(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """Drop the adapter's rows of rejected tokens; keep the states of rows that it lacks."""
         true = [int(seq.tokens[-1]), *verdict.tokens[:-1]]
         same = [a == b for a, b in zip(self._ahead, true)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.core.request import TARGET
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
@@ -55,7 +55,7 @@ class LayerSkip(ModelDrafter):
     pattern: str = choice("spread", tuple(PATTERNS), "which layers stay")
     width: int = parameter(2, 1, 16, "candidates of each node; 1 drafts a chain")
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         total = seq.about().layers
         layers = PATTERNS[self.pattern](total, max(1, round(total * (1 - self.skip))))
         calibration = seq.shared(f"layer-skip {layers}", Calibration)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.exploration import Exploration, random_tokens
 from paradecode.methods.draft.method import drafter
@@ -55,7 +55,7 @@ class Lookahead(ModelFree):
     def __post_init__(self) -> None:
         self._pool = NgramPool(max(self.guesses, 1))
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         step = self.level - 1
         # A width that depends on the limit only: a window that shrinks does not grow again.
         width = min(self.window, max((limit + 1) // (2 * step), (limit + 1) // step - self.guesses))
@@ -67,7 +67,7 @@ class Lookahead(ModelFree):
             draft.rate_chain(ngram, [min(rank, LAST_RANK)] * step)
         self._columns = self._planted(seq, draft, width) if self.whole else []
 
-    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         if not self.whole or self._rated is None:
             return
         self._gain.book(len(verdict.tokens) - 1)
@@ -86,7 +86,7 @@ class Lookahead(ModelFree):
         first, *later = [*self._levels[1:], new]
         self._levels = [first[1:], *later]
 
-    def _planted(self, seq: Sequence, draft: RatedTree, width: int) -> list[int]:
+    def _planted(self, seq: TokenSequence, draft: RatedTree, width: int) -> list[int]:
         """Put the window into the draft; returns the nodes of its last level, by column."""
         if not self._levels:
             self._levels = [random_tokens(seq, width - 1)]

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import BothOdds, Odds
 from paradecode.methods.draft.drafters.prompt_lookup import AGREES, ALONE, DIFFERS, PromptLookup
@@ -38,19 +38,19 @@ class LookupTree(PromptLookup):
     small ones the chains of ``prompt-lookup`` pay more.
     """
 
-    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+    def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
         return ModelFree.draft(self, seq, limit)
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         ModelFree.observe(self, seq, tree, reply, verdict)
 
-    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """All it learns are odds."""
 
-    def multi_step(self, seq: Sequence) -> None:
+    def multi_step(self, seq: TokenSequence) -> None:
         return None  # The backend makes chains only.
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         index, text = self._index, self._index.text
         if self._table is not None:
             if not text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.core.head import Head
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.prompt_rows import Counts, PromptRows
 from paradecode.methods.draft.row_drafter import RowDrafter
@@ -39,6 +39,6 @@ class Ppd(RowDrafter):
     def levels(self, head: Head) -> int:
         return 0 if head.prompts is None else len(head.prompts)
 
-    def rows(self, seq: Sequence, head: Head, counts: Counts) -> PromptRows:
+    def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> PromptRows:
         assert head.prompts is not None
         return PromptRows(counts, head.prompts)

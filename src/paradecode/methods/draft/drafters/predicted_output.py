@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.alignment import Alignment
 from paradecode.methods.draft.drafters.input_copy import InputCopy
 from paradecode.methods.draft.method import drafter
@@ -30,7 +30,7 @@ class PredictedOutput(InputCopy):
 
     max_ngram: int = parameter(4, 1, 16, "most output tokens that find the place again")
 
-    def _align(self, seq: Sequence) -> Alignment:
+    def _align(self, seq: TokenSequence) -> Alignment:
         if seq.prediction is None:
             return super()._align(seq)
         return Alignment(seq.prediction, self.max_ngram, 0)

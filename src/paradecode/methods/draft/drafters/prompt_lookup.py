@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from paradecode.core.errors import InvalidInput
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.lookup_steps import lookup_steps
@@ -56,7 +56,7 @@ class PromptLookup(ModelFree):
         self._table = TableDrafts(load_ngrams(self.table)) if self.table else None
         self._index = NgramIndex(self.min_ngram, self.max_ngram)
 
-    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+    def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
         table, odds, text = self._table, self.odds(seq), self._index.text
         if table is not None and not text:
             table.table.require(seq.about().vocab_size)
@@ -91,10 +91,10 @@ class PromptLookup(ModelFree):
             place, matched = (place + 1, matched + 1) if follows else self._index.find(recent)
         return TokenTree.chain(tokens, chances) if tokens else EMPTY
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         end = len(verdict.tokens)  # The token at this place was rejected, if it was drafted.
         for place, (odds, kind) in enumerate(self._judged[: min(end, len(tree))], 1):
             odds.update(kind, int(place < end), 1)
 
-    def multi_step(self, seq: Sequence) -> MultiStep | None:
+    def multi_step(self, seq: TokenSequence) -> MultiStep | None:
         return lookup_steps(self._index, self._table, self.odds(seq), self.offer.budget)

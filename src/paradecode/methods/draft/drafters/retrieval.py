@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.datastore import CONTEXT, Datastore, open_datastore
 from paradecode.methods.draft.history import continuations, following, occurrences, plant
 from paradecode.methods.draft.method import drafter
@@ -53,7 +53,7 @@ class Retrieval(ModelFree):
         if self.datastore:
             self._store = open_datastore(self.datastore)
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         tokens, matched = seq.tokens, 0
         if self._store is not None:
             vocabulary = seq.about().vocab_size

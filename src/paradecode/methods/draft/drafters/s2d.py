@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
@@ -64,7 +64,7 @@ class SortedDraft(ModelDrafter):
     sure: float = parameter(0.5, 0.0, 2.0, "probability that leaves early; above 1 none does")
     _rows: NestedRows | None = field(default=None, init=False, repr=False)
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         if self._rows is None:
             layers = seq.about(DRAFT).layers
             exits = read_exits(self.exits) or usual_exits(layers)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.draft_tree import load_tree
@@ -52,7 +52,7 @@ class Stand(ModelFree):
         if self._tree is not None:
             self.depth, self.width = 32, WIDTH
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         store = seq.shared("stand", NgramDistributions)
         tail = tuple(seq.tokens[-self.max_ngram :].tolist())
         shape = {} if self._tree is None else self._tree.shape(limit)
@@ -75,7 +75,12 @@ class Stand(ModelFree):
         )
 
     def _draw_tree(
-        self, seq: Sequence, draft: RatedTree, drawing: Draws, store: NgramDistributions, tail: Path
+        self,
+        seq: TokenSequence,
+        draft: RatedTree,
+        drawing: Draws,
+        store: NgramDistributions,
+        tail: Path,
     ) -> None:
         wanted, paths, sizes = [ROOT], {ROOT: tail}, dict[int, int]()
         while wanted:
@@ -91,7 +96,7 @@ class Stand(ModelFree):
         pairs = zip(draft.estimates, draft.parents)
         draft.rate_drawn([kind_of(q) + 11 * (sizes[parent] == 2) for q, parent in pairs])
 
-    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         store = seq.shared("stand", NgramDistributions)
         ids, logits = reply.logits.select(verdict.rows).top_k(WIDTH)
         chances = np.exp(log_softmax(logits)).astype(np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.history import Branch, expected, plant
 from paradecode.methods.draft.method import drafter
@@ -60,7 +60,7 @@ class Suffix(ModelFree):
     _read: int = field(default=0, repr=False)
     _output: int = field(default=0, repr=False)
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         new = seq.tokens[self._read : self._read + MOST_NEW].tolist()
         self._end, self._read = self._own.extend(self._end, new), self._read + len(new)
         texts = [self._own]
@@ -70,7 +70,7 @@ class Suffix(ModelFree):
         best = max((self._best(text, tail, limit) for text in texts), key=lambda found: found[0])
         plant(draft, best[2], best[1])
 
-    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         if self.max_cached_requests > 0:
             outputs = seq.shared("suffix", PastOutputs)
             self._output = self._output or outputs.open()

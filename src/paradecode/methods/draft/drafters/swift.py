@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.request import TARGET, Forward, Reply, Store
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.layer_search import LayerSearch, runs_of
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
@@ -44,7 +44,7 @@ class Swift(ModelDrafter):
     width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
     _steps: int = 0
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         total = seq.about().layers
         skip = round(self.skip, 2)  # Settings that hardly differ search together.
         search = seq.shared(f"swift {total} {skip}", lambda: LayerSearch(total, skip))
@@ -59,7 +59,7 @@ class Swift(ModelDrafter):
         return tree
 
     def _matchness(
-        self, seq: Sequence, kept: NDArray[np.bool_]
+        self, seq: TokenSequence, kept: NDArray[np.bool_]
     ) -> Generator[Forward, Reply, float]:
         """Share of the last ``window`` tokens that this set chooses, each after true text."""
         length = len(seq.tokens)

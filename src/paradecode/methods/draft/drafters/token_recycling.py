@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.growth import Candidate, Path, accepted_last, grow, guess, log_softmax
@@ -44,7 +44,7 @@ class TokenRecycling(ModelFree):
     k: int = parameter(8, 1, 32, "successors kept for each token")
     depth: int = parameter(6, 1, 32, "most draft tokens in a row")
 
-    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+    def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         table, last = self._table(seq), int(seq.tokens[-1])
 
         def candidates(path: Path) -> list[Candidate]:
@@ -57,7 +57,7 @@ class TokenRecycling(ModelFree):
 
         grow(draft, limit, self.depth, candidates)
 
-    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         table, rows = self._table(seq), accepted_last(verdict, len(tree) + 1)
         tokens = np.concatenate([seq.tokens[-1:], tree.tokens])[rows]
         ids, logits = reply.logits.top_k(self.k)
@@ -66,7 +66,7 @@ class TokenRecycling(ModelFree):
         table.ids[tokens, :width] = ids[rows]
         table.scores[tokens, :width] = log_softmax(logits)[rows]
 
-    def _table(self, seq: Sequence) -> RecyclingTable:
+    def _table(self, seq: TokenSequence) -> RecyclingTable:
         vocabulary = seq.about().vocab_size
         k = min(self.k, vocabulary)
         return seq.shared(f"token-recycling {k}", lambda: RecyclingTable(vocabulary, k))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, TARGET, Forward, Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
@@ -64,13 +64,13 @@ class TriForce(ModelDrafter):
         runs = (TARGET, DRAFT) if self.guesses else (TARGET,)
         return Needs(noise=True, draws=True, levels=True, runs=runs, rests=True)
 
-    def check(self, seq: Sequence) -> None:
+    def check(self, seq: TokenSequence) -> None:
         check(seq.about(), seq.prompt_length, self.keys)
         if self.guesses and seq.about(DRAFT).vocabulary is not None:
             fix = "the small model needs the target's own tokens, or set guesses=0"
             raise InvalidInput("draft_model", "another vocabulary", fix)
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         cached = len(seq.tokens) - len(seq.pending)
         if len(seq.pending) > min(limit, SHORT):
             return EMPTY  # A prompt.

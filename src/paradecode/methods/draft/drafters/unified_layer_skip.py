@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.drafters.layer_skip import spread
 from paradecode.methods.draft.verifiers import coupled
@@ -34,7 +34,7 @@ class UnifiedLayerSkip:
 
     speedup: float = parameter(2.0, 1.0, 8.0, "layers of the model over layers that decode")
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         total = seq.about().layers
         kept = max(1, int(total / self.speedup))
         layers = None if kept == total else spread(total, kept)

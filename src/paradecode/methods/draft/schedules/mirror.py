@@ -9,7 +9,7 @@ import numpy as np
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import DRAFT, Forward, Overlap, Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.chain_draft import ChainDraft, Correction, own_id
@@ -45,7 +45,7 @@ class Mirror:
     announce: str = choice("target", ("target", "draft"), "who names the corrections")
     depth: float = parameter(0.5, 0.0, 1.0, "where the target's early exit is")
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         draft = ChainDraft()
         while not seq.finished:
             tree = draft.tree(seq.room - 1)
@@ -63,7 +63,7 @@ class Mirror:
                 yield from draft.extend(seq, min(count, seq.room - 1))
 
     def _announced(
-        self, seq: Sequence, draft: ChainDraft, tree: TokenTree
+        self, seq: TokenSequence, draft: ChainDraft, tree: TokenTree
     ) -> Generator[Forward, Reply, tuple[Forward, list[Correction]]]:
         """The verification, or what is left of it, and the outcomes to prepare for."""
         whole, block = Forward(seq.pending, tree=tree), tree.tokens.tolist()

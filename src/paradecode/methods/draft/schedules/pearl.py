@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import DRAFT, Forward, Overlap
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.chain_draft import ChainDraft
 from paradecode.methods.draft.loop import MAX_DRAFT
 from paradecode.methods.draft.verifiers import coupled
@@ -39,7 +39,7 @@ class Pearl:
 
     num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens drafted in each forward")
 
-    def decode(self, seq: Sequence) -> Steps:
+    def decode(self, seq: TokenSequence) -> Steps:
         draft = ChainDraft()
         while not seq.finished:
             tree = draft.tree(seq.room - 1)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from paradecode.core.drawn import Mode
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.parts import declare
 
@@ -32,7 +32,7 @@ class Verifier:
         """It tests p against the q that nodes were drawn from."""
         return bool(self.modes)
 
-    def __call__(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         """Reply row 0 follows the last committed token, row i + 1 follows node i of the tree."""
         raise NotImplementedError
 
@@ -51,7 +51,7 @@ class Coupled(Verifier):
     shares_noise: ClassVar[bool] = True
     multi_step: ClassVar[bool] = True
 
-    def __call__(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         sampler, logits = seq.sampler, reply.logits
         greedy = logits.argmax() if sampler.plain else None
         node: int | None = ROOT
@@ -77,7 +77,7 @@ coupled = Coupled()
 class GreedyVerifier(Verifier):
     """Accept the argmax; temperature 0 only."""
 
-    def __call__(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         if seq.sampler.warp.temperature > 0.0:
             raise InvalidInput(
                 "verifier", "greedy", "use coupled or another sampling verifier at temperature > 0"

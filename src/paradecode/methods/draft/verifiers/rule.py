@@ -18,7 +18,7 @@ from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.noise import GOLDEN, MASK64, Purpose, mix
 from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
 from paradecode.methods.parts import declare
@@ -123,7 +123,7 @@ class SamplingVerifier(Verifier):
         """Accept nodes and draw the token behind them; pure, but for ``chance``."""
         raise NotImplementedError
 
-    def __call__(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         sampler, logits = seq.sampler, reply.logits
         if sampler.warp.temperature == 0.0:
             return coupled(seq, tree, reply)
