@@ -1,4 +1,4 @@
-// From a head's logits to a tree of guesses; core/head_tree.py has the same in Python.
+// From a head's logits to a tree of guesses; backends/heads/tree.py has the same in Python.
 #pragma once
 
 #include <cstdint>

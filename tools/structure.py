@@ -40,13 +40,14 @@ LONGER_METHODS = {
 
 CORE = {"core"}
 MODELS = CORE | {"models"}
-INTERFACE = MODELS | {"backends.interface"}
+INTERFACE = MODELS | {"backends.heads", "backends.interface"}
 BACKENDS = INTERFACE | {"backends", "backends.torch", "backends.native"}
 FRONT = BACKENDS | {"methods", "engine", "constraints", "completion", "search", "llm", ""}
 
 ALLOWED = {
     "core": CORE,
     "models": MODELS,
+    "backends.heads": CORE | {"backends.heads"},
     "backends.interface": INTERFACE,
     "backends.torch": INTERFACE | {"backends.torch"},
     "backends.native": INTERFACE | {"backends.native"},
@@ -80,7 +81,12 @@ for _number, _floor in enumerate(UPSTAIRS):
     ALLOWED |= {room: FRONT | _below | {room} for room in _floor}
 ALLOWED["__main__"] |= {"cli"}
 
-LIBRARIES = {"core": {"numpy"}, "methods": {"numpy"}, "engine": {"numpy"}}
+LIBRARIES = {
+    "core": {"numpy"},
+    "backends.heads": {"numpy"},
+    "methods": {"numpy"},
+    "engine": {"numpy"},
+}
 """Room -> packages outside the standard library; rooms that are not named may use any."""
 
 

@@ -32,7 +32,7 @@ from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.sequence import DRAFT, TARGET
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.cost import obtain
-from paradecode.engine.drift import Drift
+from paradecode.engine.cost_correction import CostCorrection
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.prompt import PromptReader, reading_request, unit_means
 from paradecode.engine.ranking import CandidateReader
@@ -48,7 +48,7 @@ from paradecode.methods.choice import (
     with_settings,
 )
 from paradecode.methods.draft.ngram_table import said_tokens
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match, trim
@@ -168,7 +168,7 @@ class LLM:
         self.engine.apart = place.apart
         costs = {name: obtain(one, self.engine.pools[name].count) for name, one in models.items()}
         self.engine.load.curve = costs.pop(TARGET)
-        self.engine.drift = Drift(self.engine.load.curve)
+        self.engine.correction = CostCorrection(self.engine.load.curve)
         self.engine.load.others = costs
         self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
         self._turn = threading.RLock()

@@ -16,11 +16,11 @@ import pytest
 
 from paradecode import backends
 from paradecode.backends.drafting import DraftPlace
+from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import RunsHeads, RunsNetworks
 from paradecode.backends.native.machine import default_threads
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.head import Head, HeadDraft
-from paradecode.core.head_run import run_head
 from paradecode.core.network import Array, Item, Network
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import DRAFT
@@ -30,7 +30,7 @@ from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.draft_heads import knowing_head, random_head
 from paradecode.testing.network_reference import apply_network
@@ -66,7 +66,7 @@ def opened(folder: Path, **given: Any) -> LLM:
     """A native target; its heads draft as much as they may, however long it takes."""
     pytest.importorskip("paradecode.backends.native._core")
     llm = LLM(write_folder(folder / "model", "llama"), **{"backend": "native", **given})
-    llm.engine.load.curve = llm.engine.drift = None
+    llm.engine.load.curve = llm.engine.correction = None
     return llm
 
 

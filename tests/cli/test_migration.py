@@ -11,7 +11,7 @@ from typer.main import get_command
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.choice import choose
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from repository import ROOT
 
 PAGE = (ROOT / "docs" / "faq.md").read_text("utf-8")

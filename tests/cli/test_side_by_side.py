@@ -11,7 +11,7 @@ from rich.console import Console
 from paradecode.cli import side_by_side as demo
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.trace import Stats
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.timing.other_load import OtherLoad
 
 PLAIN, ONCE, AT = 0.01, 5.0, 64

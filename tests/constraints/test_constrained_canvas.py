@@ -19,7 +19,7 @@ from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.registry import methods, parse
+from paradecode.methods.specs import methods, parse
 from paradecode.testing.toy import ToyBackend, toy_config
 
 PIECES = [bytes([code]) for code in range(32, 127)]

@@ -17,8 +17,8 @@ from paradecode.constraints.python import apart
 from paradecode.constraints.python.apart import MonitorApart
 from paradecode.constraints.python.masks import MonitoredText
 from paradecode.constraints.python.monitor import AttributesExist
-from paradecode.core.aside import wait_for
 from paradecode.core.errors import InvalidInput
+from paradecode.core.handoff import wait_for
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest

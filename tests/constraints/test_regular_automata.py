@@ -24,7 +24,7 @@ from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.registry import parse as parse_spec
+from paradecode.methods.specs import parse as parse_spec
 from paradecode.testing.toy import ToyBackend, toy_config
 
 PATTERNS = [

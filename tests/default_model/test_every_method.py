@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paradecode import LLM, SamplingParams
-from paradecode.methods.registry import methods
+from paradecode.methods.specs import methods
 
 PROMPTS = (
     "Write a list of five fruits and five vegetables.",
@@ -57,7 +57,7 @@ def test_equal_to_plain(
 
 def test_methods_in_one_batch(llm: LLM, plain: dict[float, list[list[int]]]) -> None:
     from paradecode.engine.request import GenerationRequest
-    from paradecode.methods.registry import parse
+    from paradecode.methods.specs import parse
 
     text = PROMPTS[1]
     prompt = llm.chat_tokens([{"role": "user", "content": text}])

@@ -16,7 +16,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.kv import KVCache, PagePool
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.registry import methods, parse
+from paradecode.methods.specs import methods, parse
 
 NAMES = st.sampled_from(sorted(vars(SamplingParams()))) | st.text(max_size=5)
 EDGES = [10**400, -(10**400), 1 << 63, 2**64 - 1, math.nan, math.inf, -0.0]

@@ -23,7 +23,7 @@ from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.scheduler import SLOWER, room_for, shared_out
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.toy import ToyBackend
 
 CURVE = CostCurve((1, 4, 8, 64), (64,), ((0.002, 0.0022, 0.0036, 0.024),))

@@ -14,7 +14,7 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.search import SearchRun, find_strategy
 from paradecode.testing.toy import ToyBackend, toy_config
 

@@ -13,7 +13,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from paradecode_lab.measure.clock import Clock, Clocked, TimedLogits, is_draft
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paradecode.methods.registry import Spec, find, parse
+from paradecode.methods.specs import Spec, find, parse
 from paradecode_lab.measure.spec_files import digests_of
 
 

@@ -14,7 +14,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.prompts import Item
 from paradecode.testing.toy import ToyBackend, toy_config
 from paradecode_lab.measure.replay.recorder import recorded

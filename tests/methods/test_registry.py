@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.plain import Plain
-from paradecode.methods.registry import Spec, find, methods, parse
 from paradecode.methods.spec_text import MAX_SPEC
+from paradecode.methods.specs import Spec, find, methods, parse
 
 WITH_BOUNDS = [
     (method.name, entry)

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from paradecode.backends.heads.run import run_head
 from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, HeadDraft, Memory
-from paradecode.core.head_run import run_head
 from paradecode.core.network import Network, Op
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.models.config import ModelConfig, Rope

@@ -12,7 +12,7 @@ from paradecode.core.noise import Purpose, key
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.search import Branch, SearchRun, find_strategy
 from paradecode.testing.toy import LetterText, ToyBackend, letter
 

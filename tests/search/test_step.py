@@ -13,7 +13,7 @@ from searching import LOOP, MOST, PROMPT, best, engine, request, run, text_of
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.text_stream import OutputText
 from paradecode.search import Branch, Grow, SearchRun, SearchTask, Start, completion_of_search
 from paradecode.search.branch import Asked, Searched

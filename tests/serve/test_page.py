@@ -14,7 +14,7 @@ import pytest
 from http_server import FakePool, Running, done, events, ready, running, settings
 
 from browser import Browser
-from paradecode.methods.registry import methods
+from paradecode.methods.specs import methods
 from paradecode.serve.page import ASSETS
 from paradecode.serve.pool import Served
 from paradecode.serve.wire import Accepted, Failure, Generate, OutputChunk, WireCommit

@@ -11,7 +11,7 @@ from paradecode.methods.draft import loop
 from paradecode.methods.draft.drafters import token_recycling
 from paradecode.methods.draft.ngram_index import NgramIndex
 from paradecode.methods.parts import known
-from paradecode.methods.registry import methods
+from paradecode.methods.specs import methods
 from paradecode.testing.conformance import useful
 
 RECORDED = {

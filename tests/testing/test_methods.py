@@ -8,7 +8,7 @@ import pytest
 from in_the_core import native_backends
 
 from paradecode.methods.parts import known
-from paradecode.methods.registry import Spec, parse
+from paradecode.methods.specs import Spec, parse
 from paradecode.testing.conformance import (
     ConformanceCase,
     cases,

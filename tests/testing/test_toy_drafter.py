@@ -9,7 +9,7 @@ from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.conformance import check
 from paradecode.testing.toy import LetterText, ToyBackend
 

@@ -13,7 +13,7 @@ from paradecode.completion import Completion, completion_of
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.toy import LetterText, ToyBackend, letter, toy_config
 from paradecode.trace import Trace, page, trace_record
 from paradecode.trace.schema import CanvasStepRecord, DraftStepRecord

@@ -15,7 +15,7 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.budgets.networks import SCALARS, ResidualHead, TreeSelector, choices
 from paradecode.methods.draft.budgets.shapes import Action
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.toy import WIDTH, ToyBackend, toy_config
 
 PROMPTS = ((5, 6, 7, 8, 9, 5, 6), (11, 12, 13, 11), (20, 21, 7, 3))

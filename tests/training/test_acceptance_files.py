@@ -15,7 +15,7 @@ from paradecode.backends.native.networks import run_networks
 from paradecode.core import tensor_file
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.budgets.networks import ResidualHead
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 KINDS = ("acceptance_head", "tree_selector")
 

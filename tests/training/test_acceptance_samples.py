@@ -14,7 +14,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.methods.draft.budgets.networks import choices
 from paradecode.methods.draft.budgets.shapes import Action
-from paradecode.methods.registry import Spec, find, parse
+from paradecode.methods.specs import Spec, find, parse
 from paradecode.prompts import Item
 from paradecode_lab.training.acceptance.head_samples import (
     HeadSamples,

@@ -33,7 +33,7 @@ from paradecode.engine.run import run
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.loop import DraftVerify, Proposal
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from tools.figures.copy_bound import ratio
 from tools.script import err, options, save, show, stamped

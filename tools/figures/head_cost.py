@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
+from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import PAGE
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.native.heads import NativeHeads
 from paradecode.core.head import Head, HeadDraft, Memory
-from paradecode.core.head_run import run_head
 from paradecode.core.tree import TokenTree
 from paradecode.models.catalogue import open_model
 from paradecode.models.config import ModelConfig

@@ -15,7 +15,7 @@ from paradecode.methods.canvas.method import NAMES as CANVAS_NAMES
 from paradecode.methods.canvas.method import CanvasSettings as Unmasking
 from paradecode.methods.draft.method import DraftSettings as Drafting
 from paradecode.methods.parts import Method, parameters_of
-from paradecode.methods.registry import methods
+from paradecode.methods.specs import methods
 from tools.pages.method_page import markdown, method_page, paper_link, settings_table
 
 ROOT = Path(__file__).parents[2]

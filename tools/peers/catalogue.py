@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode_lab.measure.results import EngineInfo
 from tools.peers.environments import (
     IK_LLAMA_CPP,

@@ -14,10 +14,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.backends.heads.run import run_head
 from paradecode.core.checks import is_whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head, HeadDraft
-from paradecode.core.head_run import run_head
 from paradecode.core.layers import Layers, halves, is_layer
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.multi_step import MultiStep
@@ -249,7 +249,7 @@ class RunsHeads(Protocol):
     """What runs draft heads by itself; others run their networks."""
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """As :func:`paradecode.core.head_run.run_head`."""
+        """As :func:`paradecode.backends.heads.run.run_head`."""
         ...
 
 

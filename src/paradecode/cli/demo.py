@@ -7,7 +7,7 @@ import typer
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Loading, grouped, option
 from paradecode.methods.choice import DEFAULT_DECODERS
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 DEFAULT = DEFAULT_DECODERS["autoregressive"]
 

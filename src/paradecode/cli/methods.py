@@ -11,7 +11,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.method import CanvasSettings
 from paradecode.methods.draft.method import DraftSettings
 from paradecode.methods.parts import Method, Parameter, Part, find, known, near, parameters_of
-from paradecode.methods.registry import methods
+from paradecode.methods.specs import methods
 from paradecode.search import scorers, strategies
 
 WIDTH = 80

@@ -19,7 +19,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import DRAFT
 from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, Profile, choose
-from paradecode.methods.registry import Spec, parse
+from paradecode.methods.specs import Spec, parse
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM

@@ -15,7 +15,7 @@ from paradecode.cli.console import err, out
 from paradecode.cli.options import Decoding, argument, grouped, option
 from paradecode.cli.progress import STOPPED
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import Spec, parse
+from paradecode.methods.specs import Spec, parse
 from paradecode.models.catalogue import DEFAULT
 
 if TYPE_CHECKING:

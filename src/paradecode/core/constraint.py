@@ -19,7 +19,7 @@ class Constraint(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether its matchers may take long, and call :func:`paradecode.core.aside.wait_for`."""
+        """Whether its matchers may take long, and call :func:`paradecode.core.handoff.wait_for`."""
         ...
 
     def follow(self, ends: Sequence[int]) -> Matcher:

@@ -1,8 +1,8 @@
 """Draft heads: small networks that guess what follows from the target's own hidden states.
 
 A head reads, for each committed position t, the target's states at t and the token at t + 1, and
-guesses the token at t + 2. It is networks and a few numbers, which :mod:`paradecode.core.head_run`
-runs on any backend. Its keys and values belong to the request.
+guesses the token at t + 2. It is networks and a few numbers, which
+:mod:`paradecode.backends.heads.run` runs on any backend. Its keys and values belong to the request.
 """
 
 from __future__ import annotations

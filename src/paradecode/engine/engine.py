@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Any
 
 from paradecode.backends.interface import PAGE, Backend, MakesSteps, RunsNetworks, drafts_of
-from paradecode.core.aside import Aside
 from paradecode.core.errors import CapacityError, DecoderError
+from paradecode.core.handoff import Handoff
 from paradecode.core.head import Head
 from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.network import Network
@@ -21,7 +21,7 @@ from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Fork, Forward, Overlap, Store
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
-from paradecode.engine.drift import Drift
+from paradecode.engine.cost_correction import CostCorrection
 from paradecode.engine.forward import (
     Pending,
     PendingApply,
@@ -45,7 +45,7 @@ from paradecode.engine.scheduler import (
     spare_rows,
 )
 from paradecode.engine.sequence import LiveSequence
-from paradecode.engine.unbroken import interrupts_behind, unbroken
+from paradecode.engine.signals import delayed_signals, uninterrupted
 from paradecode.models.text_stream import NewTextStream
 from paradecode.models.weights import Weights
 
@@ -87,7 +87,7 @@ class Live:
         self._idle = 0
         self.children: list[LiveSequence] = []
         constraint = request.constraint
-        self._aside = Aside() if constraint is not None and constraint.waits else None
+        self._handoff = Handoff() if constraint is not None and constraint.waits else None
         self._own = resources.pages_for(request)
         # Forks of a prompt share the pages that it fills.
         self.reserved = self._own + request.forks * (self._own - sequence.prompt_length // PAGE)
@@ -112,7 +112,7 @@ class Live:
     @property
     def beside(self) -> list[PendingOverlap]:
         """Those that may go on while a forward of the target runs."""
-        if self._aside is not None:  # What takes long would hold up all others.
+        if self._handoff is not None:  # What takes long would hold up all others.
             return []
         return [overlap for overlap in self.overlaps if overlap.forward.reply is None]
 
@@ -130,7 +130,7 @@ class Live:
     @property
     def waits(self) -> bool:
         """Whether its method is in the middle of something that takes long."""
-        return self._aside is not None and self._aside.waits
+        return self._handoff is not None and self._handoff.waits
 
     def start(self) -> None:
         self.sequence.admit()
@@ -138,8 +138,8 @@ class Live:
 
     def advance(self) -> None:
         """Resume the method if everything it waits for has arrived; raises what went wrong."""
-        if self._aside is not None and self._aside.waits:
-            self._aside.go_on()
+        if self._handoff is not None and self._handoff.waits:
+            self._handoff.go_on()
             return
         ready = [overlap for overlap in self.overlaps if overlap.ready]
         if ready:
@@ -158,8 +158,8 @@ class Live:
             self._resume(replies if self._as_list else replies[0])
 
     def close(self) -> None:
-        if self._aside is not None:
-            self._aside.stop()
+        if self._handoff is not None:
+            self._handoff.stop()
         late = [error for overlap in self.overlaps if (error := overlap.close()) is not None]
         self.sequence.late_error = self.sequence.late_error or next(iter(late), None)
         self._pending = []
@@ -176,10 +176,10 @@ class Live:
 
     def _call(self, work: Callable[[], None]) -> None:
         """Do work of the method, which may have to wait."""
-        if self._aside is None:
+        if self._handoff is None:
             work()
         else:
-            self._aside.run(work)
+            self._handoff.run(work)
 
     def _send(self, answer: Any) -> None:
         started = time.perf_counter()
@@ -317,7 +317,7 @@ class Engine(Resources):
         self.running: list[Live] = []
         self.forwards = 0
         self.apart = False
-        self.drift: Drift | None = None
+        self.correction: CostCorrection | None = None
         self.inside = False
         self._dropped: deque[LiveSequence] = deque()
         self._debts: dict[str, int] = {}
@@ -334,7 +334,7 @@ class Engine(Resources):
         """
         sequence = None
         try:
-            with interrupts_behind():
+            with delayed_signals():
                 sequence = self._queued(request)
         except BaseException:
             if sequence is not None:  # Ctrl-C came meanwhile: nobody would know of it.
@@ -342,7 +342,7 @@ class Engine(Resources):
             raise
         return sequence
 
-    @unbroken
+    @uninterrupted
     def _queued(self, request: GenerationRequest) -> LiveSequence:
         request.check(self.config, self.new_text is not None)
         request = self.seeded(request)
@@ -363,7 +363,7 @@ class Engine(Resources):
         self._unseeded = mix(self._unseeded)
         return replace(request, params=replace(request.params, seed=self._unseeded))
 
-    @unbroken
+    @uninterrupted
     def step(self) -> list[LiveSequence]:
         """Run one packed forward per model that is asked for; returns sequences with news."""
         changed: list[LiveSequence] = []
@@ -388,7 +388,7 @@ class Engine(Resources):
             self._advance(live, changed)
         return changed
 
-    @unbroken
+    @uninterrupted
     def cancel(self, sequence: LiveSequence) -> None:
         """End a request now, with what it has; its pages are free when this returns."""
         for live in [*self.running, *self.queue.all()]:
@@ -422,7 +422,7 @@ class Engine(Resources):
             ]
             pool.check(tables)
 
-    @unbroken
+    @uninterrupted
     def close(self) -> None:
         """Cancel everything and free the models."""
         for live in [*self.running, *self.queue.all()]:
@@ -476,7 +476,7 @@ class Engine(Resources):
             cost = partial(self.load.of_step, TARGET)
             spare = spare_rows([one.sequence for one in waiting], self.limits.step_tokens, cost)
             if min(spare.values()) >= 0:
-                self.forwards += make_steps(waiting, spare, backend, self.load, self.drift)
+                self.forwards += make_steps(waiting, spare, backend, self.load, self.correction)
                 return
         for live in list(self.running):
             if live.steps is not None:  # It goes along with the others.

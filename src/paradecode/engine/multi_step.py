@@ -13,7 +13,7 @@ from paradecode.core.errors import DecoderError
 from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.request import TARGET
 from paradecode.engine.cost import Load
-from paradecode.engine.drift import Drift
+from paradecode.engine.cost_correction import CostCorrection
 from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
 
@@ -91,7 +91,7 @@ class PendingSteps:
 
 def make_steps(
     waiting: Sequence[PendingSteps], spare: Mapping[str, int], backend: MakesSteps, load: Load,
-    drift: Drift | None = None,
+    correction: CostCorrection | None = None,
 ) -> int:  # fmt: skip
     """Make steps of all sequences together and commit them; returns how many there were.
 
@@ -100,7 +100,7 @@ def make_steps(
 
     Args:
         spare: draft rows that a step may have of each owner's sequences.
-        drift: corrects the load's curve by what the forwards take.
+        correction: corrects the load's curve by what the forwards take.
     """
     for pending in waiting:
         try:
@@ -137,11 +137,11 @@ def make_steps(
             raise
         return 0
     if count := len(made[0]):
-        if drift is not None:
+        if correction is not None:
             rows = map(sum, zip(*([1 + _drafted(step) for step in steps] for steps in made)))
             context = sum(pending.sequence.caches[TARGET].length for pending in waiting)
             seconds = [step.forward for step in made[0]]
-            drift.correct(load, zip(rows, seconds), context // len(waiting))
+            correction.correct(load, zip(rows, seconds), context // len(waiting))
         load.sequences = len(waiting)
         load.rows = sum(pending.sequence.last_rows for pending in waiting)
     return count

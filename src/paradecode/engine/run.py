@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.engine.unbroken import interrupts_behind
+from paradecode.engine.signals import delayed_signals
 
 
 def run(engine: Engine, requests: Sequence[GenerationRequest]) -> list[LiveSequence]:
@@ -19,7 +19,7 @@ def run(engine: Engine, requests: Sequence[GenerationRequest]) -> list[LiveSeque
         while any(not sequence.finished for sequence in sequences):
             engine.step()
     finally:  # Ctrl-C, or a prompt that was refused, leaves nothing behind.
-        with interrupts_behind():
+        with delayed_signals():
             for sequence in sequences:
                 engine.cancel(sequence)
     return sequences

@@ -14,8 +14,8 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sequence import DRAFT
 from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.parts import find
-from paradecode.methods.registry import Spec, parse
 from paradecode.methods.spec_text import name_and_settings, named
+from paradecode.methods.specs import Spec, parse
 
 SCHEMA = "paradecode-profile/1"
 MAX_BYTES = 1 << 24

@@ -1,4 +1,4 @@
-"""The registry: every part of a method, by its kind and name, with what it promises and takes.
+"""The parts of methods by kind and name: what each promises and takes.
 
 A part is a dataclass in a file of its own, which one decorator puts here. Kinds are ``method``,
 ``drafter``, ``budget``, ``verifier``, ``schedule``, ``policy``, ``blocks`` and ``cache``.

@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.serve.limits import Account
 from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
 

@@ -21,7 +21,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.parts import known
-from paradecode.methods.registry import Spec, methods, parse
+from paradecode.methods.specs import Spec, methods, parse
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from paradecode.testing.trained_parts import settings
 

@@ -29,7 +29,7 @@ from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import MAX_TOKENS
 from paradecode.methods.parts import Method
-from paradecode.methods.registry import Spec, methods, parse
+from paradecode.methods.specs import Spec, methods, parse
 from paradecode.testing.cases import CASES, repetitive
 from paradecode.testing.harness import Bench, ConformanceFailure, DecoderFactory, Run, Subject
 from paradecode.testing.machines import KINDS, BackendFactory, Kind, oracle_backends

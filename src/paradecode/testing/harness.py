@@ -16,7 +16,7 @@ from paradecode.core.sequence import TokenSequence
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.machines import BackendFactory, Kind, checkpoint
 from paradecode.testing.reference import Outcome, plain, static
 from paradecode.testing.toy import LetterText

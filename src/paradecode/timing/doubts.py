@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from paradecode.core.decoder import Guarantee
 from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.timing.other_load import QUIET
 
 MARGIN = 1.05

@@ -15,7 +15,7 @@ from dataclasses import replace
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.methods.choice import PLAIN_DECODERS
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode.prompts import encoder
 
 TOKENS = 80

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paradecode.backends.heads.run import run_head
 from paradecode.backends.native import _core
 from paradecode.backends.native.heads import NativeHeads
 from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.head import Head, HeadDraft, Memory
-from paradecode.core.head_run import run_head
 from paradecode.core.logits import Warp
 from paradecode.core.network import Network, Op
 from paradecode.core.tree import TokenTree

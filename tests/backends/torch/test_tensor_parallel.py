@@ -24,7 +24,7 @@ from paradecode.core.sampling import SamplingParams  # noqa: E402
 from paradecode.core.tree import TokenTree  # noqa: E402
 from paradecode.engine.engine import Engine, Limits  # noqa: E402
 from paradecode.engine.request import GenerationRequest  # noqa: E402
-from paradecode.methods.registry import parse  # noqa: E402
+from paradecode.methods.specs import parse  # noqa: E402
 from paradecode.models.config import ModelConfig, Rope  # noqa: E402
 from paradecode.models.mixture import Mixture  # noqa: E402
 

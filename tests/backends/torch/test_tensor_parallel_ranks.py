@@ -28,7 +28,7 @@ from paradecode.backends.torch.parallel.leader import ParallelBackend  # noqa: E
 from paradecode.core.errors import BackendError, BackendLost, InvalidInput  # noqa: E402
 from paradecode.engine.engine import Engine, Limits  # noqa: E402
 from paradecode.engine.request import GenerationRequest  # noqa: E402
-from paradecode.methods.registry import parse  # noqa: E402
+from paradecode.methods.specs import parse  # noqa: E402
 from paradecode.models.config import ModelConfig  # noqa: E402
 from paradecode.models.mixture import Mixture  # noqa: E402
 from paradecode.testing.toy import ToyBackend  # noqa: E402

@@ -17,7 +17,7 @@ from wrong import (
 )
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import methods, parse
+from paradecode.methods.specs import methods, parse
 from paradecode_lab.measure.certificate.certify import Certificate, certify
 from paradecode_lab.measure.certificate.distribution import REQUIRED, biased
 from paradecode_lab.measure.certificate.plan import CertificatePlan, Claim

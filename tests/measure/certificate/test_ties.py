@@ -13,7 +13,7 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.toy import ToyBackend, toy_config
 from paradecode_lab.measure.certificate.certify import certify
 from paradecode_lab.measure.certificate.plan import CertificatePlan, Claim

@@ -8,7 +8,7 @@ from wrong import LOOP, BonusOfTheParent, exact, text
 from paradecode.backends import open_backend
 from paradecode.core.request import TARGET
 from paradecode.engine.engine import Engine, Limits
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.machines import DRAFT, KINDS, checkpoint
 from paradecode_lab.measure.certificate.certify import certify

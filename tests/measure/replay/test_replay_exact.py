@@ -10,7 +10,7 @@ from workloads import CURVE, drafts, engine_runs, items, recording_of, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.methods.registry import methods, parse
+from paradecode.methods.specs import methods, parse
 from paradecode_lab.measure.replay import Recording, play, replayable
 from paradecode_lab.measure.replay.player import replayed
 

@@ -17,7 +17,7 @@ from paradecode.core.network import Array, Item, Network
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.weights import Tensor
 from paradecode.testing.draft_heads import KINDS, knowing_head, random_head
 from paradecode.testing.toy import ToyBackend, toy_config

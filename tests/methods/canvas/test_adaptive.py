@@ -9,7 +9,7 @@ from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.blocks.adaptive import Adaptive
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 EVERY = "'" + " ".join(str(token) for token in range(28)) + "'"
 ALIGNED = (*PROMPT, 2)

@@ -20,7 +20,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.canvas.policies import assd
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.cases import records
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config

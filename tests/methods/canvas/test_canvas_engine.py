@@ -21,7 +21,7 @@ from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Decision
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
 PARAMS = SamplingParams(max_tokens=24, ignore_eos=True)

@@ -6,7 +6,7 @@ import pytest
 from canvases import POLICIES
 
 from paradecode.core.sampling import SamplingParams
-from paradecode.methods.registry import methods, parse
+from paradecode.methods.specs import methods, parse
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from views import canvas_of, view_of
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.coherent import Coherent
 from paradecode.methods.canvas.view import Progress
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 
 def offsets(sequence) -> list[tuple[int, ...]]:

@@ -10,7 +10,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.policies.credit import Credit
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 VOCABULARY, LENGTH = 11, 6
 AT = np.arange(3, 3 + LENGTH)

@@ -11,7 +11,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.dimple import Dimple
 from paradecode.methods.canvas.policies.planned import times
 from paradecode.methods.canvas.view import Progress
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 SCORES = ("confidence", "margin", "entropy", "origin", "origin_ratio", "autoregressive")
 

@@ -13,7 +13,7 @@ from paradecode.methods.canvas.caches.dkv import DelayedKV, GreedyDelayedKV
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 FULL = ("full", "shift")
 WHOLE = len(PROMPT) + 24

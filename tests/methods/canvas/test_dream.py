@@ -8,7 +8,7 @@ from canvases import run, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.planned import times
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 
 def offsets(sequence) -> list[tuple[int, ...]]:

@@ -11,7 +11,7 @@ from test_reference_parity import OneForward
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.config import ModelConfig
 
 PROMPTS = ([5, 17, 40, 8, 9, 33, 2], [70] * 8, [11, 12, 13, 14, 15, 16, 17, 18, 19])

@@ -18,7 +18,7 @@ from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.tracked import Tracked
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend
 

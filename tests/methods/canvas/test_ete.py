@@ -13,7 +13,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.methods.canvas.policies.ete import ExploreThenExploit
 from paradecode.methods.canvas.policies.threshold import Threshold
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.toy import ToyBackend
 
 

@@ -12,7 +12,7 @@ from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.networks import JointLayer
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.trained_parts import joint_layer
 

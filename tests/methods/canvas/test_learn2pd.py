@@ -12,7 +12,7 @@ from views import canvas_of, view_of
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.canvas.policies.learn2pd import Learn2PD
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.network_reference import apply_network
 from paradecode.testing.toy import ToyBackend, toy_config
 from paradecode.testing.trained_parts import constant_filter, random_filter

@@ -20,7 +20,7 @@ from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.late_end import LateEnd
 from paradecode.methods.parts import known
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 LENGTH, BLOCK = 16, 8
 PROMPTS = ([5, 17, 40, 8, 9, 33, 2], [70] * 9)

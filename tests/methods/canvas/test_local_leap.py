@@ -9,7 +9,7 @@ from views import view_of
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.local_leap import LocalLeap
 from paradecode.methods.canvas.policies.threshold import Threshold
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 
 def steps(sequence):

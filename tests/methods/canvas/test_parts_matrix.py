@@ -12,7 +12,7 @@ from canvases import ATTENTION, MASK, POLICIES, PROMPTS, run_all, specs, toy
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.methods.parts import known
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.trained_parts import folder
 
 PARAMS = (

@@ -6,7 +6,7 @@ import pytest
 from canvases import run, toy
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 KINDS = ["full", "block", "block-shift"]
 PROMPT = (8, 5, 6, 7, 9)

@@ -6,7 +6,7 @@ import pytest
 from canvases import MASK, PROMPT, run, toy
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.toy import ToyBackend, toy_config
 
 WHOLE = "answer_start=0,answer_length=24"

@@ -9,7 +9,7 @@ from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.r2 import R2
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 NOTHING = "base=static(score=random)"
 

@@ -12,7 +12,7 @@ from paradecode.methods.canvas.caches.recap import Recap
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Decision
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 FULL = ("full", "shift")
 WHOLE = len(PROMPT) + 24

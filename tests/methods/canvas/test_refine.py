@@ -9,7 +9,7 @@ from views import canvas_of, view_of
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.refine import Refine
 from paradecode.methods.canvas.view import Progress
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 
 def canvases(sequence):

@@ -11,7 +11,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.late_end import LateEnd
 from paradecode.methods.canvas.policies.remask import Remask
 from paradecode.methods.canvas.view import Progress
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 OFF = "form=paper,least=0,drop=1"
 

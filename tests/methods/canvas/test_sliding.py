@@ -12,7 +12,7 @@ from paradecode.methods.canvas.blocks.sliding import Sliding
 from paradecode.methods.canvas.caches.delayed import DelayedCache
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 FULL = ("full", "shift")
 

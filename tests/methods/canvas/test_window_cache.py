@@ -11,7 +11,7 @@ from paradecode.methods.canvas.blocks.fixed import Full
 from paradecode.methods.canvas.caches.window import WindowCache
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 FULL = ("full", "shift")
 WHOLE = len(PROMPT) + 24

@@ -15,7 +15,7 @@ from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.sequence import ModelFacts, Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 Target = Callable[[list[int]], np.ndarray]
 """Text so far -> float [V], the logits of the next token."""

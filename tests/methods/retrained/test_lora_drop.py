@@ -14,8 +14,8 @@ from paradecode.core.request import TARGET
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
-from paradecode.methods.registry import parse
 from paradecode.methods.retrained.dropped_layers import DropAdapters
+from paradecode.methods.specs import parse
 from paradecode.models.catalogue import open_model
 from paradecode.testing.conformance import cases
 from paradecode.testing.harness import limits_of

@@ -14,7 +14,7 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.llm import LLM
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.conformance import cases
 from paradecode.testing.machines import CONTEXT
 from paradecode.testing.reference import fresh_logits

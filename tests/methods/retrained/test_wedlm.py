@@ -21,7 +21,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.config import ModelConfig
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Weights

@@ -10,7 +10,7 @@ from paradecode.backends.interface import Backend
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.cases import PROMPTS
 from paradecode.testing.harness import Bench, Job, Run, Subject, limits_of
 from paradecode.testing.machines import CONTEXT, KINDS, Kind

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from paradecode.backends.heads.run import run_head
 from paradecode.core.head import Head, HeadDraft, Memory
-from paradecode.core.head_run import run_head
 from paradecode.core.network import Network
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head

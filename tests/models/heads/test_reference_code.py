@@ -13,8 +13,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from paradecode.backends.heads.run import run_head
 from paradecode.core.head import Head, HeadDraft, Memory
-from paradecode.core.head_run import run_head
 from paradecode.core.network import Array, Item, Network, Op
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.catalogue import open_model
 from tools.figures.graded import BLOCK, CANVAS, IN_BLOCKS, WHOLE, block_model
 

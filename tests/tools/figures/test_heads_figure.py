@@ -9,7 +9,7 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.trace import Stats
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode_lab.measure.paired import PairedRun
 from paradecode_lab.training.heads.initial import METHODS
 from repository import ROOT

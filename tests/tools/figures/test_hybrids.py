@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from paradecode.llm import LLM
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.trained_parts import joint_layer
 from paradecode_lab.measure.tasks.tasks import SETS, tasks_named
 from tools.figures.hybrids import JOINT, SHIPPED, TARGET, ZERO, Ways, measured, trained

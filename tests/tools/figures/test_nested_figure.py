@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from repository import ROOT
 
 pytest.importorskip("torch")

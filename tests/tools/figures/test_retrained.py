@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paradecode.methods.registry import methods
+from paradecode.methods.specs import methods
 from repository import ROOT
 from tools.figures import retrained
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.trained_parts import constant_filter, joint_layer
 from repository import ROOT
 

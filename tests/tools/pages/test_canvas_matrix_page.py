@@ -60,7 +60,7 @@ def test_caches_refuse_models_and_policies_do_not(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_some_run_again(kind: str) -> None:
-    from paradecode.methods.registry import parse
+    from paradecode.methods.specs import parse
 
     for parts in [("static", "fixed", "two_level"), ("freedave", "lead", "dual")]:
         assert _decode(parse(spec(*parts)), kind) == REFUSED.get((*parts, kind))

@@ -12,7 +12,7 @@ from textwrap import indent
 import pytest
 
 from paradecode.methods.parts import told
-from paradecode.methods.registry import find
+from paradecode.methods.specs import find
 from paradecode.testing.conformance import FEWEST
 from repository import ROOT
 from tools.figures.conformance import RESTING

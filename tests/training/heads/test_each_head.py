@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 # These need PyTorch themselves.
 from head_training import built, drafts_alike, learns, rows_of, training  # noqa: E402
 
+from paradecode.backends.heads.run import run_head  # noqa: E402
 from paradecode.core.head import HeadDraft, Memory  # noqa: E402
-from paradecode.core.head_run import run_head  # noqa: E402
 from paradecode.testing.network_reference import apply_network  # noqa: E402
 from paradecode_lab.training.heads.objective import loss_of  # noqa: E402
 

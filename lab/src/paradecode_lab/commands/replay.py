@@ -96,7 +96,7 @@ def run(
     loading: Loading,
 ) -> None:
     """What methods would do on the recording: acceptance, forwards and predicted speed."""
-    from paradecode.methods.registry import parse
+    from paradecode.methods.specs import parse
     from paradecode_lab.measure.replay import Recording, play, replayable
     from paradecode_lab.measure.replay.outcome import outcome_record, outcome_table
     from paradecode_lab.measure.replay.player import PLAIN, reads_states

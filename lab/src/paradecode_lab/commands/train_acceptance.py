@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from paradecode.cli.options import Json, Loading, grouped, option
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode_lab.commands.train_steps import Output, S, Samples, logged, ready, trained
 
 

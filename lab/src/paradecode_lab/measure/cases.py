@@ -10,7 +10,7 @@ from typing import Any
 
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode.prompts import Item
 from paradecode.timing.warm_up import warm_up_method, warm_up_plain
 from paradecode_lab.measure.journal import Journal

@@ -12,7 +12,7 @@ from paradecode.core.trace import DraftCounts
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode.prompts import Item
 from paradecode.timing.other_load import OtherLoad
 from paradecode_lab.measure.clock import Clock, Clocked

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.methods.parts import Parameter, read
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode_lab.measure.machine import digest
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from paradecode.core import tensor_file
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode.methods.trained import check_shapes
 from paradecode_lab.measure.machine import digest, digest_of, weights_of
 from paradecode_lab.measure.spec_files import digests_of

@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from paradecode.backends.heads.run import run_head
 from paradecode.backends.native._core import DraftHead, HeadMemory
 from paradecode.backends.native._core import Network as NativeNetwork
 from paradecode.backends.native.networks import native_network, run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Block, Head, HeadDraft, Memory, took_in
-from paradecode.core.head_run import run_head
 from paradecode.core.network import Array, Item, Network
 from paradecode.core.tree import EMPTY, TokenTree
 
@@ -46,7 +46,7 @@ class NativeHeads:
         return run_networks(network, items)
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """As :func:`paradecode.core.head_run.run_head`."""
+        """As :func:`paradecode.backends.heads.run.run_head`."""
         if head.on_text or head.cell is not None or head.lstm:
             return run_head(head, drafts, self.apply)
         native = self.native(head)  # To pack it once says nothing of later drafts.

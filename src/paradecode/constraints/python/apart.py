@@ -21,8 +21,8 @@ from pathlib import Path
 
 from paradecode.constraints.python.modules import FIELD, check_files
 from paradecode.constraints.python.monitor import AttributesExist
-from paradecode.core.aside import wait_for
 from paradecode.core.errors import InvalidInput
+from paradecode.core.handoff import wait_for
 
 SECONDS = 2
 """Processor time for one answer. A real text takes milliseconds."""

@@ -83,7 +83,7 @@ class MonitoredText:
         monitor: says which names may follow.
         spellings: the bytes of each token id; empty for ids that are not text.
         before: the text that the output continues.
-        waits: whether the monitor may take long (:func:`paradecode.core.aside.wait_for`).
+        waits: whether the monitor may take long (:func:`paradecode.core.handoff.wait_for`).
     """
 
     def __init__(

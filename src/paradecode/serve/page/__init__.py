@@ -7,7 +7,7 @@ from importlib.resources import files
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import Response
 
-from paradecode.methods.registry import methods
+from paradecode.methods.specs import methods
 
 SCRIPTS = (
     "chat.js", "dom.js", "figures.js", "markdown.js", "settings.js", "stream.js", "transcript.js",

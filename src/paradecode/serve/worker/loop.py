@@ -12,7 +12,7 @@ from paradecode.engine.ranking import CandidateReader
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode.serve import wire
 from paradecode.serve.failures import busy, failure
 from paradecode.serve.lines import WireError, decode

@@ -17,7 +17,7 @@ from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.methods.choice import AUTO
-from paradecode.methods.registry import Spec, parse
+from paradecode.methods.specs import Spec, parse
 from paradecode.serve.wire import Generate, PromptInput
 from paradecode.serve.worker.output import Speller
 from paradecode.serve.worker.settings import WorkerSettings

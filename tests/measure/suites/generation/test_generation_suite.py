@@ -16,7 +16,7 @@ from paradecode.core.tree import EMPTY
 from paradecode.llm import LLM
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import TABLE, Method, register
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.prompts import load_prompts
 from paradecode_lab.measure import cases as running
 from paradecode_lab.measure.figures import figures

@@ -11,7 +11,7 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
-from paradecode.methods.registry import methods, parse
+from paradecode.methods.specs import methods, parse
 from paradecode_lab.measure import cases as running
 from paradecode_lab.measure.machine import digest, weights_of
 from paradecode_lab.measure.play import play

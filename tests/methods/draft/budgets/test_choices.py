@@ -14,7 +14,7 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import KIND_MEMORY, Odds
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 LOGITS = ArrayLogits(np.zeros((1, 4)))
 

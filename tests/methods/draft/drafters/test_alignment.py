@@ -110,7 +110,7 @@ def test_the_prediction_is_drafted_from_its_start():
 
 
 def engine_request(prediction: object) -> GenerationRequest:
-    from paradecode.methods.registry import parse
+    from paradecode.methods.specs import parse
 
     return GenerationRequest(
         np.array([5, 6, 7], np.int32), parse("predicted-output"),

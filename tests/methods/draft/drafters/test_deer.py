@@ -20,7 +20,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.canvas_matrix import ATTENTION
 from paradecode.testing.conformance import cases
 from paradecode.testing.machines import Kind, oracle_backends

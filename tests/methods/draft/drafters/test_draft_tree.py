@@ -17,7 +17,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.draft_tree import DraftTree, load_tree
 from paradecode.methods.draft.drafters.stand import Stand
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode_lab.training.acceptance.draft_tree import rates_of
 
 RATES = {(0,): 0.6, (0, 0): 0.4, (1,): 0.2, (0, 0, 0): 0.2, (0, 1): 0.1, (1, 0): 0.05}

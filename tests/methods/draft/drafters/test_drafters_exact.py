@@ -13,7 +13,7 @@ from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 
 METHODS = (

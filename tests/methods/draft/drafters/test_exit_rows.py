@@ -25,7 +25,7 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.draft_heads import random_head
 
 LAYERS, EXIT = 6, 4

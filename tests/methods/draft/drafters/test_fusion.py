@@ -14,7 +14,7 @@ from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.joining import share
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import Spec, parse
+from paradecode.methods.specs import Spec, parse
 from paradecode.testing.conformance import check
 
 

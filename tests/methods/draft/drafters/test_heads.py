@@ -18,7 +18,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.past_states import PastStates, TextStates
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.testing.conformance import check
 from paradecode.testing.draft_heads import KINDS, knowing_head, random_head
 from paradecode.testing.machines import KINDS as MACHINES

@@ -21,7 +21,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.draft import row_drafter, transfer_rows
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.files import write_head
 from paradecode.testing.conformance import check

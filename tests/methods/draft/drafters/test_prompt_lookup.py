@@ -19,7 +19,7 @@ from paradecode.methods.draft.drafters.lookup_tree import LookupTree
 from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
 from paradecode.methods.draft.ngram_index import LONGEST, MOST_NEW, PLACES, NgramIndex
 from paradecode.methods.draft.plain import Plain
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 

@@ -22,7 +22,7 @@ from paradecode.methods.draft.datastore import (
 )
 from paradecode.methods.draft.drafters.rasd import Rasd
 from paradecode.methods.draft.drafters.retrieval import Retrieval
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 
 def build(folder: Path, *documents: list[int]) -> str:

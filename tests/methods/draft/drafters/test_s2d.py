@@ -16,7 +16,7 @@ from paradecode.methods.draft import nested_rows
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.budgets.specdec import SpecDecPP
 from paradecode.methods.draft.drafters.s2d import usual_exits
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 TARGET, SMALL = deep(share=0.3), deep(share=0.2)
 SURE = 0.5

@@ -15,7 +15,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend
 from tiny_folder import write_folder

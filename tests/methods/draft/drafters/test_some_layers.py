@@ -18,7 +18,7 @@ from paradecode.methods.draft.layer_search import LayerSearch, runs_of
 from paradecode.methods.draft.method import assemble
 from paradecode.methods.draft.source import Source
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 
 DEEP = deep()

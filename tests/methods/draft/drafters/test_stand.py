@@ -9,7 +9,7 @@ from drafting import Request, draft, hashed, play
 from paradecode.methods.draft.drafters.stand import Stand
 from paradecode.methods.draft.loop import Offer
 from paradecode.methods.draft.ngram_distributions import WIDTH, NgramDistributions
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 
 def test_visits_are_averaged():

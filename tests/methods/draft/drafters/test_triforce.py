@@ -18,7 +18,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.draft import two_levels
 from paradecode.methods.draft.two_levels import TwoLevels, chosen
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend, toy_config
 

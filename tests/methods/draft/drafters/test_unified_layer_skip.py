@@ -6,7 +6,7 @@ from drafting import Request, certain, reply_to
 
 from paradecode.core.sequence import ModelFacts
 from paradecode.methods.draft.drafters.layer_skip import spread
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 
 def test_unified_layer_skipping_leaves_layers_out_behind_the_prompt():

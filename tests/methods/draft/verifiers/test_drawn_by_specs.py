@@ -27,7 +27,7 @@ from paradecode.methods.draft import beam_draws, greedy_draws
 from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.draft.drafters.deer import Deer
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 EXACT = 1e-12
 PROMPT = (0, 0)

@@ -19,7 +19,7 @@ from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.draft.verifiers.rule import Noise, SamplingVerifier
 from paradecode.methods.parts import known
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 V = 12
 PROMPT = np.array([1, 2, 3], np.int32)

@@ -8,7 +8,7 @@ import pytest
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.verifiers.typical import Typical
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 
 FLAT = np.array([0.05, *[0.95 / 19] * 19])
 """Much entropy: exp(-entropy) is 1 / 20."""

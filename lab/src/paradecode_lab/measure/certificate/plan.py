@@ -10,7 +10,7 @@ from paradecode.core.checks import attributes, number, whole
 from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode.prompts import Conversation, by_turns, load_prompts
 
 Progress = Callable[[str, int, int], None]

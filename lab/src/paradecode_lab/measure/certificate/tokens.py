@@ -11,7 +11,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.prompts import Item
 from paradecode_lab.measure.certificate.plan import CertificatePlan, Claim, Trial
 from paradecode_lab.measure.certificate.requests import request, running, serve

@@ -8,10 +8,10 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Span, SpanResult, drafts_of
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head, HeadDraft
-from paradecode.core.head_run import run_head
 from paradecode.core.network import Array, Item, Network
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams

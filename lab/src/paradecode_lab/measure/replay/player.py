@@ -20,7 +20,7 @@ from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.method import VERIFIER
 from paradecode.methods.draft.verifiers import Verifier
 from paradecode.methods.parts import read
-from paradecode.methods.registry import Spec, methods, parse
+from paradecode.methods.specs import Spec, methods, parse
 from paradecode_lab.measure.replay.backend import END, RecordingBackend
 from paradecode_lab.measure.replay.between import Gap, cold_seconds, slowdown
 from paradecode_lab.measure.replay.logits import Reading

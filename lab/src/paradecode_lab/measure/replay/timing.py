@@ -23,7 +23,7 @@ from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.plain import Plain
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode_lab.measure.replay.recording import Request, Timing
 from paradecode_lab.measure.serving import WatchedPlain, finish
 

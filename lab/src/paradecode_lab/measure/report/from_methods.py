@@ -9,7 +9,7 @@ from typing import Any
 
 from paradecode.core.checks import build
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.timing.doubts import SUSPICIOUS, is_suspicious, marked, verifies
 from paradecode_lab.measure.sheet import PLAIN, Line, Sheet, Tile
 from paradecode_lab.measure.statistics import Interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.timing.doubts import BUSY, SUSPICIOUS, marked
 from paradecode_lab.measure.figures import Figures, TokenCost, figures, usual_baseline
 from paradecode_lab.measure.results import Results, groups_of

@@ -11,7 +11,7 @@ from paradecode.methods.draft.head_drafter import HeadDrafter
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.method import DraftSettings
 from paradecode.methods.parts import Parameter, parameters_of, written
-from paradecode.methods.registry import find, methods, parse
+from paradecode.methods.specs import find, methods, parse
 from paradecode.models.heads import read_head
 
 Settings = tuple[tuple[str, Any], ...]

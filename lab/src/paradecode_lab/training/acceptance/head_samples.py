@@ -23,7 +23,7 @@ from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.acceptance_head import features
 from paradecode.methods.draft.budgets.base import Budget, DraftRows
 from paradecode.methods.draft.budgets.networks import ESTIMATES, HIDDEN
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode.prompts import Item
 from paradecode_lab.training.acceptance.workload import draft_size, drafting, play
 from paradecode_lab.training.decoding import Progress

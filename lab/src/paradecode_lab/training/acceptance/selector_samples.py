@@ -26,7 +26,7 @@ from paradecode.methods.draft.budgets.base import Budget, DraftRows, Seconds
 from paradecode.methods.draft.budgets.networks import SCALARS, STATES, choices
 from paradecode.methods.draft.budgets.shapes import BRANCHES
 from paradecode.methods.draft.budgets.situations import Situation, Situations
-from paradecode.methods.registry import Spec
+from paradecode.methods.specs import Spec
 from paradecode.prompts import Item
 from paradecode_lab.training.acceptance.selector_labels import seconds_of, tokens_of
 from paradecode_lab.training.acceptance.workload import draft_size, drafting, play

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode_lab.training.decoding import Progress, decode_all
 from paradecode_lab.training.unmasking.trajectories import MASKED, OUTSIDE, PROMPT, Trajectories
 from paradecode_lab.training.unmasking.workload import CanvasWorkload

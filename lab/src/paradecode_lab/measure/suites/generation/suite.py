@@ -15,7 +15,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
 from paradecode.methods.choice import PLAIN_DECODERS
-from paradecode.methods.registry import Spec, parse
+from paradecode.methods.specs import Spec, parse
 from paradecode.prompts import (
     Conversation,
     Item,

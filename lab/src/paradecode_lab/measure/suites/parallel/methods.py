@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.parts import known, written
-from paradecode.methods.registry import Spec, methods, parse
+from paradecode.methods.specs import Spec, methods, parse
 
 REFERENCE = "static"
 """One token a forward, nothing cached: what every ratio refers to."""

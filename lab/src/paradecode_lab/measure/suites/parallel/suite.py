@@ -12,7 +12,7 @@ from paradecode.core.checks import whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.methods.registry import parse
+from paradecode.methods.specs import parse
 from paradecode.prompts import Item
 from paradecode_lab.measure.cases import Cases, Progress, measure_cases
 from paradecode_lab.measure.charts.style import can_draw

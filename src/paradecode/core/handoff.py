@@ -21,7 +21,7 @@ class Stopped(BaseException):
     """Ends work that nobody wants any more, from where it waits."""
 
 
-class Aside:
+class Handoff:
     """Runs work in a thread, but never at the same time as its caller: one of the two waits.
 
     So the work may use all that its caller uses. Where it calls :func:`wait_for`, the caller goes
@@ -82,7 +82,7 @@ class Aside:
             raise error
 
     def _work(self, work: Callable[[], None]) -> None:
-        _thread.aside = self
+        _thread.handoff = self
         try:
             work()
         except BaseException as error:
@@ -97,5 +97,5 @@ def wait_for(awaited: Future[T]) -> T:
     Raises:
         Exception: what the future raises.
     """
-    aside: Aside | None = getattr(_thread, "aside", None)
-    return awaited.result() if aside is None else aside.wait(awaited)
+    handoff: Handoff | None = getattr(_thread, "handoff", None)
+    return awaited.result() if handoff is None else handoff.wait(awaited)

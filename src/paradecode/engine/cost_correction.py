@@ -15,7 +15,7 @@ ENOUGH = 0.02
 """Points move together, when one would move by so much."""
 
 
-class Drift:
+class CostCorrection:
     """Corrects a curve by what forwards take.
 
     The machine may have been busy when the curve was measured, and its speed changes: memory and

@@ -7,17 +7,17 @@ from concurrent.futures import Future
 
 import pytest
 
-from paradecode.core.aside import Aside, Stopped, wait_for
+from paradecode.core.handoff import Handoff, Stopped, wait_for
 
 
 def test_work_that_need_not_wait_ends_at_once() -> None:
     found: list[int] = []
-    aside = Aside()
-    aside.run(lambda: found.append(1))
-    assert (found, aside.waits) == ([1], False)
+    handoff = Handoff()
+    handoff.run(lambda: found.append(1))
+    assert (found, handoff.waits) == ([1], False)
     ready: Future[int] = Future()
     ready.set_result(2)
-    aside.run(lambda: found.append(wait_for(ready)))
+    handoff.run(lambda: found.append(wait_for(ready)))
     assert found == [1, 2]
     assert wait_for(ready) == 2  # Outside of any work it is the plain result.
 
@@ -26,10 +26,10 @@ def test_what_work_raises_is_raised() -> None:
     def fail() -> None:
         raise KeyError("x")
 
-    aside = Aside()
+    handoff = Handoff()
     with pytest.raises(KeyError):
-        aside.run(fail)
-    aside.run(lambda: None)
+        handoff.run(fail)
+    handoff.run(lambda: None)
 
 
 def test_the_caller_goes_on_while_work_waits() -> None:
@@ -42,18 +42,18 @@ def test_the_caller_goes_on_while_work_waits() -> None:
         seen.append(wait_for(first))
         seen.append(wait_for(second))
 
-    aside = Aside()
-    aside.run(work)
-    aside.go_on()  # Nothing is there yet.
-    assert (seen, aside.waits) == (["begun"], True)
+    handoff = Handoff()
+    handoff.run(work)
+    handoff.go_on()  # Nothing is there yet.
+    assert (seen, handoff.waits) == (["begun"], True)
     first.set_result("one")
     assert seen == ["begun"]  # It has its turn when it is given one.
-    aside.go_on()
-    assert (seen, aside.waits) == (["begun", "one"], True)
+    handoff.go_on()
+    assert (seen, handoff.waits) == (["begun", "one"], True)
     second.set_exception(ValueError("late"))
     with pytest.raises(ValueError, match="late"):
-        aside.go_on()
-    assert not aside.waits
+        handoff.go_on()
+    assert not handoff.waits
 
 
 def test_work_that_nobody_wants_ends_where_it_waits() -> None:
@@ -67,10 +67,10 @@ def test_work_that_nobody_wants_ends_where_it_waits() -> None:
             ended.append(Stopped)
             wait_for(never)  # It may not hold out.
 
-    aside = Aside()
+    handoff = Handoff()
     before = threading.active_count()
-    aside.run(work)
-    aside.stop()
-    assert (ended, aside.waits) == ([Stopped], False)
-    aside.stop()
+    handoff.run(work)
+    handoff.stop()
+    assert (ended, handoff.waits) == ([Stopped], False)
+    handoff.stop()
     assert threading.active_count() <= before + 1

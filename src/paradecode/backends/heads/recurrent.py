@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paradecode.backends.heads.tree import GrowingTree
 from paradecode.core.head import Cell
-from paradecode.core.head_tree import GrowingTree
 from paradecode.core.network import Array, Item, Network, Run
 from paradecode.core.tree import ROOT
 

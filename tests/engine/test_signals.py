@@ -27,7 +27,7 @@ from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.run import run
 from paradecode.engine.sequence import LiveSequence
-from paradecode.engine.unbroken import interrupts_behind
+from paradecode.engine.signals import delayed_signals
 from paradecode.methods.draft.verifiers import coupled
 
 
@@ -93,7 +93,7 @@ def test_ctrl_c_during_a_call_of_several_steps_loses_no_token(
 def test_what_is_no_handler_of_python_stays(handler: signal.Handlers) -> None:
     before = signal.signal(signal.SIGINT, handler)
     try:
-        with interrupts_behind():
+        with delayed_signals():
             assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -103,7 +103,7 @@ def test_other_threads_leave_the_handler_alone() -> None:
     before, seen = signal.getsignal(signal.SIGINT), []
 
     def work() -> None:
-        with interrupts_behind():
+        with delayed_signals():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.backends.heads.attention import NewRows, keep_text, through
+from paradecode.backends.heads.tree import GrowingTree
 from paradecode.core.head import Head
-from paradecode.core.head_attention import NewRows, keep_text, through
-from paradecode.core.head_tree import GrowingTree
 from paradecode.core.network import Item, Run
 from paradecode.core.tree import ROOT
 

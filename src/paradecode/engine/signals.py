@@ -1,4 +1,4 @@
-"""Operations of the engine that nothing leaves half-way."""
+"""No Ctrl-C in the middle of a step: signals wait until an operation of the engine has ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNALS = [
 
 
 class Operated(Protocol):
-    """What such an operation needs of its object.
+    """What an uninterrupted operation needs of its object.
 
     Attributes:
         inside: an operation is going on.
@@ -31,7 +31,7 @@ class Operated(Protocol):
         """Do what was put off."""
 
 
-class interrupts_behind:
+class delayed_signals:
     """Ctrl-C and other signals of which a handler may raise take effect at the end of the block.
 
     Python raises between any two instructions: books would be half written, and tokens that the
@@ -61,14 +61,14 @@ class interrupts_behind:
         self.caught.append((number, frame))
 
 
-def unbroken(operation: Operation) -> Operation:
+def uninterrupted(operation: Operation) -> Operation:
     """A method that runs to its end: Ctrl-C and what is put off (``settle``) come behind it."""
 
     @wraps(operation)
     def run(self: Operated, *args: Any) -> Any:
         if self.inside:  # A part of another operation.
             return operation(self, *args)
-        with interrupts_behind():
+        with delayed_signals():
             self.settle()
             self.inside = True
             try:

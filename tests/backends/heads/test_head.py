@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head, HeadDraft, Memory
-from paradecode.core.head_run import run_head
 from paradecode.core.logits import Warp
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.models.config import ModelConfig, Rope

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paradecode.backends.heads.attention import NewRows, keep_text, through
+from paradecode.backends.heads.blocks import grow_in_blocks
+from paradecode.backends.heads.context import grow_on_text
+from paradecode.backends.heads.recurrent import grow_with_cell
+from paradecode.backends.heads.tree import GrowingTree
 from paradecode.core.head import Head, HeadDraft, took_in
-from paradecode.core.head_attention import NewRows, keep_text, through
-from paradecode.core.head_blocks import grow_in_blocks
-from paradecode.core.head_context import grow_on_text
-from paradecode.core.head_recurrent import grow_with_cell
-from paradecode.core.head_tree import GrowingTree
 from paradecode.core.network import Array, Item, Network, Run
 from paradecode.core.tree import ROOT, TokenTree
 

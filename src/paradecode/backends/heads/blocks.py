@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.backends.heads.attention import NewRows, through
+from paradecode.backends.heads.tree import GrowingTree
 from paradecode.core.head import Head, HeadCarry
-from paradecode.core.head_attention import NewRows, through
-from paradecode.core.head_tree import GrowingTree
 from paradecode.core.network import Array, Item, Run
 from paradecode.core.tree import ROOT
 

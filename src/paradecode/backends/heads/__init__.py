@@ -1,0 +1,1 @@
+"""Draft heads on any backend that runs networks, in Python: the oracle of the native core."""
