@@ -224,3 +224,11 @@ def test_items_that_do_not_fit_are_refused(change: dict[str, np.ndarray]) -> Non
             run(model, [{**item(2, model), **change}])
     with pytest.raises(InvalidInput):
         native(NETWORKS["lookup"], [{"ids": np.array([9])}])
+
+
+def test_an_unknown_step_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    from paradecode.backends.torch.network import compute
+
+    with pytest.raises(InvalidInput, match="'cosine'"):
+        compute([Op("y", "cosine", ("x",))], {"x": torch.zeros(2, 3)}, {})

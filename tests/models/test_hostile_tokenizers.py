@@ -15,6 +15,7 @@ from tokenizers import decoders, models
 from paradecode.core.errors import InvalidModel
 from paradecode.models.catalogue import find
 from paradecode.models.folder_tokenizer import read_tokenizer
+from paradecode.models.metadata import Metadata
 from paradecode.models.safetensors_dir import read_folder
 from paradecode.models.text_stream import byte_in
 from paradecode.models.tokenizer import Tokenizer
@@ -179,3 +180,8 @@ def test_which_pieces_are_bytes(piece, byte):
     stream = tokenizer.stream()
     assert stream.push(2) + stream.flush() == tokenizer.decode([2])
     assert match(tokenizer, fallback("a", "b", "c"), 3, 3) is not None
+
+
+def test_a_list_of_texts_holds_texts_alone() -> None:
+    with pytest.raises(InvalidModel, match="list of strings"):
+        Metadata(tokens=["a", None, {}]).texts("tokens")

@@ -7,7 +7,7 @@ a list of requests, which run together if the backend can do that, and gets a li
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Union
 
@@ -142,6 +142,22 @@ class Forward:
     denoise: Denoise | None = None
     model: str = TARGET
     on: TokenSequence | None = None
+
+    @property
+    def sequential(self) -> bool:
+        """Whether its ``tokens`` do nothing but continue the text, as those of a prompt do.
+
+        Such tokens can be spread over several forwards, of which the last one has the tree. Every
+        field but those of ``_OF_ANY`` has its default then.
+        """
+        return all(getattr(self, name) is default for name, default in _SEQUENTIAL)
+
+
+_OF_ANY = {"tokens", "tree", "under", "places", "given", "hidden", "layers", "model", "on"}
+"""Fields of a forward that leave its tokens sequential."""
+_SEQUENTIAL = [
+    (entry.name, entry.default) for entry in fields(Forward) if entry.name not in _OF_ANY
+]
 
 
 @dataclass(frozen=True, eq=False)

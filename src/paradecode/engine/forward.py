@@ -78,18 +78,7 @@ class PendingForward:
     def divisible(self) -> bool:
         """Whether the rows may be spread over several forwards."""
         f = self.forward
-        return (
-            len(f.tokens) - self.done > 1
-            and f.store is Store.COMMIT
-            and f.attend is Attend.CAUSAL
-            and f.logits is None
-            and f.positions is None
-            and f.visible is None
-            and f.embeddings is None
-            and f.resume is None
-            and f.attention is None
-            and not self.cache.joins(f)
-        )
+        return len(f.tokens) - self.done > 1 and f.sequential and not self.cache.joins(f)
 
     def part(self, rows: int) -> Forward:
         """The forward of the next ``rows`` rows: all that is left, or tokens without the tree."""

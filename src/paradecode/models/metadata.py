@@ -47,7 +47,7 @@ class Metadata(dict[str, Any]):
     def texts(self, key: str) -> list[str]:
         """A list of texts."""
         value = self.get(key)
-        if not isinstance(value, list):
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise InvalidModel(key, value, "the file must hold a list of strings here")
         return value
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.network import Array, Item, Network, Op
+from paradecode.core.errors import InvalidInput
+from paradecode.core.network import KINDS, Array, Item, Network, Op
 
 
 def apply_network(network: Network, items: Sequence[Item]) -> list[Array]:
@@ -61,8 +62,10 @@ def _step(step: Op, values: list[NDArray[Any]], network: Network) -> Array:
             made = np.concatenate(values, axis=1)
         case "part":
             made = x[:, int(step.number) :][:, : step.count]
-        case _:
+        case "attention":
             made = _attention(step, *values)
+        case _:
+            raise InvalidInput("kind of a step", step.kind, f"use one of {', '.join(KINDS)}")
     return np.asarray(made, np.float32)
 
 

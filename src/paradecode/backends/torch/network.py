@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from paradecode.core.network import Array, Item, Network, Op
+from paradecode.core.errors import InvalidInput
+from paradecode.core.network import KINDS, Array, Item, Network, Op
 
 
 class TorchNetworks:
@@ -107,7 +108,9 @@ def _step(step: Op, values: list[Tensor], tensors: list[Tensor]) -> Tensor:
             return torch.cat(values, -1)
         case "part":
             return x[..., int(step.number) :][..., : step.count]
-    return _attention(step, *values)
+        case "attention":
+            return _attention(step, *values)
+    raise InvalidInput("kind of a step", step.kind, f"use one of {', '.join(KINDS)}")
 
 
 def _attention(
