@@ -51,19 +51,19 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def costs_are_measured_once() -> Iterator[None]:
     """One quick cost curve for each model and process, not one for each ``LLM``."""
-    from paradecode import llm
+    from paradecode.engine import resources
 
     measured: dict[str, CostCurve] = {}
 
     def obtain(backend: Backend, pages: int) -> CostCurve:
         key = repr((backend.name, backend.config))
         if key not in measured:
-            measured[key] = llm_obtain(backend, pages)
+            measured[key] = measure(backend, pages)
         return measured[key]
 
-    llm_obtain = llm.obtain
+    measure = resources.obtain
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(llm, "obtain", obtain)
+        patch.setattr(resources, "obtain", obtain)
         yield
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from paradecode.core.trace import Commit, Stats, Step
-from paradecode.engine.sequence import LiveSequence, TokenLogprob
+from paradecode.core.trace import Commit, Stats, Step, TokenLogprob
+from paradecode.engine.sequence import LiveSequence
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,6 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.sequence import DRAFT, TARGET
 from paradecode.core.trace import TokenLogprob
-from paradecode.engine.cost import obtain
-from paradecode.engine.cost_correction import CostCorrection
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.prompt import PromptReader, reading_request, unit_means
 from paradecode.engine.ranking import CandidateReader
@@ -162,14 +160,9 @@ class LLM:
                 vocabularies[DRAFT] = matched
             models[DRAFT] = place.open_model(draft.config, draft.weights, threads, open_here)
         self.engine = Engine(
-            models, limits, self.tokenizer.stream, vocabularies=vocabularies,
-            weights=checkpoint.weights, heads=heads,
+            models, limits or Limits(), self.tokenizer.stream, vocabularies=vocabularies,
+            weights=checkpoint.weights, heads=heads, apart=place.apart, measured=True,
         )  # fmt: skip
-        self.engine.apart = place.apart
-        costs = {name: obtain(one, self.engine.pools[name].count) for name, one in models.items()}
-        self.engine.load.curve = costs.pop(TARGET)
-        self.engine.correction = CostCorrection(self.engine.load.curve)
-        self.engine.load.others = costs
         self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
         self._turn = threading.RLock()
 

@@ -36,7 +36,7 @@ def scorer(prompt: str, texts: Sequence[str]) -> list[float]:
 
 
 def engine() -> Engine:
-    return Engine({"target": ToyBackend()}, None, LetterText)
+    return Engine({"target": ToyBackend()}, new_text=LetterText)
 
 
 def request(

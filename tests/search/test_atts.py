@@ -31,7 +31,7 @@ IDS, END, HOT = np.arange(29), 3, 1.5
 
 def both() -> Engine:
     models = {"target": ToyBackend(), "draft": ToyBackend(seed=1)}
-    return Engine(models, None, LetterText)
+    return Engine(models, new_text=LetterText)
 
 
 def drawn(model: ToyBackend, tokens: Sequence[int], noise: int) -> int:

@@ -135,7 +135,7 @@ def test_wide_enough_it_finds_the_likeliest_of_all_texts() -> None:
             )
             texts.append((total, list(tokens)))
     texts.sort(key=lambda each: -each[0])
-    own = Engine({"target": toy}, None, LetterText)
+    own = Engine({"target": toy}, new_text=LetterText)
     asked = request(prompt=prompt, max_tokens=3, stop=())
     found = begin(own, "beam(width=32,length_penalty=0)", None, asked)
     while not found.finished:
@@ -345,7 +345,7 @@ def test_settings_that_do_not_fit(text: str) -> None:
 
 
 def test_a_canvas_model_has_no_beams() -> None:
-    own = Engine({"target": ToyBackend(toy_config(attention="full"))}, None, LetterText)
+    own = Engine({"target": ToyBackend(toy_config(attention="full"))}, new_text=LetterText)
     found = begin(own, "beam(width=2)", None, request(stop=()))
     while not found.finished:
         own.step()

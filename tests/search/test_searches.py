@@ -260,7 +260,7 @@ def everything() -> Engine:
     embedding = toy.embed(np.arange(toy.config.vocab_size))
     weights = {"embed": Tensor(embedding, embedding.shape)}
     models = {"target": toy, "draft": ToyBackend(seed=1)}
-    return Engine(models, None, LetterText, weights=weights)
+    return Engine(models, new_text=LetterText, weights=weights)
 
 
 def test_every_strategy_is_tested_here() -> None:
@@ -359,7 +359,7 @@ def test_logits_that_are_no_numbers_end_a_search_with_an_error_and_nothing_else(
     embedding = toy.embed(np.arange(toy.config.vocab_size))
     weights = {"embed": Tensor(embedding, embedding.shape)}
     models = {"target": toy, "draft": ToyBackend(seed=1)}
-    own = Engine(models, None, LetterText, weights=weights)
+    own = Engine(models, new_text=LetterText, weights=weights)
     found = begin(own, search, None, request(stop=(), ignore_eos=True))
     beside = own.add(request(prompt=LOOP, stop=(), max_tokens=12))
     while own.busy:

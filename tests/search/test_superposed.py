@@ -29,7 +29,7 @@ WEIGHTS = {1: 0.01, 2: 0.04, 3: 0.15, 4: 0.18, 5: 0.12}
 def toy_engine(toy: ToyBackend = TOY) -> Engine:
     embedding = toy.embed(np.arange(toy.config.vocab_size))
     weights = {"embed": Tensor(embedding, embedding.shape)}
-    return Engine({"target": ToyBackend(toy.config)}, None, LetterText, weights=weights)
+    return Engine({"target": ToyBackend(toy.config)}, new_text=LetterText, weights=weights)
 
 
 def share(text: Sequence[int], run_: Sequence[int], token: int) -> float | None:

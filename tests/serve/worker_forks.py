@@ -138,20 +138,20 @@ def main(line: socket.socket) -> None:
     import gc
     from functools import cache
 
-    from paradecode import llm
+    from paradecode.engine import resources
     from paradecode.engine import cost
     from paradecode.models import catalogue
     from paradecode.serve.worker.__main__ import main as work
     from paradecode.serve.worker.__main__ import warm
 
-    obtain = llm.obtain
+    obtain = resources.obtain
 
     def remembered(*backend_and_pages: Any) -> cost.CostCurve:
         curve = obtain(*backend_and_pages)
         cost.save(backend_and_pages[0], curve)
         return curve
 
-    llm.obtain = remembered
+    resources.obtain = remembered
     shipped = cache(catalogue._named)
     catalogue._named = lambda path, name: shipped(path, name)
     warm()

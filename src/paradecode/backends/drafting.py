@@ -54,8 +54,8 @@ class DraftPlace:
             return threads
         return max(1, default_threads() - self.threads)
 
-    def open_heads(self, target: Backend, threads: int | None = None) -> RunsNetworks:
-        """What runs draft heads.
+    def open_heads(self, target: Backend, threads: int | None = None) -> RunsNetworks | None:
+        """What runs draft heads; None is the target's own backend.
 
         Args:
             threads: the target's; None: as many as are allowed.
@@ -75,7 +75,7 @@ class DraftPlace:
                 torch.set_num_threads(own)
             return TorchNetworks(torch.device(self.device))
         if self.threads is None:
-            return target
+            return None
         if target.name != "native":
             fix = "leave it out: only the native backend has threads for each model"
             raise InvalidInput("draft_threads", self.threads, fix)

@@ -8,22 +8,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
-from paradecode.backends.interface import PAGE, Backend, MakesSteps, RunsNetworks, drafts_of
-from paradecode.core.errors import CapacityError, DecoderError
-from paradecode.core.handoff import Handoff
+from paradecode.backends.interface import PAGE, MakesSteps, drafts_of
+from paradecode.core.errors import CapacityError
 from paradecode.core.head import Head
-from paradecode.core.multi_step import MultiStep, StepsMade
+from paradecode.core.multi_step import StepsMade
 from paradecode.core.network import Network
 from paradecode.core.noise import MASK64, mix
-from paradecode.core.request import TARGET, Apply, Fork, Forward, Overlap, Store
-from paradecode.core.vocabulary import Vocabulary
+from paradecode.core.request import TARGET
 from paradecode.engine.cost import CostCurve
-from paradecode.engine.cost_correction import CostCorrection
 from paradecode.engine.forward import (
-    Pending,
     PendingApply,
     PendingForward,
     by_model_and_layers,
@@ -31,8 +26,9 @@ from paradecode.engine.forward import (
     run_together,
 )
 from paradecode.engine.kv import KVCache
-from paradecode.engine.multi_step import PendingSteps, make_steps
-from paradecode.engine.overlap import PendingOverlap, beside, go_on, run_sides
+from paradecode.engine.live import Live
+from paradecode.engine.multi_step import make_steps
+from paradecode.engine.overlap import PendingOverlap, beside, run_sides
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
 from paradecode.engine.resources import Resources
@@ -46,249 +42,12 @@ from paradecode.engine.scheduler import (
 )
 from paradecode.engine.sequence import LiveSequence
 from paradecode.engine.signals import delayed_signals, uninterrupted
-from paradecode.models.text_stream import NewTextStream
-from paradecode.models.weights import Weights
 
 _log = logging.getLogger(__name__)
 
 
-MAX_FORKS = 64
-"""Forks of a request that live at the same time."""
-MAX_FORKS_IN_A_ROW = 256
-"""Without another request in between."""
-
-MAX_IDLE_CALLS = 4096
-"""Requests a decoder may make without committing a token before it counts as stuck."""
-
-
 PAUSE = 0.002
 """Seconds of a step for which all requests wait for something outside of the engine."""
-
-
-class Live:
-    """A request that was given to the engine: its method's generator, and what it waits for.
-
-    Attributes:
-        reserved: pages set aside for it in each model, those of its forks included.
-        told: steps of its trace that callers were told of.
-    """
-
-    def __init__(
-        self,
-        request: GenerationRequest,
-        sequence: LiveSequence,
-        resources: Resources,
-    ) -> None:
-        self.request, self.sequence, self._resources = request, sequence, resources
-        self._generator = request.decoder().decode(sequence)
-        self._pending: list[Pending | PendingOverlap | PendingSteps] = []
-        self._steps: PendingSteps | None = None
-        self._as_list = False
-        self._idle = 0
-        self.children: list[LiveSequence] = []
-        constraint = request.constraint
-        self._handoff = Handoff() if constraint is not None and constraint.waits else None
-        self._own = resources.pages_for(request)
-        # Forks of a prompt share the pages that it fills.
-        self.reserved = self._own + request.forks * (self._own - sequence.prompt_length // PAGE)
-        self.told = 0
-
-    @property
-    def forwards(self) -> list[PendingForward]:
-        both = [part for one in self.overlaps for part in (one.forward, one.side)]
-        asked = [*self._pending, *both]
-        return [p for p in asked if isinstance(p, PendingForward) and p.reply is None]
-
-    @property
-    def drafting(self) -> bool:
-        """Whether it waits for a model that drafts, and not for the target."""
-        asked = self.forwards
-        return bool(asked) and all(pending.drafts for pending in asked)
-
-    @property
-    def overlaps(self) -> list[PendingOverlap]:
-        return [p for p in self._pending if isinstance(p, PendingOverlap)]
-
-    @property
-    def beside(self) -> list[PendingOverlap]:
-        """Those that may go on while a forward of the target runs."""
-        if self._handoff is not None:  # What takes long would hold up all others.
-            return []
-        return [overlap for overlap in self.overlaps if overlap.forward.reply is None]
-
-    @property
-    def applies(self) -> list[PendingApply]:
-        asked = [p for p in self._pending if isinstance(p, PendingApply)]
-        return [p for p in asked if p.reply is None and p.error is None]
-
-    @property
-    def steps(self) -> PendingSteps | None:
-        """Several steps that were asked for and are still to be made."""
-        waiting = any(pending is self._steps for pending in self._pending)
-        return self._steps if waiting and self._steps and self._steps.reply is None else None
-
-    @property
-    def waits(self) -> bool:
-        """Whether its method is in the middle of something that takes long."""
-        return self._handoff is not None and self._handoff.waits
-
-    def start(self) -> None:
-        self.sequence.admit()
-        self._resume(None)
-
-    def advance(self) -> None:
-        """Resume the method if everything it waits for has arrived; raises what went wrong."""
-        if self._handoff is not None and self._handoff.waits:
-            self._handoff.go_on()
-            return
-        ready = [overlap for overlap in self.overlaps if overlap.ready]
-        if ready:
-            self._call(partial(go_on, ready))
-            if self.waits:
-                return
-        for pending in self._pending:
-            if pending.error is not None:
-                raise pending.error
-        replies = [pending.reply for pending in self._pending]
-        # Of steps that a backend made, the method learns even if they were the last.
-        goes_on = not self.sequence.finished or any(
-            isinstance(reply, StepsMade) and reply.count for reply in replies
-        )
-        if goes_on and not any(reply is None for reply in replies):
-            self._resume(replies if self._as_list else replies[0])
-
-    def close(self) -> None:
-        if self._handoff is not None:
-            self._handoff.stop()
-        late = [error for overlap in self.overlaps if (error := overlap.close()) is not None]
-        self.sequence.late_error = self.sequence.late_error or next(iter(late), None)
-        self._pending = []
-        self.leave_steps()
-        try:
-            self._generator.close()
-        except Exception as error:  # It resists its end: it raises, or yields once more.
-            self.sequence.late_error = self.sequence.late_error or error
-        for child in self.children:
-            child.release()
-
-    def _resume(self, answer: Any) -> None:
-        self._call(lambda: self._send(answer))
-
-    def _call(self, work: Callable[[], None]) -> None:
-        """Do work of the method, which may have to wait."""
-        if self._handoff is None:
-            work()
-        else:
-            self._handoff.run(work)
-
-    def _send(self, answer: Any) -> None:
-        started = time.perf_counter()
-        committed = len(self.sequence.trace)
-        try:
-            asked = self._generator.send(answer)
-            forks = 0
-            while isinstance(asked, Fork) or (
-                isinstance(asked, MultiStep) and not self._may_step(asked)
-            ):
-                forks += 1
-                if forks > MAX_FORKS_IN_A_ROW:
-                    raise DecoderError(f"the decoder forked {MAX_FORKS_IN_A_ROW} times in a row")
-                answer = self._fork(asked) if isinstance(asked, Fork) else StepsMade()
-                asked = self._generator.send(answer)
-        except StopIteration:
-            if not self.sequence.finished:
-                raise DecoderError("the decoder ended before the sequence was finished") from None
-            asked = []
-        self._idle = 0 if len(self.sequence.trace) > committed else self._idle + 1
-        if self._idle > MAX_IDLE_CALLS:
-            raise DecoderError(f"the decoder made {MAX_IDLE_CALLS} requests without a commit")
-        self._as_list = isinstance(asked, list)
-        requests = asked if isinstance(asked, list) else [asked]
-        if not requests and not self.sequence.finished:
-            raise DecoderError("the decoder asked for nothing")
-        self._pending = [self._ask(request) for request in requests]
-        self._check_conflicts()
-        self.sequence.timer.decoder += time.perf_counter() - started
-
-    @property
-    def able(self) -> bool:
-        """Whether the method asks for several steps, and the backend can make them."""
-        return self._steps is not None and self._steps.stepper is not None and not self.children
-
-    def _may_step(self, asked: MultiStep) -> bool:
-        """Whether the backend can make several steps now, as far as that is known."""
-        if self._steps is None or self._steps.asked is not asked:
-            self._steps = PendingSteps(asked, self.sequence, self._resources)
-        wanted = asked.steps is None or asked.steps() > 0
-        if wanted and self.able and self._resources.load.together and self.sequence.regular:
-            return True
-        self.leave_steps()
-        return False
-
-    def leave_steps(self) -> None:
-        """From here on the method makes the steps: it learns what was learned without it."""
-        if self._steps is not None and self._steps.entered:
-            self._steps.leave()
-
-    def _ask(self, request: object) -> Pending | PendingOverlap | PendingSteps:
-        if isinstance(request, MultiStep) and not self._as_list and self._steps is not None:
-            self._steps.reply = None
-            return self._steps
-        if isinstance(request, Apply):
-            return PendingApply(request, self.sequence)
-        if isinstance(request, Overlap):
-            return PendingOverlap(request, self._forward)
-        if not isinstance(request, Forward):
-            raise DecoderError(f"a decoder cannot yield {type(request).__name__} here")
-        return self._forward(request)
-
-    def _forward(self, request: Forward) -> PendingForward:
-        return PendingForward(request, self.sequence, self._member(request.on or self.sequence))
-
-    def _check_conflicts(self) -> None:
-        """Two concurrent forwards must not write the same cache."""
-        writers = [
-            id(pending.cache)
-            for pending in self.forwards
-            if pending.forward.store is not Store.NONE
-        ]
-        if len(set(writers)) < len(writers):
-            raise DecoderError("concurrent forwards of one sequence and model must not store")
-
-    def _fork(self, asked: Fork) -> Sequence[LiveSequence]:
-        self.children = [child for child in self.children if not child.released]
-        parent = self._member(asked.of or self.sequence)
-        if asked.count < 1 or asked.count + len(self.children) > MAX_FORKS:
-            living = f", with {len(self.children)} that live" if self.children else ""
-            most = f"a sequence can have 1 to {MAX_FORKS} forks"
-            raise DecoderError(f"{most}, not {asked.count} more{living}")
-        pages = self._needed(parent, asked.count)
-        if pages > self.reserved:
-            self._resources.reserve_for_forks(pages - self.reserved)
-            self.reserved = pages
-        children = [parent.fork() for _ in range(asked.count)]
-        self.children += children
-        return children
-
-    def _member(self, sequence: object) -> LiveSequence:
-        for own in (self.sequence, *self.children):
-            if own is sequence:
-                return own
-        raise DecoderError("only the own sequence, and forks of it that live, can be used")
-
-    def _needed(self, parent: LiveSequence, count: int) -> int:
-        """Pages of a model that this request can hold at most with so many more forks.
-
-        Those that are full are shared; all others each of the family may come to hold alone.
-        """
-        family = [self.sequence, *self.children, *[parent] * count]
-        most = 0
-        for model in parent.caches:
-            held = [one.caches[model] for one in family if model in one.caches]
-            full = [cache.pages[: cache.length // PAGE] for cache in held]
-            alone = len(family) * self._own - sum(map(len, full))
-            most = max(most, alone + len(set(chain.from_iterable(full))))
-        return most
 
 
 class Engine(Resources):
@@ -298,26 +57,14 @@ class Engine(Resources):
         queue: requests that wait.
         running: requests that take part in the steps.
         forwards: how many packed forwards were run, over all models.
-        apart: whether the models have threads of their own, so that two run at the same time.
         inside: an operation is going on.
     """
 
-    def __init__(
-        self,
-        models: Mapping[str, Backend],
-        limits: Limits | None = None,
-        new_text: NewTextStream | None = None,
-        curve: CostCurve | None = None,
-        vocabularies: Mapping[str, Vocabulary] | None = None,
-        weights: Weights | None = None,
-        heads: RunsNetworks | None = None,
-    ) -> None:
-        super().__init__(models, limits, new_text, curve, vocabularies, weights, heads)
+    def __post_init__(self, curve: CostCurve | None, measured: bool) -> None:
+        super().__post_init__(curve, measured)
         self.queue: Queue[Live] = Queue()
         self.running: list[Live] = []
         self.forwards = 0
-        self.apart = False
-        self.correction: CostCorrection | None = None
         self.inside = False
         self._dropped: deque[LiveSequence] = deque()
         self._debts: dict[str, int] = {}
@@ -429,7 +176,7 @@ class Engine(Resources):
             self._end(live, "cancelled")
         for backend in self.models.values():
             backend.close()
-        if self.heads is not self.models[TARGET]:
+        if self.heads is not None:
             self.heads.close()
 
     # How a step works.
@@ -558,7 +305,7 @@ class Engine(Resources):
         outputs: Any
         started = time.perf_counter()
         if isinstance(network, Head):
-            outputs = drafts_of(self.heads, network, inputs)
+            outputs = drafts_of(self.heads or self.models[TARGET], network, inputs)
         else:
             outputs = self.models[TARGET].apply(network, inputs)
         seconds = time.perf_counter() - started

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 
 from paradecode.backends.interface import PAGE, Backend, RunsNetworks
 from paradecode.core.checks import attributes, flag, whole
@@ -12,7 +12,8 @@ from paradecode.core.head import Head
 from paradecode.core.network import Array
 from paradecode.core.sequence import TARGET
 from paradecode.core.vocabulary import Vocabulary
-from paradecode.engine.cost import CostCurve, Load
+from paradecode.engine.cost import CostCurve, Load, obtain
+from paradecode.engine.cost_correction import CostCorrection
 from paradecode.engine.kv import KVCache, PagePool, first_key
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.stores import LearnedStores
@@ -59,48 +60,55 @@ _LIMITS = {
 }
 
 
+@dataclass(eq=False)
 class Resources:
     """Models with their pages, and what is measured or remembered across requests.
 
     Args:
+        curve: what a target forward costs here; methods without it verify all they draft.
+        measured: whether the cost of each model's forwards is looked up, or measured where nobody
+            has measured it; the target's is then corrected while it runs.
+
+    Attributes:
         models: backends by name; ``target`` is the one whose distribution the output follows.
         limits: sizes.
         new_text: makes a detokeniser for one output; without it there is no text and no stop text.
-        curve: what a target forward costs here; methods without it verify all they draft.
         vocabularies: of the models whose tokens are not the target's.
         weights: of the target, for what shares its embedding or its LM head.
         heads: what runs draft heads; None is the target's backend.
-
-    Attributes:
+        apart: whether the models have threads of their own, so that two run at the same time.
         config: of the target.
         pools: the pages of each model.
         load: what the steps hold at present, and what they cost.
+        correction: corrects the target's cost by what forwards take; None leaves it as it is.
         stores: what methods have learned.
     """
 
-    def __init__(
-        self,
-        models: Mapping[str, Backend],
-        limits: Limits | None = None,
-        new_text: NewTextStream | None = None,
-        curve: CostCurve | None = None,
-        vocabularies: Mapping[str, Vocabulary] | None = None,
-        weights: Weights | None = None,
-        heads: RunsNetworks | None = None,
-    ) -> None:
-        self.models, self.limits = dict(models), limits or Limits()
-        self.new_text, self.vocabularies = new_text, dict(vocabularies or {})
+    models: Mapping[str, Backend]
+    limits: Limits = Limits()
+    new_text: NewTextStream | None = None
+    curve: InitVar[CostCurve | None] = None
+    vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict)
+    weights: Weights = field(default_factory=dict)
+    heads: RunsNetworks | None = None
+    apart: bool = False
+    measured: InitVar[bool] = False
+
+    def __post_init__(self, curve: CostCurve | None, measured: bool) -> None:
         self.config = self.models[TARGET].config
-        self.heads = heads or self.models[TARGET]
         pages = -(-self.limits.kv_tokens // PAGE)
         self.pools = {name: PagePool(pages) for name in self.models}
         for backend in self.models.values():
             backend.reserve(pages)
         self.load = Load(curve)
-        self._reserved = 0
-        self.weights: Weights = weights or {}
-        self._heads: dict[tuple[str, int, str], Head] = {}
+        self.correction: CostCorrection | None = None
+        if measured:
+            costs = {name: obtain(backend, pages) for name, backend in self.models.items()}
+            self.correction = CostCorrection(costs.pop(TARGET))
+            self.load = Load(self.correction.curve, costs)
         self.stores = LearnedStores(self.limits.learned_bytes)
+        self._reserved = 0
+        self._heads: dict[tuple[str, int, str], Head] = {}
 
     @property
     def unreserved(self) -> int:

@@ -1,11 +1,10 @@
-"""A live request: its tokens, its caches, when it ends, and what it reports."""
+"""A live request as its decoder sees it: its caches, its forks, and what it commits."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from itertools import chain, groupby
+from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -15,41 +14,22 @@ from paradecode.backends.interface import PAGE, CommittedStep, gives_attention
 from paradecode.core.errors import DecoderError
 from paradecode.core.head import Head
 from paradecode.core.logprobs import token_logprobs
-from paradecode.core.sampling import Sampler
 from paradecode.core.sequence import TARGET, ModelFacts, TokenSequence, Verdict
-from paradecode.core.trace import CanvasStep, Commit, Stats, Step, TokenLogprob
+from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.kv import KVCache
-from paradecode.engine.origins import Origins
+from paradecode.engine.output import LiveOutput, State
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Resources
 from paradecode.engine.translation import Translation
-from paradecode.models.text_stream import OutputText
 
 T = TypeVar("T")
-
-
-@dataclass
-class Timer:
-    """Wall seconds by who spent them."""
-
-    target: float = 0.0
-    other: float = 0.0
-    decoder: float = 0.0
-
-
-@dataclass
-class Draft:
-    """What the target scored since the last commit."""
-
-    tree: TokenTree = EMPTY
-    drafted: int = 0
 
 
 _FACTS = [e.name for e in fields(ModelFacts) if e.name not in ("vocabulary", "gives_attention")]
 
 
-class LiveSequence:
+class LiveSequence(LiveOutput):
     """The engine's side of :class:`paradecode.core.sequence.TokenSequence`.
 
     Args:
@@ -58,71 +38,29 @@ class LiveSequence:
         parent: the sequence of which it is a fork.
 
     Attributes:
-        caches: keys and values in each model that was used so far.
-        released: they were given back, and none is made any more.
-        error: what ended the request, when ``finish_reason`` is ``error``.
+        caches: keys and values in each model that was used so far; none once it is released.
         late_error: what the method raised after the output's end. The output stands.
     """
 
     def __init__(
         self, request: GenerationRequest, resources: Resources, parent: LiveSequence | None = None
     ) -> None:
-        params, config = request.params, resources.config
-        prompt = np.asarray(request.prompt).astype(np.int32)
-        eos = () if params.ignore_eos else config.eos_tokens
-        self._stops = frozenset({*eos, *params.stop_token_ids})
-        matcher = None
-        if request.constraint is not None:
-            matcher = request.constraint.follow(tuple(self._stops))
+        super().__init__(request, resources.config, resources.new_text)
         self._request, self._resources = request, resources
-        self.params, self.prompt_length, self.context = params, len(prompt), config.context_length
         self.constraint, self.owner = request.constraint, request.owner
         self.prediction = request.prediction
         if self.prediction is not None:  # No output is longer than the context.
             self.prediction = np.asarray(self.prediction)[: self.context].astype(np.int32)
-        self.sampler = Sampler(params, prompt, tuple(self._stops), matcher)
-        stream = None if resources.new_text is None else resources.new_text()
-        self.text = OutputText(stream, params.stop)
         self.caches: dict[str, KVCache] = {}
-        # Of forks of forks, too, the request's own: one another they would keep in memory.
+        # A fork of a fork has the request's own sequence: forks would keep one another in memory.
         self._root: LiveSequence | None = parent and (parent._root or parent)
         self._stores: dict[str, Any] | None = None
         self._translations = {
             name: Translation(vocabulary) for name, vocabulary in resources.vocabularies.items()
         }
-        self.last_rows = 1
-        self._buffer = np.empty(len(prompt) + 64, np.int32)
-        self._buffer[: len(prompt)] = prompt
-        self._length = len(prompt)
-        self._view = self._buffer[:0]
-        self.finish_reason: str | None = None
-        self.error: Exception | None = None
         self.late_error: Exception | None = None
-        self.logprobs: list[TokenLogprob] = []
-        self.trace: list[Step] = []
-        self.timer, self.draft = Timer(), Draft()
-        self.forwards, self.rows = 0, 0.0
-        self.cached_tokens = 0
-        self.released = False
-        self.arrived = self.admitted = time.perf_counter()
-        self._last_commit = self.ended = self.arrived
-        self._scores_taken = 0
-        for token in request.resume:
-            if not self.finished:
-                self._append([token])
-                self.sampler.advance([token])
-        self._taken = self._length - self.prompt_length  # What it resumes was shown.
-        self._origins = Origins(self._taken)
-        self.text.take(self.finished)
 
     # What decoders see.
-
-    @property
-    def tokens(self) -> NDArray[np.int32]:
-        if len(self._view) != self._length:
-            self._view = self._buffer[: self._length]
-            self._view.flags.writeable = False
-        return self._view
 
     @property
     def pending(self) -> NDArray[np.int32]:
@@ -157,17 +95,8 @@ class LiveSequence:
         return min(context, reserved) - len(self.tokens_for(model))
 
     @property
-    def room(self) -> int:
-        generated = self._length - self.prompt_length
-        return min(self.params.max_tokens - generated, self.context - self._length)
-
-    @property
     def scratch(self) -> int:
         return self.cache(TARGET).scratch
-
-    @property
-    def finished(self) -> bool:
-        return self.finish_reason is not None
 
     @property
     def neighbours(self) -> int:
@@ -221,9 +150,8 @@ class LiveSequence:
         self.logprobs += logprobs[:kept]
         committed = self.tokens[self._length - kept :].tolist()
         self.sampler.advance(committed)
-        if end is not None and self.finish_reason is None:
-            self.finish_reason = end
-            self.text.finish()
+        if end is not None and not self.finished:
+            self._finish(end)
         self._log(committed, 0, step)
 
     def adopt(self, child: TokenSequence) -> None:
@@ -234,7 +162,8 @@ class LiveSequence:
         child.text.follow(self.text)
         self.sampler, self.text = child.sampler, child.text
         self.forwards = max(self.forwards, child.forwards)
-        self.finish_reason = child.finish_reason
+        if child.finish_reason is not None:
+            self.state, self.finish_reason = State.FINISHED, child.finish_reason
         self.logprobs = child.logprobs[self._scores_taken - child._scores_taken :]
         self.trace = child.trace
         self.caches, child.caches = child.caches, self.caches
@@ -243,7 +172,7 @@ class LiveSequence:
 
     def cache(self, model: str) -> KVCache:
         if model not in self.caches:
-            if self.released:
+            if self.state is State.RELEASED:
                 raise DecoderError("the sequence has ended; it holds no keys and values any more")
             self.caches[model] = self._resources.open_cache(model, self._request)
             # At least one prompt token stays pending: its logits are needed.
@@ -273,7 +202,7 @@ class LiveSequence:
         if self._root is not None:
             return self._root._learned()
         if self._stores is None:
-            if self.released:  # Nobody would say that it was left.
+            if self.state is State.RELEASED:  # Stores that it is given now it would never leave.
                 return {}
             self._stores = self._resources.stores.of(self._request.salt, self.owner)
         return self._stores
@@ -283,6 +212,7 @@ class LiveSequence:
         child = LiveSequence(self._request, self._resources, self)
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
         tokens = self.tokens[child._length :].tolist()
+        child.state = self.state
         child._buffer, child._length = self._buffer.copy(), self._length
         child.sampler.advance(tokens)
         child.text = self.text.fork()
@@ -293,33 +223,21 @@ class LiveSequence:
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
         """End the request (once); pages go back at once."""
-        if self.finish_reason is None:
-            self.finish_reason, self.error = reason, error
-            self.text.finish()
+        if not self.finished:
+            self._finish(reason)
+            self.error = error
         elif error is not None:
             self.late_error = error
         self.ended = time.perf_counter()
         self.release()
 
     def release(self) -> None:
-        if self._stores is not None and not self.released:
+        if self._stores is not None and self.state is not State.RELEASED:
             self._resources.stores.left(self._request.salt, self.owner)
-        self.released = True
+        self.state = State.RELEASED
         for cache in self.caches.values():
             cache.release()
         self.caches.clear()
-
-    def scored(self, tree: TokenTree, tokens: int, share: float = 1.0) -> None:
-        """Count a target forward over ``tokens`` rows, and the draft it scored.
-
-        Args:
-            share: of the layers that ran.
-        """
-        self.forwards += 1
-        drafted = len(tree.tokens)
-        self.rows += (tokens + drafted) * share
-        self.last_rows = min(tokens, 1) + drafted  # A prompt is not read again.
-        self.draft = Draft(tree, self.draft.drafted + drafted)
 
     @property
     def simple(self) -> bool:
@@ -347,11 +265,6 @@ class LiveSequence:
             and self.sampler.bare
         )
 
-    @property
-    def stops(self) -> frozenset[int]:
-        """Tokens that end the output."""
-        return self._stops
-
     def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
         """Commit steps that the backend made by itself in a call that began at ``begun``."""
         for step in steps:
@@ -369,104 +282,3 @@ class LiveSequence:
         forwards = sum(step.forward for step in steps)
         self.timer.target += forwards
         self.timer.decoder += steps[-1].ended - forwards
-
-    def take(self) -> list[Commit]:
-        """What became certain since the last call, in the order of the output.
-
-        Together the pieces are the new tokens and the new text. A forward has several pieces where
-        others decided what is between, or where a part of its text was held back.
-        """
-        forwards, known = self._followed().forwards, self._taken
-        tokens = self.tokens[self.prompt_length + known :].tolist()
-        self._taken += len(tokens)
-        last, pieces = self._taken - 1, list[tuple[int, list[int], str]]()
-        pieces += [(min(place, last), [], text) for place, text in self.text.take(self.finished)]
-        pieces += [(place, [token], "") for place, token in enumerate(tokens, known)]
-        pieces.sort(key=lambda piece: piece[0])
-        commits: list[Commit] = []
-        for forward, group in groupby(pieces, lambda piece: forwards[piece[0]]):
-            _, new, texts = zip(*group, strict=True)
-            commits.append(Commit(forward, tuple(chain.from_iterable(new)), "".join(texts)))
-        return commits
-
-    def _followed(self) -> Origins:
-        self._origins.follow(self.trace, self._length - self.prompt_length, self.forwards)
-        return self._origins
-
-    def take_logprobs(self) -> list[TokenLogprob]:
-        """Log-probabilities since the last call; they are not kept."""
-        taken, self.logprobs = self.logprobs, []
-        self._scores_taken += len(taken)
-        return taken
-
-    @property
-    def provisional(self) -> tuple[int | None, ...]:
-        """What is decided on the canvas behind the output: a token, or None where masked."""
-        return self._followed().provisional
-
-    @property
-    def output(self) -> list[int]:
-        return self.tokens[self.prompt_length :].tolist()
-
-    @property
-    def stats(self) -> Stats:
-        prefill = self.trace[0].seconds if self.trace else 0.0
-        waited_until = self.admitted if self.admitted > self.arrived else self.ended
-        return Stats.of(
-            self.trace,
-            forwards=self.forwards,
-            rows=round(self.rows),
-            generated=self._length - self.prompt_length,
-            prompt_tokens=self.prompt_length,
-            cached_tokens=self.cached_tokens,
-            queue_seconds=waited_until - self.arrived,
-            decode_seconds=max(0.0, self._last_commit - self.admitted - prefill),
-            target_seconds=self.timer.target,
-            other_model_seconds=self.timer.other,
-            decoder_seconds=self.timer.decoder,
-        )
-
-    def admit(self) -> None:
-        self.admitted = self._last_commit = time.perf_counter()
-
-    # Details of a commit.
-
-    def _append(self, tokens: Sequence[int]) -> int:
-        """Append tokens up to the first that ends the output; returns how many."""
-        matcher = self.sampler.matcher
-        for count, token in enumerate(tokens, 1):
-            if self._length == len(self._buffer):
-                self._buffer = np.resize(self._buffer, 2 * len(self._buffer))
-            self._buffer[self._length] = token
-            self._length += 1
-            stopped = token in self._stops or self.text.push(token)
-            if stopped or (matcher is not None and matcher.complete(tokens[:count])):
-                self.finish_reason = "stop"
-            elif self.room <= 0:
-                self.finish_reason = "length"
-            if self.finish_reason is not None:
-                self.text.finish()
-                return count
-        return len(tokens)
-
-    def _log(
-        self,
-        committed: list[int],
-        accepted: int,
-        canvas: CanvasStep | None = None,
-        now: float | None = None,
-    ) -> None:
-        now = time.perf_counter() if now is None else now
-        self.trace.append(
-            Step(
-                forward=self.forwards,
-                tokens=tuple(committed),
-                accepted=accepted,
-                drafted=self.draft.drafted,
-                tree=self.draft.tree,
-                seconds=now - self._last_commit,
-                canvas=canvas,
-            )
-        )
-        self._last_commit = now
-        self.draft = Draft()

@@ -140,7 +140,7 @@ class Run:
 
     def engine(self, limits: Limits | None = None) -> Engine:
         """A new engine, with memory small enough that pages are used again and again."""
-        weights = checkpoint(self.bench.kind)[1] if self.bench.kind.architecture else None
+        weights = checkpoint(self.bench.kind)[1] if self.bench.kind.architecture else {}
         return Engine(self.bench.models(), limits or limits_of(), LetterText, weights=weights)
 
     def serve(

@@ -86,7 +86,7 @@ def engine(
     if draft is not None:
         models[DRAFT] = backend(draft)
     sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
-    return Engine(models, sizes, vocabularies={DRAFT: vocabulary} if vocabulary else None)
+    return Engine(models, sizes, vocabularies={DRAFT: vocabulary} if vocabulary else {})
 
 
 def serve(

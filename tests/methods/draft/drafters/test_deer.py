@@ -58,7 +58,7 @@ def serve(
     curves: Callable[[Engine], None] = lambda engine: None, vocabulary: Vocabulary | None = None,
     **params: Any,
 ) -> list[LiveSequence]:  # fmt: skip
-    known = {DRAFT: vocabulary} if vocabulary else None
+    known = {DRAFT: vocabulary} if vocabulary else {}
     engine = Engine(models, Limits(kv_tokens=4096), vocabularies=known)
     curves(engine)
     settings = SamplingParams(**{"max_tokens": 40, "seed": 3, "ignore_eos": True, **params})

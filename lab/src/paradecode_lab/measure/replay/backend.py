@@ -98,7 +98,7 @@ class RecordingBackend:
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         if self._target is None:
             return run_head(head, drafts, self.apply)
-        place = self._target.heads
+        place = self._target.heads or self._target.models[TARGET]
         return self.between.network(lambda: drafts_of(place, head, drafts))
 
     def close(self) -> None:

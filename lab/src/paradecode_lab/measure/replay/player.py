@@ -106,7 +106,7 @@ def replayed(
     room = min(longest, recording.model.context_length) + 256
     # A cached prefix would make the first forwards depend on the order of the requests.
     limits = Limits(kv_tokens=max(Limits().kv_tokens, room), prefix_cache=False)
-    weights = None if target is None else target.weights
+    weights = {} if target is None else target.weights
     engine = Engine({TARGET: backend}, limits, backend.text, curve, weights=weights)
     for index, request in enumerate(recording.requests):
         backend.open(index)

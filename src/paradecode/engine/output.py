@@ -1,0 +1,250 @@
+"""The output of a request: its tokens and text, when it ends, and what callers learn of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain, groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.sampling import Sampler
+from paradecode.core.trace import CanvasStep, Commit, Stats, Step, TokenLogprob
+from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.engine.origins import Origins
+from paradecode.engine.request import GenerationRequest
+from paradecode.models.config import ModelConfig
+from paradecode.models.text_stream import NewTextStream, OutputText
+
+
+class State(Enum):
+    """Where a request stands; it goes through these in order, and may leave some out."""
+
+    WAITING = "waiting"
+    """It waits for admission."""
+    RUNNING = "running"
+    """Its method takes part in the steps."""
+    FINISHED = "finished"
+    """Its output has ended, and ``finish_reason`` says why. Its pages are still its own."""
+    RELEASED = "released"
+    """Its pages were given back, and it gets none any more."""
+
+
+@dataclass
+class Timer:
+    """Wall seconds by who spent them."""
+
+    target: float = 0.0
+    other: float = 0.0
+    decoder: float = 0.0
+
+
+@dataclass
+class Draft:
+    """What the target scored since the last commit."""
+
+    tree: TokenTree = EMPTY
+    drafted: int = 0
+
+
+class LiveOutput:
+    """The output of one request while it is decoded.
+
+    Args:
+        request: what is wanted; its ``seed`` is set.
+        config: of the target.
+        new_text: makes a detokeniser; without it there is no text.
+
+    Attributes:
+        state: where the request stands.
+        finish_reason: why the output has ended; None while it goes on.
+        error: what ended the request, when ``finish_reason`` is ``error``.
+        logprobs: of the output's tokens that were not taken, where they are wanted.
+        trace: one entry a commit.
+        forwards, rows: of the target, for this request.
+        last_rows: of its last target forward; of a prompt one.
+        cached_tokens: of the prompt, whose keys and values were there before.
+        arrived, admitted, ended: moments, as ``time.perf_counter`` gives them.
+    """
+
+    def __init__(
+        self, request: GenerationRequest, config: ModelConfig, new_text: NewTextStream | None
+    ) -> None:
+        params, prompt = request.params, np.asarray(request.prompt).astype(np.int32)
+        eos = () if params.ignore_eos else config.eos_tokens
+        self._stops = frozenset({*eos, *params.stop_token_ids})
+        stops = tuple(self._stops)
+        matcher = None if request.constraint is None else request.constraint.follow(stops)
+        self.params, self.prompt_length, self.context = params, len(prompt), config.context_length
+        self.sampler = Sampler(params, prompt, stops, matcher)
+        self.text = OutputText(None if new_text is None else new_text(), params.stop)
+        self._buffer = np.empty(len(prompt) + 64, np.int32)
+        self._buffer[: len(prompt)] = prompt
+        self._length = len(prompt)
+        self._view = self._buffer[:0]
+        self.state = State.WAITING
+        self.finish_reason: str | None = None
+        self.error: Exception | None = None
+        self.logprobs: list[TokenLogprob] = []
+        self.trace: list[Step] = []
+        self.timer, self.draft = Timer(), Draft()
+        self.forwards, self.rows, self.last_rows = 0, 0.0, 1
+        self.cached_tokens = 0
+        self.arrived = self.admitted = time.perf_counter()
+        self._last_commit = self.ended = self.arrived
+        self._scores_taken = 0
+        for token in request.resume:
+            if not self.finished:
+                self._append([token])
+                self.sampler.advance([token])
+        self._taken = self._length - self.prompt_length  # What it resumes was shown.
+        self._origins = Origins(self._taken)
+        self.text.take(self.finished)
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        if len(self._view) != self._length:
+            self._view = self._buffer[: self._length]
+            self._view.flags.writeable = False
+        return self._view
+
+    @property
+    def room(self) -> int:
+        generated = self._length - self.prompt_length
+        return min(self.params.max_tokens - generated, self.context - self._length)
+
+    @property
+    def finished(self) -> bool:
+        return self.state in _OVER
+
+    @property
+    def stops(self) -> frozenset[int]:
+        """Tokens that end the output."""
+        return self._stops
+
+    def admit(self) -> None:
+        """Its method begins. An output that ended with what it resumes stays as it is."""
+        self.admitted = self._last_commit = time.perf_counter()
+        if self.state is State.WAITING:
+            self.state = State.RUNNING
+
+    def scored(self, tree: TokenTree, tokens: int, share: float = 1.0) -> None:
+        """Count a target forward over ``tokens`` rows, and the draft it scored.
+
+        Args:
+            share: of the layers that ran.
+        """
+        self.forwards += 1
+        drafted = len(tree.tokens)
+        self.rows += (tokens + drafted) * share
+        self.last_rows = min(tokens, 1) + drafted  # A prompt is not read again.
+        self.draft = Draft(tree, self.draft.drafted + drafted)
+
+    # What callers learn.
+
+    def take(self) -> list[Commit]:
+        """What became certain since the last call, in the order of the output.
+
+        Together the pieces are the new tokens and the new text. A forward has several pieces where
+        others decided what is between, or where a part of its text was held back.
+        """
+        forwards, known = self._followed().forwards, self._taken
+        tokens = self.tokens[self.prompt_length + known :].tolist()
+        self._taken += len(tokens)
+        last, pieces = self._taken - 1, list[tuple[int, list[int], str]]()
+        pieces += [(min(place, last), [], text) for place, text in self.text.take(self.finished)]
+        pieces += [(place, [token], "") for place, token in enumerate(tokens, known)]
+        pieces.sort(key=lambda piece: piece[0])
+        commits: list[Commit] = []
+        for forward, group in groupby(pieces, lambda piece: forwards[piece[0]]):
+            _, new, texts = zip(*group, strict=True)
+            commits.append(Commit(forward, tuple(chain.from_iterable(new)), "".join(texts)))
+        return commits
+
+    def _followed(self) -> Origins:
+        self._origins.follow(self.trace, self._length - self.prompt_length, self.forwards)
+        return self._origins
+
+    def take_logprobs(self) -> list[TokenLogprob]:
+        """Log-probabilities since the last call; they are not kept."""
+        taken, self.logprobs = self.logprobs, []
+        self._scores_taken += len(taken)
+        return taken
+
+    @property
+    def provisional(self) -> tuple[int | None, ...]:
+        """What is decided on the canvas behind the output: a token, or None where masked."""
+        return self._followed().provisional
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.prompt_length :].tolist()
+
+    @property
+    def stats(self) -> Stats:
+        prefill = self.trace[0].seconds if self.trace else 0.0
+        waited_until = self.admitted if self.admitted > self.arrived else self.ended
+        return Stats.of(
+            self.trace,
+            forwards=self.forwards,
+            rows=round(self.rows),
+            generated=self._length - self.prompt_length,
+            prompt_tokens=self.prompt_length,
+            cached_tokens=self.cached_tokens,
+            queue_seconds=waited_until - self.arrived,
+            decode_seconds=max(0.0, self._last_commit - self.admitted - prefill),
+            target_seconds=self.timer.target,
+            other_model_seconds=self.timer.other,
+            decoder_seconds=self.timer.decoder,
+        )
+
+    # Details of a commit.
+
+    def _finish(self, reason: str) -> None:
+        self.state, self.finish_reason = State.FINISHED, reason
+        self.text.finish()
+
+    def _append(self, tokens: Sequence[int]) -> int:
+        """Append tokens up to the first that ends the output; returns how many."""
+        matcher = self.sampler.matcher
+        for count, token in enumerate(tokens, 1):
+            if self._length == len(self._buffer):
+                self._buffer = np.resize(self._buffer, 2 * len(self._buffer))
+            self._buffer[self._length] = token
+            self._length += 1
+            stopped = token in self._stops or self.text.push(token)
+            if stopped or (matcher is not None and matcher.complete(tokens[:count])):
+                self._finish("stop")
+            elif self.room <= 0:
+                self._finish("length")
+            if self.finished:
+                return count
+        return len(tokens)
+
+    def _log(
+        self,
+        committed: list[int],
+        accepted: int,
+        canvas: CanvasStep | None = None,
+        now: float | None = None,
+    ) -> None:
+        now = time.perf_counter() if now is None else now
+        self.trace.append(
+            Step(
+                forward=self.forwards,
+                tokens=tuple(committed),
+                accepted=accepted,
+                drafted=self.draft.drafted,
+                tree=self.draft.tree,
+                seconds=now - self._last_commit,
+                canvas=canvas,
+            )
+        )
+        self._last_commit = now
+        self.draft = Draft()
+
+
+_OVER = (State.FINISHED, State.RELEASED)
