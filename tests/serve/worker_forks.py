@@ -138,8 +138,7 @@ def main(line: socket.socket) -> None:
     import gc
     from functools import cache
 
-    from paradecode.engine import resources
-    from paradecode.engine import cost
+    from paradecode.engine import cost, resources
     from paradecode.models import catalogue
     from paradecode.serve.worker.__main__ import main as work
     from paradecode.serve.worker.__main__ import warm

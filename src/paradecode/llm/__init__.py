@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,38 +24,26 @@ from paradecode.completion import (
     ranked,
     with_alternatives,
 )
-from paradecode.constraints.compile import Compiler
-from paradecode.core.checks import known, whole
+from paradecode.core.checks import whole
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sampling import ALIASES, SamplingParams
-from paradecode.core.sequence import DRAFT, TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.sequence import TARGET
 from paradecode.core.trace import TokenLogprob
-from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.prompt import PromptReader, reading_request, unit_means
+from paradecode.engine.engine import Limits
+from paradecode.engine.prompt import PromptReader, unit_means
 from paradecode.engine.ranking import CandidateReader
-from paradecode.engine.request import GenerationRequest, token_ids
+from paradecode.engine.request import GenerationRequest
 from paradecode.engine.run import run
-from paradecode.methods.choice import (
-    AUTO,
-    Decoder,
-    Profile,
-    check_draft_model,
-    choose,
-    spec_for,
-    with_settings,
-)
-from paradecode.methods.draft.ngram_table import said_tokens
-from paradecode.methods.specs import Spec
+from paradecode.llm.loading import drafting_with, open_engine
+from paradecode.llm.requests import RequestMaker
+from paradecode.methods.choice import AUTO, Decoder, Profile, choose
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
-from paradecode.models.vocabulary import match, trim
 from paradecode.search import search_together
 from paradecode.search.scorers.follows import Follows
 
-REQUEST_SETTINGS = {"priority", "deadline", "salt", "owner", "prediction", "constraint"}
 
-
-class LLM:
+class LLM(RequestMaker):
     """A model, ready to answer.
 
     Args:
@@ -123,47 +110,18 @@ class LLM:
             raise InvalidInput("limits", limits, "give Limits(batch=..., kv_tokens=...)")
         tuned = choose(decoder, speculative_config, profile)
         chosen = tuned.spec if isinstance(tuned, Profile) else tuned
-        self.draft_model = None if draft_model is None else fspath(draft_model)
-        if isinstance(chosen, Spec):
-            self.draft_model = self.draft_model or chosen.draft_model
-            check_draft_model(chosen, self.draft_model)
-        if draft_vocabulary is not None and self.draft_model is None:
-            fix = "name a draft_model, which it is for"
-            raise InvalidInput("draft_vocabulary", fspath(draft_vocabulary), fix)
         place = DraftPlace(draft_device, draft_threads)
+        drafting = drafting_with(chosen, draft_model, draft_vocabulary, place)
         checkpoint = open_model(model if model is None else fspath(model))
         if adapter is not None:
             checkpoint = merge_file(checkpoint, Path(adapter))
-        self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
-        self.chat_template, self.model = checkpoint.chat_template, checkpoint.config.name
-        self.decoder = self._spec(chosen)
+        super().__init__(checkpoint, chosen, drafting.model)
         if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
-        if self.draft_model is not None:
-            threads = place.left(threads)
-        open_here = partial(open_backend, backend, dtype=dtype, device=device, progress=progress)
-        self._norm = checkpoint.weights["norm"].float32()
-        self.backend = open_here(
-            checkpoint.config, checkpoint.weights, threads=threads, ranks=ranks
-        )
-        models, vocabularies = {TARGET: self.backend}, {}
-        heads = place.open_heads(self.backend, threads)
-        if self.draft_model is not None:
-            draft = open_model(self.draft_model)
-            sizes = self.config.vocab_size, draft.config.vocab_size
-            matched = match(self.tokenizer, draft.tokenizer, *sizes)
-            if draft_vocabulary is not None:
-                named = said_tokens(fspath(draft_vocabulary), self.config.vocab_size)
-                draft, matched = trim(draft, matched, named)
-            if matched is not None:
-                vocabularies[DRAFT] = matched
-            models[DRAFT] = place.open_model(draft.config, draft.weights, threads, open_here)
-        self.engine = Engine(
-            models, limits or Limits(), self.tokenizer.stream, vocabularies=vocabularies,
-            weights=checkpoint.weights, heads=heads, apart=place.apart, measured=True,
-        )  # fmt: skip
-        self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
+        opens = partial(open_backend, backend, dtype=dtype, device=device, progress=progress)
+        self.engine = open_engine(checkpoint, drafting, opens, threads, ranks, limits or Limits())
+        self.backend = self.engine.models[TARGET]
         self._turn = threading.RLock()
 
     @overload
@@ -288,21 +246,6 @@ class LLM:
         self._read([request])
         return ranked(cast(CandidateReader, request.decoder).logprobs)
 
-    def ranking(
-        self, ids: list[int], candidates: Sequence[str | Sequence[int]], **settings: Any
-    ) -> GenerationRequest:
-        """A request that scores continuations of ``ids``; its ``decoder`` is a
-        :class:`CandidateReader`. Settings are other fields of the request."""
-        found = [
-            token_ids(self._continuation(candidate), "candidates", self.config.vocab_size)
-            for candidate in candidates
-        ]
-        reader = CandidateReader(found)
-        if len(ids) + (longest := max(map(len, found))) > self.config.context_length:
-            fix = f"context and candidate have at most {self.config.context_length} tokens together"
-            raise InvalidInput("candidates", f"{longest} tokens", fix)
-        return reading_request(self.config, ids, reader, **settings)
-
     def embed(self, prompts: Sequence[str | Sequence[int]]) -> NDArray[np.float32]:
         """float32 [prompts, hidden size]: the mean of each prompt's last hidden states, behind the
         final norm, scaled to length 1. Raises InvalidInput as :meth:`score`."""
@@ -311,35 +254,6 @@ class LLM:
             return np.empty((0, self.config.hidden_size), np.float32)
         self._read(asked)
         return unit_means([cast(PromptReader, request.decoder) for request in asked])
-
-    def reading(
-        self, ids: list[int], top: int | None = None, hidden: bool = False, **settings: Any
-    ) -> GenerationRequest:
-        """A request that reads a prompt; its ``decoder`` is a :class:`PromptReader`.
-
-        Args:
-            top: see :meth:`score`; None scores nothing.
-            hidden: whether to collect hidden states.
-            settings: other fields of the request.
-        """
-        reader = PromptReader(top, self._norm if hidden else None, self.config.norm_eps)
-        return reading_request(self.config, ids, reader, **settings)
-
-    def chat_tokens(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        **variables: Any,
-    ) -> list[int]:
-        """Token ids of a conversation in the model's own format.
-
-        Args:
-            tools: descriptions of functions that the model may call, for templates that show them.
-            variables: others that the template reads, for example ``enable_thinking``.
-        """
-        if self.chat_template is None:
-            raise InvalidInput("model", self.model, "it has no chat template; use generate")
-        return self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
 
     def close(self) -> None:
         """Free the model; further calls fail."""
@@ -352,88 +266,11 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def encode(self, prompt: str | Sequence[int]) -> list[int]:
-        """Token ids of a raw text, at least one."""
-        if isinstance(prompt, str):
-            ids = self.tokenizer.encode(prompt)
-            return ids or [self._start_token()]
-        given: object = prompt
-        if isinstance(given, (bytes, bytearray)) or not isinstance(given, (Sequence, np.ndarray)):
-            raise InvalidInput("prompt", given, "give a text or a list of token ids")
-        return list(prompt)
-
     def _several(self, field: str, prompts: Any) -> list[list[int]]:
         """Token ids of each of a list of prompts."""
         if isinstance(prompts, (str, bytes, bytearray)) or not isinstance(prompts, Iterable):
             raise InvalidInput(field, prompts, "give a list of texts or of lists of token ids")
         return [self.encode(prompt) for prompt in prompts]
-
-    @property
-    def families(self) -> tuple[str, ...]:
-        """The families of methods that this model can be decoded with."""
-        able = {
-            "autoregressive": self.config.writes,
-            "diffusion": self.config.mask_token is not None or self.config.canvas_length > 0,
-        }
-        return tuple(family for family, can in able.items() if can)
-
-    def _spec(self, decoder: Decoder) -> Spec:
-        return spec_for(decoder, self.model, self.families, self.config.decoder)
-
-    def _start_token(self) -> int:
-        """What stands for an empty prompt."""
-        for token in (self.config.bos_token, *self.config.eos_tokens):
-            if token is not None:
-                return token
-        raise InvalidInput("prompt", "", "give at least one token: the model has no BOS")
-
-    def requests(
-        self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
-    ) -> list[GenerationRequest]:
-        """What a call of :meth:`generate` gives to the engine: one request for each of its ``n``.
-
-        For callers that step :attr:`engine` themselves. Does not touch the engine, so another
-        thread may prepare requests while it runs.
-
-        Raises:
-            InvalidInput: as :meth:`generate`; what only the engine can check is left to it.
-        """
-        own = {field.name for field in fields(SamplingParams)} | ALIASES.keys()
-        sampling = {name: value for name, value in settings.items() if name in own}
-        rest = {name: value for name, value in settings.items() if name not in own}
-        if params is not None and sampling:
-            raise InvalidInput("params", sorted(sampling), "give params or keywords, not both")
-        if params is None:
-            params = SamplingParams.from_mapping(sampling)
-        elif not isinstance(params, SamplingParams):
-            raise InvalidInput("params", params, "give SamplingParams, or its fields as keywords")
-        decoder = self.decoder
-        if "decoder" in rest:
-            decoder = self._spec(rest.pop("decoder"))
-        decoder = with_settings(decoder, rest)
-        check_draft_model(decoder, self.draft_model)
-        known(own | REQUEST_SETTINGS, sorted(rest), "setting")
-        prompt = token_ids(ids)
-        if rest.get("prediction") is not None:
-            rest["prediction"] = self._prediction(rest["prediction"])
-        if rest.get("constraint") is not None:
-            rest["constraint"] = self._compiler.compile(rest["constraint"], decoder.method.family)
-        return [
-            GenerationRequest(prompt, decoder, params.for_choice(index), **rest)
-            for index in range(params.n)
-        ]
-
-    def _continuation(self, text: str | Sequence[int]) -> Sequence[int]:
-        """Token ids of what follows a prompt, in which nothing is a control token."""
-        if isinstance(text, str):
-            return self.tokenizer.encode(text, special=False, parse_special=False)
-        return text
-
-    def _prediction(self, given: Any) -> NDArray[np.int32]:
-        if not isinstance(given, (str, list, tuple, np.ndarray)):
-            raise InvalidInput("prediction", given, "give a text or a list of token ids")
-        ids = self._continuation(given)  # type: ignore[arg-type]
-        return token_ids(ids, "prediction") if len(ids) else np.empty(0, np.int32)
 
     def _single(
         self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]

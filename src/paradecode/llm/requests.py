@@ -1,0 +1,161 @@
+"""Requests for the engine, made of what callers give: texts, conversations and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.constraints.compile import Compiler
+from paradecode.core.checks import known
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import ALIASES, SamplingParams
+from paradecode.engine.prompt import PromptReader, reading_request
+from paradecode.engine.ranking import CandidateReader
+from paradecode.engine.request import GenerationRequest, token_ids
+from paradecode.methods.choice import Decoder, check_draft_model, spec_for, with_settings
+from paradecode.methods.specs import Spec
+from paradecode.models.checkpoint import Checkpoint
+
+REQUEST_SETTINGS = {"priority", "deadline", "salt", "owner", "prediction", "constraint"}
+
+
+class RequestMaker:
+    """Makes requests for one model. It does not touch the engine, so any thread may use it.
+
+    Args:
+        checkpoint: the model.
+        decoder: the method of requests that name none.
+        draft_model: name of the small model that is loaded beside it, if there is one.
+
+    Attributes:
+        model: the model's name.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, decoder: Decoder, draft_model: str | None) -> None:
+        self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
+        self.chat_template, self.model = checkpoint.chat_template, checkpoint.config.name
+        self.decoder, self.draft_model = self._spec(decoder), draft_model
+        self._norm = checkpoint.weights["norm"].float32()
+        self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families of methods that this model can be decoded with."""
+        able = {
+            "autoregressive": self.config.writes,
+            "diffusion": self.config.mask_token is not None or self.config.canvas_length > 0,
+        }
+        return tuple(family for family, can in able.items() if can)
+
+    def requests(
+        self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
+    ) -> list[GenerationRequest]:
+        """What :meth:`paradecode.LLM.generate` gives to the engine: a request for each of ``n``.
+
+        Raises:
+            InvalidInput: for a setting that cannot be used. Some only the engine can check.
+        """
+        own = {field.name for field in fields(SamplingParams)} | ALIASES.keys()
+        sampling = {name: value for name, value in settings.items() if name in own}
+        rest = {name: value for name, value in settings.items() if name not in own}
+        if params is not None and sampling:
+            raise InvalidInput("params", sorted(sampling), "give params or keywords, not both")
+        if params is None:
+            params = SamplingParams.from_mapping(sampling)
+        elif not isinstance(params, SamplingParams):
+            raise InvalidInput("params", params, "give SamplingParams, or its fields as keywords")
+        decoder = self.decoder
+        if "decoder" in rest:
+            decoder = self._spec(rest.pop("decoder"))
+        decoder = with_settings(decoder, rest)
+        check_draft_model(decoder, self.draft_model)
+        known(own | REQUEST_SETTINGS, sorted(rest), "setting")
+        prompt = token_ids(ids)
+        if rest.get("prediction") is not None:
+            rest["prediction"] = self._prediction(rest["prediction"])
+        if rest.get("constraint") is not None:
+            rest["constraint"] = self._compiler.compile(rest["constraint"], decoder.method.family)
+        return [
+            GenerationRequest(prompt, decoder, params.for_choice(index), **rest)
+            for index in range(params.n)
+        ]
+
+    def reading(
+        self, ids: list[int], top: int | None = None, hidden: bool = False, **settings: Any
+    ) -> GenerationRequest:
+        """A request that reads a prompt; its ``decoder`` is a :class:`PromptReader`.
+
+        Args:
+            top: see :meth:`paradecode.LLM.score`; None scores nothing.
+            hidden: whether to collect hidden states.
+            settings: other fields of the request.
+        """
+        reader = PromptReader(top, self._norm if hidden else None, self.config.norm_eps)
+        return reading_request(self.config, ids, reader, **settings)
+
+    def ranking(
+        self, ids: list[int], candidates: Sequence[str | Sequence[int]], **settings: Any
+    ) -> GenerationRequest:
+        """A request that scores continuations of ``ids``; its ``decoder`` is a
+        :class:`CandidateReader`. Settings are other fields of the request."""
+        found = [
+            token_ids(self._continuation(candidate), "candidates", self.config.vocab_size)
+            for candidate in candidates
+        ]
+        reader = CandidateReader(found)
+        if len(ids) + (longest := max(map(len, found))) > self.config.context_length:
+            fix = f"context and candidate have at most {self.config.context_length} tokens together"
+            raise InvalidInput("candidates", f"{longest} tokens", fix)
+        return reading_request(self.config, ids, reader, **settings)
+
+    def chat_tokens(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> list[int]:
+        """Token ids of a conversation in the model's own format.
+
+        Args:
+            tools: descriptions of functions that the model may call, for templates that show them.
+            variables: others that the template reads, for example ``enable_thinking``.
+        """
+        if self.chat_template is None:
+            raise InvalidInput("model", self.model, "it has no chat template; use generate")
+        return self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
+
+    def encode(self, prompt: str | Sequence[int]) -> list[int]:
+        """Token ids of a raw text, at least one."""
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt)
+            return ids or [self._start_token()]
+        given: object = prompt
+        if isinstance(given, (bytes, bytearray)) or not isinstance(given, (Sequence, np.ndarray)):
+            raise InvalidInput("prompt", given, "give a text or a list of token ids")
+        return list(prompt)
+
+    def _spec(self, decoder: Decoder) -> Spec:
+        return spec_for(decoder, self.model, self.families, self.config.decoder)
+
+    def _start_token(self) -> int:
+        """What stands for an empty prompt."""
+        for token in (self.config.bos_token, *self.config.eos_tokens):
+            if token is not None:
+                return token
+        raise InvalidInput("prompt", "", "give at least one token: the model has no BOS")
+
+    def _continuation(self, text: str | Sequence[int]) -> Sequence[int]:
+        """Token ids of what follows a prompt, in which nothing is a control token."""
+        if isinstance(text, str):
+            return self.tokenizer.encode(text, special=False, parse_special=False)
+        return text
+
+    def _prediction(self, given: Any) -> NDArray[np.int32]:
+        if not isinstance(given, (str, list, tuple, np.ndarray)):
+            raise InvalidInput("prediction", given, "give a text or a list of token ids")
+        ids = self._continuation(given)  # type: ignore[arg-type]
+        return token_ids(ids, "prediction") if len(ids) else np.empty(0, np.int32)
