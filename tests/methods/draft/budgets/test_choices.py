@@ -12,7 +12,7 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import KIND_MEMORY, Odds
-from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget
+from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget, Phase
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.specs import parse
 
@@ -71,6 +71,9 @@ def test_a_refused_drafter_is_tried_now_and_then():
     tree = TokenTree.chain(range(6), [0.5] * 6)
     sizes = [len(budget.cut(seq, tree)) for _ in range(15)]
     assert sizes == [0, 0, 0, 0, 1] * 3
+    assert budget.phase is Phase.TRIAL
+    assert budget.limit(seq) == 0  # The refusals in a row are not forgotten.
+    assert budget.phase is Phase.RESTS
 
 
 def test_broken_promises_make_it_careful_and_kept_ones_bold():

@@ -20,7 +20,8 @@ from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceLog,
     features,
 )
-from paradecode.methods.draft.budgets.auto import HOPE, LOSS, OTHERS, AutoBudget
+from paradecode.methods.draft.budgets.account import HOPE, LOSS, DraftAccount
+from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.estimated import Confidence
 from paradecode.methods.draft.budgets.hardware import Hardware
@@ -150,7 +151,7 @@ def test_a_level_of_a_head_pays_for_the_row_of_its_node():
     least = budget.least(dear, 0.05)
     assert least == pytest.approx(0.15 / HOPE)
     # What drafts usually gain is what the time of a level would bring elsewhere.
-    budget._learned.usual = 0.7
+    budget.learned.usual = 0.7
     assert budget.least(dear, 0.05) == pytest.approx(1.5 * least)
     dear.neighbours = 2
     assert budget.least(dear, 0.05) == pytest.approx(1.5 * (1 + 2 * OTHERS) * least)
@@ -242,16 +243,15 @@ def test_a_first_forward_is_judged_by_earlier_first_tokens():
 def test_a_drafter_that_usually_gains_may_miss_more_often(price: float, forgiven: int):
     """After a rest: half of the first tokens were right, then none are. What two drafts gain
     (0.6, 0.2 or nothing) pays for so many misses before one that lets it rest."""
-    budget, misses = AutoBudget(1), 0
+    account, misses = DraftAccount(patience=16), 0
 
     def judge(accepted: int) -> bool:
-        budget._plain, budget._price = 1.0, price
-        budget._judge(accepted)
-        return budget._learned.failed
+        account.plain, account.price = 1.0, price
+        return account.judge(accepted) > 0
 
     for step in range(300):
         judge(step % 2)
-    budget._gained = budget._paid = 0.0
+    account.gained = account.paid = 0.0
     while not judge(0):
         misses += 1
     assert misses == forgiven

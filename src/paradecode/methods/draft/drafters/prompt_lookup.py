@@ -1,4 +1,8 @@
-"""Prompt lookup: what followed the last time the text ended like this?"""
+"""Prompt lookup: what followed the last time the text ended like this?
+
+The native core does the same, bit by bit, in ``csrc/lookup.cpp``, and
+``tests/engine/test_multi_step.py`` compares the two.
+"""
 
 from __future__ import annotations
 

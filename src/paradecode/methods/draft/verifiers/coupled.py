@@ -1,4 +1,7 @@
-"""Coupled verification: the draft is compared with the tokens that plain decoding emits."""
+"""Coupled verification: the draft is compared with the tokens that plain decoding emits.
+
+The native core does the same in ``csrc/steps.cpp``.
+"""
 
 from __future__ import annotations
 
