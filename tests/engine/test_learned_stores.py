@@ -14,10 +14,10 @@ from paradecode.core.errors import CapacityError
 from paradecode.core.request import Fork
 from paradecode.core.sequence import TokenSequence
 from paradecode.engine.resources import Limits, Resources
+from paradecode.methods.draft.drafters.suffix import PastOutputs
+from paradecode.methods.draft.drafters.token_recycling import RecyclingTable
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
-from paradecode.methods.draft.past_outputs import PastOutputs
 from paradecode.methods.draft.past_states import PastStates
-from paradecode.methods.draft.recycling_table import RecyclingTable
 from paradecode.methods.draft.trigrams import TriGrams
 from paradecode.testing.toy import ToyBackend
 

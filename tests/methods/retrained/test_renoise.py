@@ -17,7 +17,7 @@ from paradecode.core.noise import mix
 from paradecode.core.request import Denoise
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
-from paradecode.methods.retrained.random_canvas import random_tokens, surest
+from paradecode.methods.retrained.renoise import random_tokens, surest
 from paradecode.models.catalogue import open_model
 from paradecode.models.safetensors_dir import read_weights
 from tiny_folder import write_folder

@@ -11,10 +11,9 @@ from paradecode.core.layers import Half
 from paradecode.core.request import Forward
 from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import EMPTY
+from paradecode.methods.draft.drafters.del_ import EarlyExits
 from paradecode.methods.draft.drafters.layer_skip import LayerSkip, first, spread
-from paradecode.methods.draft.drafters.swift import Swift
-from paradecode.methods.draft.early_exits import EarlyExits
-from paradecode.methods.draft.layer_search import LayerSearch, runs_of
+from paradecode.methods.draft.drafters.swift import LayerSearch, Swift, runs_of
 from paradecode.methods.draft.method import assemble
 from paradecode.methods.draft.source import Source
 from paradecode.methods.draft.verifiers import coupled

@@ -7,8 +7,7 @@ import pytest
 from drafting import Request, certain, draft, hashed, play, reply_to, verdict_along
 
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.drafters.token_recycling import TokenRecycling
-from paradecode.methods.draft.recycling_table import RecyclingTable
+from paradecode.methods.draft.drafters.token_recycling import RecyclingTable, TokenRecycling
 
 
 def cycle(text: list[int]) -> int:

@@ -1,18 +1,182 @@
-"""A masked diffusion model drafts: all masks behind the text in one forward."""
+"""A masked diffusion model drafts: all masks behind the text in one forward.
+
+Rows of masks behind the text: a masked diffusion model says all levels of a draft at once.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from paradecode.core.request import DRAFT
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import DRAFT, Forward, Reply
 from paradecode.core.sequence import TokenSequence
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.canvas.caches.base import RowPlan, everything, exact_prefix, marks
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.feasible import Tokens
+from paradecode.methods.canvas.forwards import forward_of
+from paradecode.methods.canvas.view import Window
 from paradecode.methods.draft.acceptance import Calibration
+from paradecode.methods.draft.budgets.base import LAST, DraftRows
+from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.mask_rows import MaskSource
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.source import LevelRows
 from paradecode.methods.parameters import parameter
+
+
+@dataclass
+class MaskSource:
+    """The draft model, whose cached keys and values one request keeps from draft to draft.
+
+    With causal attention, or with blocks, they are those of the text. With full attention they
+    change with all that follows, so those of earlier drafts are only nearly right.
+
+    Args:
+        masks: behind the text, for full attention; 0 is as many as the output has room for.
+        refresh: with full attention, drafts after which everything is computed anew.
+    """
+
+    masks: int
+    refresh: int
+    stored: Tokens | None = field(default=None, init=False)
+    age: int = field(default=0, init=False)
+
+    def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
+        """Raises InvalidInput for a draft model without a mask token."""
+        facts = seq.about(DRAFT)
+        if facts.mask_token is None:
+            fix = "it has no mask token: use the method draft-model, or give a diffusion model"
+            raise InvalidInput("draft_model", facts.name, fix)
+        depth = min(limit, seq.room_for(DRAFT))
+        if facts.attention == "causal":
+            return CausalMasks(seq, depth, facts.mask_token, facts.shift)
+        return CanvasMasks(self, seq, depth)
+
+
+class MaskRows:
+    """The rows of ``depth`` masks, which one forward computes: row i is about level i + 1."""
+
+    model = DRAFT
+    exit: ExitRows | None = None
+    reading = 0.0
+    _seen: DraftRows | None = None
+
+    def __init__(self, seq: TokenSequence, depth: int, mask: int) -> None:
+        self._seq, self.depth, self._mask = seq, depth, mask
+
+    @property
+    def room(self) -> int:
+        return 1 << 30  # No node has a row of its own.
+
+    @property
+    def rows(self) -> int:
+        """How many the forward has."""
+        raise NotImplementedError
+
+    def seconds(self, rows: int) -> float:
+        if self._seen is not None:
+            return 0.0
+        return self._seq.step_seconds(self.rows, DRAFT) or 0.0
+
+    def forward(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, DraftRows]:
+        """Run the model over the masks."""
+        raise NotImplementedError
+
+    def look(
+        self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
+    ) -> Generator[Forward, Reply, DraftRows]:
+        if self._seen is None:
+            seen = yield from self.forward((LAST,) if states else ())
+            banned = np.array([self._mask], np.int32), np.array([-np.inf], np.float32)
+            logits = seen.logits.with_bias([banned] * self.depth)
+            self._seen = DraftRows(DRAFT, logits, seen.states)
+        levels = [0 if leaf == ROOT else int(tree.depths[leaf]) for leaf in leaves.tolist()]
+        seen = self._seen
+        return DraftRows(DRAFT, seen.logits.select(levels), seen.states[levels if states else []])
+
+
+class CausalMasks(MaskRows):
+    """A chain of masks below the last committed token, which is never kept.
+
+    Where rows are about the next position, that token's own row gives the first level.
+    """
+
+    def __init__(self, seq: TokenSequence, depth: int, mask: int, shift: bool) -> None:
+        super().__init__(seq, depth, mask)
+        self._pending, self._first = seq.pending_for(DRAFT), int(not shift)
+        self._late = min(len(self._pending), len(seq.tokens) - seq.prompt_length)
+        whole = seq.step_seconds(len(self._pending) + self._masks, DRAFT) or 0.0
+        self.reading = whole - self.seconds(1)
+
+    @property
+    def rows(self) -> int:
+        return self._late + self._masks
+
+    @property
+    def _masks(self) -> int:
+        return self.depth - 1 + self._first
+
+    def forward(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, DraftRows]:
+        chain = TokenTree.chain(np.full(self._masks, self._mask, np.int32))
+        reply = yield Forward(self._pending, tree=chain, hidden=hidden, model=DRAFT)
+        wanted = np.arange(self.depth, dtype=np.int32) + self._first  # Row 0 is the text's last.
+        states = _states(reply, len(self._pending) - 1 + wanted)
+        return DraftRows(DRAFT, reply.logits.select(wanted.tolist()), states)
+
+
+class CanvasMasks(MaskRows):
+    """A canvas: the text, then masks that see one another."""
+
+    def __init__(self, source: MaskSource, seq: TokenSequence, depth: int) -> None:
+        facts = seq.about(DRAFT)
+        assert facts.mask_token is not None
+        super().__init__(seq, depth, facts.mask_token)
+        text, block = seq.pending_for(DRAFT), facts.block_length  # Of a canvas all is pending.
+        self._source, self._start = source, len(text)
+        if facts.attention == "block":
+            end = -(-(len(text) + depth) // block) * block
+            masks = min(end, facts.context_length) - len(text)
+        else:
+            masks, block = max(min(source.masks or seq.room, seq.room_for(DRAFT)), depth), 0
+        self._canvas = canvas = Canvas(text, max(masks, 0), facts.mask_token, block, facts.shift)
+        if source.stored is None:
+            source.stored = text[: seq.found(DRAFT)]
+        kept = source.stored[: canvas.end]
+        canvas.stored[: len(kept)] = kept
+
+    @property
+    def rows(self) -> int:
+        return int(self._plan.rows.sum())
+
+    @cached_property
+    def _plan(self) -> RowPlan:
+        canvas, window = self._canvas, Window(self._start, self._start + self.depth)
+        if canvas.block:
+            return exact_prefix(canvas, window)
+        if self._source.age % self._source.refresh == 0:
+            return everything(canvas, window)
+        rows = marks(canvas, window.start, window.end) | (~canvas.masked & ~canvas.final)
+        return RowPlan(rows, rows, canvas.cached & ~rows)
+
+    def forward(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, DraftRows]:
+        canvas, source = self._canvas, self._source
+        forward = forward_of(canvas, self._plan, np.arange(self.depth) + self._start)
+        reply = yield replace(forward, hidden=hidden, model=DRAFT)
+        source.stored = np.where(self._plan.store, canvas.tokens, canvas.stored)
+        source.age += 1
+        return DraftRows(DRAFT, reply.logits, _states(reply, forward.logits))
+
+
+def _states(reply: Reply, rows: NDArray[np.int32] | None) -> NDArray[np.float32]:
+    return reply.hidden[LAST][rows] if LAST in reply.hidden else np.empty((0, 0), np.float32)
 
 
 @drafter(

@@ -1,7 +1,11 @@
-"""Lookahead decoding: a Jacobi window makes n-grams, a pool of them makes drafts."""
+"""Lookahead decoding: a Jacobi window makes n-grams, a pool of them makes drafts.
+
+N-grams by their first token, those used last: what lookahead decoding collects.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from paradecode.core.request import Reply
@@ -11,11 +15,33 @@ from paradecode.methods.draft.exploration import Exploration, random_tokens
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.ngram_pool import NgramPool
 from paradecode.methods.parameters import choice, parameter
+
+Ngram = tuple[int, ...]
+"""The tokens of an n-gram behind its first."""
 
 NODE, LAST_RANK = 0, 3
 """Kinds: a node of the window; guesses by rank are 1 to LAST_RANK."""
+
+
+class NgramPool:
+    """At most ``most`` n-grams for each first token; the one used longest ago makes room."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._after: dict[int, OrderedDict[Ngram, None]] = {}
+
+    def of(self, first: int) -> list[Ngram]:
+        """The n-grams that begin with a token, the one used last at the front."""
+        return list(reversed(self._after.get(first, ())))
+
+    def remember(self, first: int, ngram: Ngram) -> None:
+        """Enter an n-gram, or note that it was seen again."""
+        known = self._after.setdefault(first, OrderedDict())
+        known[ngram] = None
+        known.move_to_end(ngram)
+        if len(known) > self.most:
+            known.popitem(last=False)
 
 
 @drafter(

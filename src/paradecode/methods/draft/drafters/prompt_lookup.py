@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.multi_step import MultiStep
+from paradecode.core.multi_step import BudgetState, Lookup, LookupState, MultiStep
 from paradecode.core.request import Reply
 from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
-from paradecode.methods.draft.lookup_steps import lookup_steps
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree
 from paradecode.methods.draft.ngram_index import LONGEST, NgramIndex, length_class
@@ -22,6 +22,36 @@ from paradecode.methods.draft.ngram_table import LEAST, ORDER, TableDrafts, load
 from paradecode.methods.parameters import local_path, parameter
 
 ALONE, AGREES, DIFFERS = range(3)  # What the table says of a copied token.
+
+
+def lookup_steps(
+    index: NgramIndex, table: TableDrafts | None, odds: Odds, budget: Budget
+) -> MultiStep:
+    """Several steps of this lookup; what they teach is read and written through these objects."""
+    begun = _known(budget)
+
+    def read() -> LookupState:
+        known = _known(budget)
+        table_odds = table.odds.read() if table else [[]] * 5
+        return LookupState(odds.read(), table_odds, known.calibration, known.refusals, known.shared)
+
+    def write(state: LookupState) -> None:
+        odds.write(state.odds)
+        if table is not None:
+            table.odds.write(state.table_odds)
+        budget.write(BudgetState(state.calibration, state.refusals))
+
+    entries = None if table is None else table.table
+    lookup = Lookup(
+        index.shortest, index.longest, budget.count, begun.patience, entries, read, write
+    )
+    return MultiStep(lookup)
+
+
+def _known(budget: Budget) -> BudgetState:
+    known = budget.read()
+    assert known is not None  # Or the loop would not ask.
+    return known
 
 
 @drafter(

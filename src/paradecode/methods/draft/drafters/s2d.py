@@ -1,19 +1,148 @@
-"""S2D: a draft model with several exits; a token leaves at the first one that is sure of it."""
+"""S2D: a draft model with several exits; a token leaves at the first one that is sure of it.
+
+The rows of a draft model with several exits, of which a row may have passed only the first.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT
+from paradecode.core.request import DRAFT, Forward, Overwrite, Reply
 from paradecode.core.sequence import TokenSequence
+from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Calibration
+from paradecode.methods.draft.budgets.base import DraftRows, Nodes
+from paradecode.methods.draft.exit_rows import NO_TOKENS, ExitRows
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.nested_rows import NestedRows
 from paradecode.methods.parameters import parameter, text
+
+PIECE = 64
+"""Most rows of a forward that catches up."""
+
+
+@dataclass
+class Stage:
+    """The layers between two exits.
+
+    Attributes:
+        rows: how many of the text's rows have keys and values in them.
+        queue: float32 [hidden size] each; what left the exit before, of the rows that follow.
+    """
+
+    layers: tuple[int, ...]
+    rows: int = 0
+    queue: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def crop(self, rows: int) -> None:
+        """Forget what is behind the first ``rows`` rows of the text."""
+        del self.queue[max(rows - self.rows, 0) :]
+        self.rows = min(self.rows, rows)
+
+
+@dataclass
+class NestedRows:
+    """The draft model's view of one request. Row i of the text is in slot i of its cache.
+
+    The text that is there at first runs through all layers. Behind it the rows are this object's
+    own: it knows how far each stage has come, and replaces rows whose tokens were rejected.
+
+    Attributes:
+        exits: how many layers lie before each exit, ascending.
+        sure: the probability of an exit's best token with which a row leaves there.
+        share: how much of the draft model a row runs, as a moving average.
+    """
+
+    exits: tuple[int, ...]
+    sure: float
+    share: float = field(default=1.0, init=False)
+    model: str = field(default=DRAFT, init=False)
+    depth: int = field(default=0, init=False)
+    reading: float = field(default=0.0, init=False)
+    exit: ExitRows | None = field(default=None, init=False)
+    room: int = field(default=1, init=False)  # A chain: one node of each level is drafted on.
+
+    def __post_init__(self) -> None:
+        starts = (0, *self.exits)
+        self._stages = [Stage(tuple(range(a, b))) for a, b in zip(starts, self.exits)]
+        self._whole, self._held = 0, NO_TOKENS
+
+    def rows(self, seq: TokenSequence, limit: int) -> NestedRows:
+        """The rows for a draft of at most ``limit`` tokens."""
+        self._seq, self.depth = seq, min(limit, seq.room_for(DRAFT))
+        self.reading = 0.0
+        if not self._whole:
+            self.reading = self.seconds(len(seq.pending_for(DRAFT))) - self.seconds(1)
+        return self
+
+    def seconds(self, rows: int) -> float:
+        return self.share * (self._seq.step_seconds(rows, DRAFT) or 0.0)
+
+    def look(
+        self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool
+    ) -> Generator[Forward, Reply, DraftRows]:
+        seq, last = self._seq, self.exits[-1] - 1
+        pending, facts = seq.pending_for(DRAFT), seq.about(DRAFT)
+        if not self._whole:
+            layers = None if last + 1 == facts.layers else tuple(range(last + 1))
+            reply = yield Forward(pending, layers=layers, hidden=(last,) * states, model=DRAFT)
+            text = seq.tokens
+            self._whole = len(facts.vocabulary.translate(text) if facts.vocabulary else text)
+            for stage in self._stages:
+                stage.rows = self._whole
+            return DraftRows(DRAFT, reply.logits, reply.hidden.get(last, _NO_STATES)[-1:])
+        path = [own[node] for node in tree.path(int(leaves[0]))]
+        text = np.concatenate([pending, np.array(path, np.int32)])
+        most = min(len(self._held), len(text) - 1)
+        same = np.append(self._held[:most] == text[:most], False)
+        for stage in self._stages:
+            stage.crop(self._whole + int(same.argmin()))
+        self._held = text
+        head = facts.head_layers
+        for number, stage in enumerate(self._stages, 1):
+            reply = yield from self._run(stage, self._stages[number:][:1], text)
+            best = reply.logits.log_probability(reply.logits.argmax()[:, None])
+            if np.exp(best[0, 0]) >= self.sure:
+                break
+        ran = (stage.layers[-1] + 1 + number * head) / (facts.layers + head)
+        self.share += 0.1 * (ran - self.share)
+        return DraftRows(DRAFT, reply.logits, reply.hidden[stage.layers[-1]][-1:])
+
+    def _run(
+        self, stage: Stage, deeper: list[Stage], text: NDArray[np.int32]
+    ) -> Generator[Forward, Reply, Reply]:
+        """Run the rows that a stage lacks; what leaves it waits before the next one."""
+        end = self._whole + len(text)
+        while True:
+            at = np.arange(stage.rows, min(stage.rows + PIECE, end), dtype=np.int32)
+            waiting = stage.queue[: len(at)]
+            reply = yield Forward(
+                text[at - self._whole],
+                store=Overwrite(at),
+                positions=at,
+                visible=np.arange(stage.rows, dtype=np.int32),
+                logits=np.array([len(at) - 1], np.int32),
+                layers=stage.layers,
+                hidden=stage.layers[-1:],
+                resume=np.stack(waiting) if waiting else None,
+                model=DRAFT,
+            )
+            del stage.queue[: len(at)]
+            stage.rows += len(at)
+            for one in deeper:
+                one.queue += list(reply.hidden[stage.layers[-1]])
+            if stage.rows == end:
+                return reply
+
+
+_NO_STATES = np.empty((0, 0), np.float32)
 
 
 def read_exits(listed: str) -> tuple[int, ...]:

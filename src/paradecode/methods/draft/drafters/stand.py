@@ -1,14 +1,22 @@
-"""STAND: draft by drawing from what the model's distribution was after the same n-gram."""
+"""STAND: draft by drawing from what the model's distribution was after the same n-gram.
+
+Drawing a tree of a shape that was chosen beforehand.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from paradecode.core.drawing import Ids, Weights, draw
+from paradecode.core.drawn import Mode
 from paradecode.core.request import Reply
+from paradecode.core.sampling import Sampler
 from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.draft_tree import load_tree
 from paradecode.methods.draft.greedy_draws import Draws, GreedyDraws
@@ -17,8 +25,29 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.ngram_distributions import WIDTH, NgramDistributions
-from paradecode.methods.draft.shaped_draws import ShapedDraws
 from paradecode.methods.parameters import local_path, parameter
+
+
+@dataclass
+class ShapedDraws:
+    """Draws as many children of each node as its place in the shape has."""
+
+    tree: TreeBuilder
+    shape: Mapping[Path, int]
+    _ranks: dict[int, Path] = field(default_factory=lambda: {ROOT: ()})
+    _wanted: list[int] = field(default_factory=list)
+
+    def know(self, sampler: Sampler, node: int, ids: Ids, q: Weights, width: int) -> None:
+        ranks = self._ranks[node]
+        count = min(width, self.shape.get(ranks, 0))
+        for rank, child in enumerate(draw(self.tree, sampler, node, Mode.SWOR, ids, q, count)):
+            self._ranks[child] = (*ranks, rank)
+            if self._ranks[child] in self.shape:
+                self._wanted.append(child)
+
+    def draw(self) -> list[int]:
+        wanted, self._wanted = self._wanted, []
+        return wanted
 
 
 @drafter(

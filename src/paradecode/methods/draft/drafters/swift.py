@@ -1,4 +1,7 @@
-"""SWIFT: look for the halves of layers that can be skipped while decoding."""
+"""SWIFT: look for the halves of layers that can be skipped while decoding.
+
+Bayesian search for the sub-layers of a model that a draft can do without.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,105 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.layers import Half, Layers
 from paradecode.core.request import TARGET, Forward, Reply, Store
 from paradecode.core.sequence import TokenSequence
-from paradecode.methods.draft.layer_search import LayerSearch, runs_of
+from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source
 from paradecode.methods.parameters import parameter
+
+BAYES_EVERY, POOL, REMEMBERED, KAPPA = 25, 256, 128, 2.5
+TOLERANCE, GOOD_ENOUGH = 100, 0.95
+
+
+class LayerSearch:
+    """The best set of kept sub-layers so far, for all requests of a tenant.
+
+    Sets are bool vectors [2 * layers] in the order in which the sub-layers run: the attention of
+    layer 0, its MLP, the attention of layer 1. The first layer and the last are always kept whole.
+
+    Args:
+        layers: of the model.
+        skip: share of the sub-layers between the first layer and the last that every set leaves
+            out.
+    """
+
+    def __init__(self, layers: int, skip: float) -> None:
+        self.kept = np.ones(2 * layers, bool)
+        between = max(layers - 2, 0)
+        self.skipped = round(skip * 2 * between)
+        order = [*range(1, 1 + between, 2), *range(2, 1 + between, 2)]
+        halves = [half for layer in order for half in (2 * layer, 2 * layer + 1)]
+        self.kept[halves[: self.skipped]] = False
+        self.score, self.trials, self.stale = -1.0, 0, 0
+        self._sets: list[NDArray[np.bool_]] = []
+        self._scores: list[float] = []
+        self._random = np.random.default_rng(0)
+        self.calibration = Calibration()
+
+    @property
+    def layers(self) -> Layers:
+        return runs_of(self.kept)
+
+    def settled(self, most: int) -> bool:
+        """Whether to stop looking."""
+        choices = 0 < self.skipped < len(self.kept) - 4
+        tired = self.trials >= most or self.stale >= TOLERANCE
+        return not choices or tired or self.score >= GOOD_ENOUGH
+
+    def candidate(self) -> NDArray[np.bool_]:
+        """The set to try next: at first the one in use, then random ones, now and then a guess."""
+        if self.trials == 0:
+            return self.kept
+        if self.trials % BAYES_EVERY:
+            return self._any()
+        return self._promising([self._any() for _ in range(POOL)])
+
+    def book(self, kept: NDArray[np.bool_], score: float) -> None:
+        self.trials += 1
+        self.stale += 1
+        self._sets, self._scores = [*self._sets, kept][-REMEMBERED:], [*self._scores, score]
+        self._scores = self._scores[-REMEMBERED:]
+        if score > self.score:
+            if not np.array_equal(kept, self.kept):
+                self.calibration = Calibration()
+            self.kept, self.score, self.stale = kept, score, 0
+
+    def _any(self) -> NDArray[np.bool_]:
+        kept = np.ones(len(self.kept), bool)
+        kept[2 + self._random.permutation(len(kept) - 4)[: self.skipped]] = False
+        return kept
+
+    def _promising(self, pool: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+        """The set of highest upper confidence bound under a Gaussian process over sets."""
+        seen, scores = np.array(self._sets), np.array(self._scores)
+        spread = max(float(scores.std()), 1e-3)
+        among = _kernel(seen, seen) + 1e-2 * np.eye(len(seen))
+        across = _kernel(np.array(pool), seen)
+        weights = np.linalg.solve(among, across.T).T
+        mean = weights @ (scores - scores.mean()) / spread
+        variance = np.maximum(1.0 - (weights * across).sum(axis=1), 0.0)
+        return pool[int(np.argmax(mean + KAPPA * np.sqrt(variance)))]
+
+
+def _kernel(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Similarity of sets: it falls by half for every eight sub-layers in which they differ."""
+    return np.exp2(-(a[:, None, :] != b[None, :, :]).sum(axis=2) / 8.0)
+
+
+def runs_of(kept: NDArray[np.bool_]) -> Layers:
+    """What a forward of a set runs."""
+    layers: list[int | Half] = []
+    for layer, (attends, feeds) in enumerate(kept.reshape(-1, 2).tolist()):
+        if attends and feeds:
+            layers.append(layer)
+        elif attends or feeds:
+            layers.append(Half(layer, "attention" if attends else "mlp"))
+    return tuple(layers)
 
 
 @drafter("swift", paper="SWIFT", arxiv="2410.06916", url="https://github.com/hemingkx/SWIFT")
