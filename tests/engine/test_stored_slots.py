@@ -47,7 +47,7 @@ def test_random_books(seed: int) -> None:
         for asked in SOME:
             count = int(random.integers(CAPACITY + 1))
             lead = {(layer, slot) for layer in numbers(asked) for slot in range(count)}
-            assert books.lead(count, asked) == (lead <= held)
+            assert books.leads(count, asked) == (lead <= held)
             slots = random.integers(CAPACITY, size=random.integers(1, 4))
             wanted = {(layer, slot) for layer in numbers(asked) for slot in slots.tolist()}
             assert books.holds(slots, asked) == (wanted <= held)
@@ -68,7 +68,7 @@ def test_while_layers_are_alike_the_books_have_one_row() -> None:
     books = StoredSlots(LAYERS, CAPACITY, 5)
     books.fill(np.arange(8, 12))
     books.fill(np.arange(12, 14), (3, 2, 1, 0))
-    assert not books.lead(9)
+    assert not books.leads(9)
     assert not books.holds(np.arange(7, 9), (1,))
     assert books.holds(np.arange(8, 14), (1,))
     assert books._held.shape == (1, CAPACITY)

@@ -395,7 +395,7 @@ class KVCache:
 
     def complete(self, layers: Layers | None) -> bool:
         """Whether the committed rows hold keys and values of all of these layers that attend."""
-        return self.filled is None or self.filled.lead(self.length, layers)
+        return self.filled is None or self.filled.leads(self.length, layers)
 
     def drop(self) -> None:
         """Forget the tentative rows."""

@@ -14,7 +14,10 @@ _ALL = np.zeros(1, np.intp)
 
 @lru_cache(256)
 def _rows(layers: Layers | None, count: int) -> NDArray[np.intp]:
-    """The rows of ``StoredSlots`` that stand for those of the ``count`` layers that attend."""
+    """The rows of ``StoredSlots`` that stand for those of the ``count`` layers that attend.
+
+    Where all layers attend, the answer is the object ``_ALL``: who asks can compare by identity.
+    """
     attend = range(count) if layers is None else attending(layers)
     return _ALL if len(attend) == count else 1 + np.array(sorted(attend), np.intp)
 
@@ -36,8 +39,8 @@ class StoredSlots:
         # Row 0 is of all layers, row 1 + i of layer i; there is one row until two layers differ.
         self._held = np.zeros((1, capacity), bool)
         self._held[:, :count] = True
-        # So many leading slots of a row are known to be held.
-        self._lead = np.array([count])
+        # How many leading slots of each row are known to be held.
+        self._known = np.array([count])
 
     def fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
         """These layers, as far as they attend (None: all), have stored rows in these slots."""
@@ -49,7 +52,7 @@ class StoredSlots:
         else:
             if len(self._held) == 1:
                 self._held = np.repeat(self._held, 1 + self._layers, axis=0)
-                self._lead = np.repeat(self._lead, 1 + self._layers)
+                self._known = np.repeat(self._known, 1 + self._layers)
             self._held[rows[:, None], slots] = True
             self._held[0, slots] = self._held[1:, slots].all(axis=0)
         self.end = max(self.end, int(slots.max()) + 1)
@@ -57,7 +60,7 @@ class StoredSlots:
     def clear(self, start: int, stop: int) -> None:
         """The slots from ``start`` to ``stop - 1`` are empty."""
         self._held[:, start:stop] = False
-        np.minimum(self._lead, start, out=self._lead)
+        np.minimum(self._known, start, out=self._known)
         if self.end <= stop:
             self.end = min(self.end, start)
 
@@ -66,25 +69,26 @@ class StoredSlots:
         low, high = int(slots.min()), int(slots.max())
         if low < 0 or high >= self._held.shape[1]:
             return False
-        if self.lead(high + 1, layers) or self._held[0, slots].all():
+        if self.leads(high + 1, layers) or self._held[0, slots].all():
             return True
         return bool(self._held[self._of(layers)[:, None], slots].all())
 
-    def lead(self, count: int, layers: Layers | None = None) -> bool:
+    def leads(self, count: int, layers: Layers | None = None) -> bool:
         """Whether the first ``count`` slots hold those of the layers that attend."""
-        return self._leads(_ALL, count) or self._leads(self._of(layers), count)
+        return self._all_held(_ALL, count) or self._all_held(self._of(layers), count)
 
     def _of(self, layers: Layers | None) -> NDArray[np.intp]:
         rows = _rows(layers, self._layers)
         return rows if len(self._held) > 1 else _ALL[: len(rows)]
 
-    def _leads(self, rows: NDArray[np.intp], count: int) -> bool:
-        lead = self._lead[rows]
-        start = int(lead.min(initial=count))
+    def _all_held(self, rows: NDArray[np.intp], count: int) -> bool:
+        known = self._known[rows]
+        start = int(known.min(initial=count))
         if start >= count:
             return True
         if not self._held[rows, start].all():  # A known gap is not looked at again and again.
             return False
         part = self._held[rows, start:count]
-        self._lead[rows] = np.where(part.all(axis=1), count, start + part.argmin(axis=1)).clip(lead)
+        lead = np.where(part.all(axis=1), count, start + part.argmin(axis=1))
+        self._known[rows] = np.maximum(lead, known)
         return bool(part.all())
