@@ -134,7 +134,7 @@ class DraftPace:
     row: float = 0.0
 
     def behind(self, rows: int) -> float:
-        """Of a draft that takes in so many rows first."""
+        """The time of a draft that takes in so many rows first."""
         return self.draft + self.row * max(0, rows - USUAL_ROWS)
 
     def book(self, seconds: float, levels: int) -> None:

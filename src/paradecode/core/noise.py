@@ -20,7 +20,7 @@ _ROUNDS = (
     (np.uint64(27), np.uint64(0x94D049BB133111EB)),
 )
 _ONE, _LAST, _HALF, _GOLDEN = np.uint64(1), np.uint64(31), np.uint64(32), np.uint64(GOLDEN)
-"""Of :func:`uniform`: made once, because most calls are about few tokens."""
+"""Constants of :func:`uniform`, made once: most calls are about few tokens."""
 
 GUMBEL_SPREAD = 26.1
 """Largest difference, in nats, between two values of :func:`gumbel`. A token whose scaled logit is

@@ -37,7 +37,7 @@ class Vocabulary:
 
     @classmethod
     def of_target(cls, size: int, outputs: NDArray[np.int32]) -> Vocabulary:
-        """That of a draft model with the target's ``size`` tokens, of which it says some."""
+        """The vocabulary of a draft model that knows the target's ``size`` tokens and says some."""
         every = np.arange(size, dtype=np.int32)
         return cls(every, every, np.arange(size + 1), outputs, same=True)
 

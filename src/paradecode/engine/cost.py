@@ -117,7 +117,7 @@ class Load:
         return curve.at(rows, context) + OVERHEAD[0] + OVERHEAD[1] * rows
 
     def seconds(self, model: str, rows: int, before: int, length: int) -> float | None:
-        """Of a step with ``rows`` rows of a sequence; None where the cost was not measured.
+        """Seconds of a step with ``rows`` rows of a sequence; None where none were measured.
 
         Args:
             before: its rows in the last target forward; those of the others stay.

@@ -47,7 +47,8 @@ _log = logging.getLogger(__name__)
 
 
 PAUSE = 0.002
-"""Seconds of a step for which all requests wait for something outside of the engine."""
+"""Seconds that a step sleeps where every request waits for something outside of the engine; more
+seconds burn less of a core, and notice the answer later."""
 
 
 class Engine(Resources):

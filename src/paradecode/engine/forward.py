@@ -23,7 +23,7 @@ from paradecode.engine.lowering import checked, span_of
 from paradecode.engine.sequence import LiveSequence
 
 Results = tuple[Sequence["SpanResult | Exception"], float]
-"""Of a packed forward, with its seconds."""
+"""What a packed forward gave for each span, and its seconds."""
 Run = Callable[[], Results]
 
 

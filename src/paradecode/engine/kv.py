@@ -416,13 +416,13 @@ class KVCache:
                 self.pages[index] = fresh
 
     def _append(self, rows: int) -> None:
-        """So many rows behind the committed ones become such; all layers have computed them."""
+        """Commit the next ``rows`` rows, which all layers have computed."""
         if self.filled is not None:
             self.filled.fill(np.arange(self.length, self.length + rows))
         self.length += rows
 
     def _fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
-        """These layers, as far as they attend (None: all), have stored rows in these slots."""
+        """Book rows that these layers (None: all), as far as they attend, stored in the slots."""
         if self.filled is None:
             self.filled = StoredSlots(self.backend.config.layers, self.capacity, self.length)
         self.filled.fill(slots, layers)

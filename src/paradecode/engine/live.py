@@ -30,18 +30,18 @@ from paradecode.engine.sequence import LiveSequence
 MAX_FORKS = 64
 """Forks of a request that live at the same time."""
 MAX_FORKS_IN_A_ROW = 256
-"""Without another request in between."""
+"""Forks that a decoder may ask for without another request in between."""
 
 MAX_IDLE_CALLS = 4096
 """Requests a decoder may make without committing a token before it counts as stuck."""
 
 
 class Live:
-    """A request that was given to the engine: its method's generator, and what it waits for.
+    """A request in the engine: its method's generator, and what that waits for.
 
     Attributes:
         reserved: pages set aside for it in each model, those of its forks included.
-        told: steps of its trace that callers were told of.
+        told: how many steps of its trace callers know.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Live:
 
     @property
     def beside(self) -> list[PendingOverlap]:
-        """Those that may go on while a forward of the target runs."""
+        """The overlaps that may go on while a forward of the target runs."""
         if self._handoff is not None:  # What takes long would hold up all others.
             return []
         return [overlap for overlap in self.overlaps if overlap.forward.reply is None]

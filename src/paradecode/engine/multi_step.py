@@ -18,9 +18,11 @@ from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
 
 SECONDS = 0.02
-"""After these no further step begins: so long a new request or a cancellation may wait."""
+"""Seconds after which a call begins no further step; more let new requests and cancellations wait
+longer."""
 OVERHEAD = 2e-5, 3e-5, 2e-5
-"""As :data:`paradecode.engine.cost.OVERHEAD`, of such steps: estimated from batches of 1 to 64."""
+"""The three numbers of :data:`paradecode.engine.cost.OVERHEAD` for steps that the backend makes,
+estimated from batches of 1 to 64."""
 AHEAD = 64
 """Tokens beyond a draft for which a call finds pages."""
 

@@ -18,7 +18,7 @@ from paradecode.engine.prompt import NOTHING
 ROWS = 128
 """Rows of one round: each may have logits over the whole vocabulary."""
 MOST_TOKENS = 512
-"""Of one candidate, whose rows must share a forward."""
+"""Tokens of one candidate, whose rows must share a forward."""
 
 
 class CandidateReader:

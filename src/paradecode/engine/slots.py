@@ -43,7 +43,7 @@ class StoredSlots:
         self._known = np.array([count])
 
     def fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
-        """These layers, as far as they attend (None: all), have stored rows in these slots."""
+        """Book rows that these layers (None: all), as far as they attend, stored in the slots."""
         rows = _rows(layers, self._layers)
         if len(slots) == 0 or len(rows) == 0:
             return

@@ -111,8 +111,13 @@ class Budget:
         return seq.step_seconds(rows) if self.weighs else None
 
     def least(self, seq: TokenSequence, seconds: float) -> float:
-        """Of a head, which drafts level by level in one call: the reach that a node must have to be
-        expanded, where a level takes so many seconds."""
+        """The reach that a node of a head's draft must have to be expanded.
+
+        A head drafts level by level in one call.
+
+        Args:
+            seconds: that a level takes.
+        """
         step = self.step_seconds(seq, 1)
         return seconds / step if step else 0.0
 

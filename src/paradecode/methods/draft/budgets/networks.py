@@ -15,7 +15,7 @@ HIDDEN, ESTIMATES = "states", "estimates"
 
 MOST_BLOCKS = 16
 MOST_NODES = 64
-"""Of a selector's actions: as large as a draft may be."""
+"""Nodes of a selector's largest action, which is the largest draft."""
 
 PROJECTED, INNER, LATER = 128, 512, 32
 """Sizes of the selector's network: each state's projection, then two layers."""

@@ -18,7 +18,7 @@ Shape = Mapping[Path, int]
 """Path -> number of children; paths that are not named are leaves."""
 
 WIDTH = 8
-"""Most children of a node."""
+"""The most children of a node."""
 MEMORY = 0.98
 
 
@@ -99,7 +99,7 @@ class Shaped(Budget):
 
 
 BRANCHES, LONGEST = 4, 8
-"""Most branches, and most levels of the trunk and of a branch."""
+"""The most branches, and the most levels of the trunk and of a branch."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Nodes
 
 DIVERGENCE_TOKENS = 64
-"""Most likely tokens over which a divergence is summed."""
+"""Tokens, the likeliest ones, over which a divergence is summed."""
 NO_SECONDS = 1.0
 """Stands for the time of a forward that was not measured."""
 
