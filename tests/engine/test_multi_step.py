@@ -16,8 +16,8 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.ngram_table import count_ngrams
 from paradecode.models.tiny import tiny_checkpoint
+from paradecode_lab.training.ngrams.counting import count_ngrams
 
 pytestmark = pytest.mark.usefixtures("same_costs")
 SPECS = (

@@ -14,12 +14,12 @@ from paradecode.llm import LLM
 from paradecode.models.catalogue import open_model
 from paradecode.models.chat import ChatTemplate
 from paradecode.models.config import Rope
-from paradecode.models.described import check_described
 from paradecode.models.gguf_file import read_gguf
 from paradecode.models.mixture import Mixture
 from paradecode.models.safetensors_dir import read_folder
 from paradecode.models.tiny import KINDS, tiny_checkpoint
 from paradecode.models.weights import Kind
+from paradecode_lab.training.unmasking.described import check_described
 
 TEXTS = ("the thing", "in the <|im_end|> end", "  a\n\tb  ", "thinging 12 ü")
 
@@ -153,8 +153,8 @@ def test_sources(tmp_path):
 
 def test_the_default_models_folder(default_model, tmp_path):
     """Its tokenizer, which splits digits, and its template come back."""
-    from paradecode.models.described import described
     from paradecode.models.folder_tokenizer import read_tokenizer
+    from paradecode_lab.training.unmasking.described import described
 
     for name, text in described(default_model).items():
         (tmp_path / name).write_text(text, "utf-8")

@@ -14,10 +14,11 @@ from searching import MOST, PROMPT, begin, best, request, run, scorer, text_of, 
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
-from paradecode.methods.draft.ngram_table import NgramTable, count_ngrams, load_ngrams
+from paradecode.methods.draft.ngram_table import NgramTable, load_ngrams
 from paradecode.models.weights import Tensor
 from paradecode.search import SearchRun, find_strategy
 from paradecode.testing.toy import LetterText, ToyBackend
+from paradecode_lab.training.ngrams.counting import count_ngrams
 from tiny_folder import write_folder
 
 END = 3

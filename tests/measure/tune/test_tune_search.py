@@ -9,7 +9,6 @@ from workloads import items, recording_of, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.methods.draft.ngram_table import count_ngrams
 from paradecode.methods.specs import methods, parse
 from paradecode.prompts import Item
 from paradecode_lab.measure.replay import player
@@ -17,6 +16,7 @@ from paradecode_lab.measure.tune import search as searching
 from paradecode_lab.measure.tune.candidate import CandidateMethod
 from paradecode_lab.measure.tune.search import PLAIN, Scores, climb, search
 from paradecode_lab.measure.tune.tuning import split
+from paradecode_lab.training.ngrams.counting import count_ngrams
 
 RECORDING = recording_of(toy(), items(6), SamplingParams(seed=1))
 IDS = [request.id for request in RECORDING.requests]

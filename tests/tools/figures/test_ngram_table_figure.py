@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paradecode.methods.draft.ngram_table import count_ngrams
+from paradecode_lab.training.ngrams.counting import count_ngrams
 from tools.figures.ngram_tables import shares
 
 

@@ -13,13 +13,8 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import BothOdds, Odds
 from paradecode.methods.draft.drafters.lookup_tree import LookupTree
 from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
-from paradecode.methods.draft.ngram_table import (
-    LEAST,
-    RANKS,
-    TableDrafts,
-    count_ngrams,
-    load_ngrams,
-)
+from paradecode.methods.draft.ngram_table import LEAST, RANKS, TableDrafts, load_ngrams
+from paradecode_lab.training.ngrams.counting import count_ngrams
 
 TEXTS = [[1, 2, 3, 4, 5]] * 30 + [[1, 2, 3, 6, 5]] * 20 + [[1, 2, 7, 8, 5]] * 15
 

@@ -26,10 +26,10 @@ from paradecode.methods.draft.ngram_table import (
     SHARES,
     NgramTable,
     TableDrafts,
-    count_ngrams,
     keys_of,
     load_ngrams,
 )
+from paradecode_lab.training.ngrams.counting import count_ngrams
 
 WORDS = [[1, 2, 3, 4, 5, 6]] * 30 + [[7, 2, 3, 9]] * 10
 

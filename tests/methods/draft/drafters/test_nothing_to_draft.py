@@ -12,7 +12,7 @@ from drafting import Request
 from paradecode.core.logits import ArrayLogits
 from paradecode.llm import LLM
 from paradecode.methods.draft.candidates import candidates
-from paradecode.methods.draft.ngram_table import count_ngrams
+from paradecode_lab.training.ngrams.counting import count_ngrams
 
 MODEL = "paradecode/tiny-autoregressive"
 QUESTION = "What is 17 + 25?"

@@ -13,10 +13,10 @@ from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.llm import LLM
-from paradecode.methods.draft.ngram_table import count_ngrams
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.vocabulary import trim
+from paradecode_lab.training.ngrams.counting import count_ngrams
 from tiny_folder import write_folder
 
 TARGET = tiny_checkpoint("llama")

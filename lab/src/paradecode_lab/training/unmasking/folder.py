@@ -15,10 +15,10 @@ from torch import Tensor
 
 from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
-from paradecode.models.described import check_described, described
 from paradecode.models.safetensors_dir import stored_name, stored_tensors
 from paradecode.models.weights import Kind
 from paradecode_lab.training.running import readable
+from paradecode_lab.training.unmasking.described import check_described, described
 
 DTYPES = {Kind.F32: torch.float32, Kind.F16: torch.float16, Kind.BF16: torch.bfloat16}
 COPIED = (
