@@ -10,6 +10,7 @@ import pytest
 
 from repository import ROOT
 from tools.structure import (
+    BUDGETS,
     LONGER_METHODS,
     METHOD_CODE,
     MODULES,
@@ -17,6 +18,7 @@ from tools.structure import (
     files_entered,
     long_methods,
     method_code,
+    over_budget,
     room_of,
     shared_names,
     upward,
@@ -34,6 +36,15 @@ def test_no_file_imports_itself_through_others():
 
 def test_a_class_name_means_one_thing():
     assert shared_names() == {}
+
+
+def test_every_room_keeps_its_budget_of_lines():
+    assert over_budget() == {}
+
+
+def test_a_room_without_a_budget_or_beyond_it_is_noticed(monkeypatch):
+    monkeypatch.setitem(BUDGETS, "core", 10)
+    assert list(over_budget()) == ["core"]
 
 
 def test_a_method_is_short_with_its_helpers():
