@@ -248,8 +248,8 @@ class LiveSequence(LiveOutput):
         return child
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
-        """End the request (once); pages go back at once."""
-        if not self.finished:
+        """End the request (once); pages go back at once. A fork may have given them back before."""
+        if self.finish_reason is None:
             self._finish(reason)
             self.error = error
         elif error is not None:
