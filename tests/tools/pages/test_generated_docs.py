@@ -17,6 +17,7 @@ from paradecode.methods.registry import find
 from paradecode.testing.conformance import FEWEST
 from repository import ROOT
 from tools.figures.conformance import RESTING
+from tools.figures.screen_costs import charged
 from tools.pages.attacks_page import main as write_attacks
 from tools.pages.benchmarks import main as render
 from tools.pages.core_page import main as write_core
@@ -177,7 +178,7 @@ def test_pages_say_where_their_figures_come_from() -> None:
             assert not missing, f"{page.name}: write <!-- source: {' '.join(missing)} -->"
 
 
-def test_results_name_a_clean_commit_of_this_repository_or_are_marked() -> None:
+def test_results_are_marked_that_cannot_be_checked_or_paid_for_the_screen() -> None:
     def git(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
 
@@ -193,8 +194,9 @@ def test_results_name_a_clean_commit_of_this_repository_or_are_marked() -> None:
             found["lost"].append(file.name)
         if commit.endswith("+"):
             found["changed"].append(file.name)
+    found["screen"] = [*charged()]
     marks = json.loads(MARKS.read_text("utf-8"))
-    assert {kind: sorted(marks[kind]["files"]) for kind in found} == found
+    assert {kind: sorted(about["files"]) for kind, about in marks.items()} == found
 
 
 def test_the_architecture_shows_the_loop_as_it_is() -> None:
