@@ -45,6 +45,7 @@ def test_record_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     names = [method["method"] for method in record["methods"]]
     assert names == ["greedy", "prompt-lookup", "suffix+copyspec(budget=fixed)"]
     assert record["requests"] == 2
+    assert record["too_short"].startswith("Too short: 2 prompts of ")
     for method in record["methods"]:
         assert method["groups"].keys() == {"a", "b"}
         assert {"acceptance", "mean_acceptance_length", "forwards", "forwards_saved", "drafted",

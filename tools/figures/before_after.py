@@ -15,6 +15,7 @@ from typing import Any
 from rich.progress import Progress
 
 from paradecode.prompts import first_of_each_group, load_prompts
+from paradecode.timing.warm_up import FIRST_DRAFTS, PROMPT, TOKENS, until
 from paradecode_lab.measure.statistics import interval, ratio_of_ratios
 from tools.peers.process import Worker
 from tools.script import OUT, err, options, stamped, tell
@@ -38,6 +39,19 @@ def start(name: str, python: Path, model: str) -> Worker:
     return worker
 
 
+def warm_up(worker: Worker, method: str, tokens: int) -> None:
+    """Pay for what one checkout needs once; plain decoding comes first, with more tokens.
+
+    The common warm-up runs in this process, so here it is asked for.
+    """
+
+    def answer(turn: int, missing: int) -> int:
+        job = {"prompt": PROMPT, "max_tokens": min(missing, FIRST_DRAFTS), "method": method}
+        return len(worker.ask({**job, "salt": f"warm-up {turn} {method}"}, SECONDS)["tokens"])
+
+    until(tokens, answer)
+
+
 def prompts(per_group: int) -> list[str]:
     """Texts of the package's prompts, some of each group."""
     return [prompt.turns[0] for prompt in first_of_each_group(load_prompts(), per_group)]
@@ -46,22 +60,23 @@ def prompts(per_group: int) -> list[str]:
 def compare(model: str, texts: list[str], given: Namespace) -> dict[str, Any]:
     """Method -> ratio of speeds, after over before, with its interval; and equal outputs."""
     pair = {name: start(name, getattr(given, name), model) for name in ("before", "after")}
+    for worker in pair.values():
+        for number, method in enumerate(METHODS[model]):
+            warm_up(worker, method, TOKENS if number == 0 else FIRST_DRAFTS)
     jobs = [
-        (round_, index, text, method)
-        for round_ in range(given.rounds + 1)  # The first one warms up and is not counted.
-        for index, text in enumerate(texts if round_ else texts[:2])
+        (round_, text, method)
+        for round_ in range(given.rounds)
+        for text in texts
         for method in METHODS[model]
     ]
     found: dict[str, list[dict[str, dict[str, Any]]]] = {method: [] for method in METHODS[model]}
     with Progress(console=err) as progress:
         task = progress.add_task(model or "default model", total=len(jobs))
-        for number, (round_, _, text, method) in enumerate(jobs):
+        for number, (round_, text, method) in enumerate(jobs):
             order = ["before", "after"] if number % 2 else ["after", "before"]
             job = {"prompt": text, "max_tokens": given.max_tokens, "method": method}
             job["salt"] = f"{round_} {method}"
-            answers = {name: pair[name].ask(job, SECONDS) for name in order}
-            if round_:
-                found[method].append(answers)
+            found[method].append({name: pair[name].ask(job, SECONDS) for name in order})
             progress.advance(task)
     for worker in pair.values():
         worker.kill()

@@ -50,8 +50,10 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.testing.trained_parts import joint_layer
+from paradecode.timing.warm_up import warm_up
 from paradecode_lab.measure.tasks.task import Task
 from paradecode_lab.measure.tasks.tasks import TASKS, tasks_named
+from tools.figures.trained_parts import require_trained
 from tools.script import err, options, save, show, stamped
 
 TARGET, DRAFT = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"
@@ -159,23 +161,24 @@ def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
     with LLM(model, draft_model=draft) as llm:
         if group == "joint-sampler":
             sizes = llm.config.vocab_size, llm.config.hidden_size
+            require_trained(Path(given.trained, JOINT))
             joint_layer(0.0, *sizes).save(Path(given.trained, ZERO))
         found = [(task, one) for task in tasks for one in task.held_out(given.instances)]
         asked = [llm.chat_tokens([{"role": "user", "content": one.prompt}]) for _, one in found]
         made: dict[str, list[Any]] = {way: [] for way in ways}
         spent = dict.fromkeys(ways, 0.0)
         batches = range(0, len(asked), given.batch)
-        for number in track(range(given.rounds + 1), description=f"{group}: {name}", console=err):
-            for first in batches if number else batches[:3]:  # The first round warms up.
+        warm_up(llm, ways)
+        for number in track(range(given.rounds), description=f"{group}: {name}", console=err):
+            for first in batches:
                 for way in ways:
                     began = time.perf_counter()
                     outputs = llm.generate(
                         asked[first : first + given.batch], decoder=way, temperature=0, seed=0,
                         max_tokens=given.max_tokens,
                     )  # fmt: skip
-                    if number:
-                        spent[way] += time.perf_counter() - began
-                    if number == 1:
+                    spent[way] += time.perf_counter() - began
+                    if number == 0:
                         made[way] += outputs
     rows = []
     for way, outputs in made.items():

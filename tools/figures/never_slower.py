@@ -32,6 +32,7 @@ from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.prompts import Conversation, first_turns, load_prompts
+from paradecode.timing.warm_up import warm_up
 from tools.script import Row, err, options, save, saved, show, stamped
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -130,6 +131,7 @@ def main() -> None:
             items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
             return [list(item.token_ids) for item in items]
 
+        warm_up(llm, ["auto", "greedy", HOPELESS, GOOD, *fixed])
         facts = {"model": llm.model, "outputs": given.outputs, "fixed": list(given.fixed)}
         facts |= {"rounds": given.rounds, "max_tokens": given.max_tokens}
         rows = saved(given.out, "batches", facts)

@@ -24,7 +24,7 @@ from paradecode.models.checkpoint import Checkpoint
 from tools.figures.engine import span
 from tools.figures.llama_cpp import PYTHON, SECONDS, open_rows
 from tools.peers.process import Worker
-from tools.script import options, save, show
+from tools.script import options, save, show, stamped
 
 WINDOW = 512
 FORMATS = (
@@ -104,7 +104,7 @@ def main() -> None:
         reference = losses if reference is None else reference
         rows.append(row(name, dtype, losses, reference))
     show(rows, COLUMNS)
-    save(rows, given.out)
+    save(stamped(tokens=given.tokens, formats=rows), given.out)
 
 
 if __name__ == "__main__":

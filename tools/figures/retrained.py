@@ -35,6 +35,7 @@ from rich.progress import track
 from paradecode import LLM
 from paradecode.methods.retrained.first import Routers
 from paradecode.methods.retrained.lora_drop import LoraDrop
+from paradecode.timing.warm_up import warm_up
 from paradecode_lab.measure.machine import digest, weights_of
 from paradecode_lab.measure.statistics import Interval, wilson
 from paradecode_lab.measure.tables import Column, markdown, percent
@@ -112,13 +113,15 @@ def measured(given: Namespace) -> dict[str, Any]:
     """A row for each way."""
     asked = [(task, one) for task in TASKS for one in task.held_out(given.instances)]
     with ExitStack() as stack:
-        ways, ran = opened(given, stack), stack.enter_context(layers_counted())
+        ways = opened(given, stack)
+        for llm, spec in ways.values():
+            warm_up(llm, [spec])
+        ran = stack.enter_context(layers_counted())
         layers: dict[tuple[str, str], list[float]] = {way: [] for way in ways}
         made: dict[tuple[str, str], list[Any]] = {way: [] for way in ways}
         spent = dict.fromkeys(ways, 0.0)
-        for turn in track(range(given.rounds + 1), "rounds", console=err):
-            # The first round warms up.
-            for first in range(0, len(asked) if turn else 8 * given.batch, given.batch):
+        for turn in track(range(given.rounds), "rounds", console=err):
+            for first in range(0, len(asked), given.batch):
                 part = [one.prompt for _, one in asked[first : first + given.batch]]
                 for way, (llm, spec) in ways.items():
                     prompts = [llm.chat_tokens([{"role": "user", "content": p}]) for p in part]
@@ -127,10 +130,9 @@ def measured(given: Namespace) -> dict[str, Any]:
                         prompts, decoder=spec, temperature=0, seed=0, max_tokens=given.max_tokens
                     )
                     seconds, number = time.perf_counter() - began, ran(llm.config.layers)
-                    if turn:
-                        spent[way] += seconds
-                        layers[way].append(number)
-                    if turn == 1:
+                    spent[way] += seconds
+                    layers[way].append(number)
+                    if turn == 0:
                         made[way] += outputs
         weights = {name: digest(weights_of(place_of(given, name))) for name, _ in ways}
     plain = made[BASE, PLAIN]

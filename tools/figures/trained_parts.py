@@ -10,13 +10,15 @@
 
 The same held-out instances of all tasks by every method and model, through the engine, as in
 ``paradecode bench --suite parallel``. Times are not kept: models are measured one after the other.
-What is not in the folder is left out.
+What is not in the folder is left out. A layer of the joint sampler that changes nothing is refused,
+and its lines are taken out of a result that has them: in training no layer was better than none.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -26,6 +28,8 @@ from typing import Any
 from rich.progress import Progress
 
 from paradecode import LLM
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.networks import JointLayer
 from paradecode.testing.trained_parts import joint_layer
 from paradecode_lab.measure.machine import weights_of
 from paradecode_lab.measure.results import Results
@@ -45,7 +49,7 @@ from tools.script import err, options, save, stamped
 EAGER = "threshold(threshold=0.5)"
 QUICK = ("static", "threshold", EAGER, "static(steps=8)")
 REFINED = ("refine(base=threshold)", f"refine(base={EAGER})", "refine(base=static,steps=8)")
-JOINT = "joint-sampler(layer='{}',tokens={})"
+JOINT, LAYER = "joint-sampler(layer='{}',tokens={})", "layer.safetensors"
 """With `zero.safetensors`, a layer that changes nothing, as many tokens are taken independently."""
 METHODS: Mapping[str, tuple[str, ...]] = {
     DEFAULT_MODEL: (
@@ -59,17 +63,47 @@ METHODS: Mapping[str, tuple[str, ...]] = {
 REPORTS = ("filter", "layer", "refined", "short")
 
 
+def require_trained(layer: Path) -> None:
+    """Refuse a layer that leaves the states as they are: training found none that is better.
+
+    Raises:
+        InvalidInput: for such a layer.
+    """
+    if not JointLayer.open(str(layer)).tensors["out"].any():
+        fix = "it changes nothing, so it is not trained: train it on more texts, or remove it"
+        raise InvalidInput("layer", str(layer), fix)
+
+
+def without_untrained(made: dict[str, Any]) -> dict[str, Any]:
+    """A result without the lines of a layer of which its own training says that it is none."""
+    report = made["training"].get("layer")
+    if report is None or any(report[after]["layer"] != report[after]["stale"]
+                             for after in ("one", "all")):  # fmt: skip
+        return made
+    rows = [row for row in made["methods"] if LAYER not in row["method"]]
+    return {**made, "untrained": [LAYER], "methods": rows}
+
+
+def ways(model: str) -> tuple[str, ...]:
+    """What is measured with a model: every method whose files are in the folder."""
+    return tuple(
+        method
+        for method in METHODS[model]
+        if all(Path(file).exists() for file in re.findall(r"'(\S+\.safetensors)'", method))
+    )
+
+
 def run(model: str, instances: int, batch: int, progress: Progress) -> Results:
     """All methods of a model; answers are kept, and an interrupted run goes on."""
     task = progress.add_task(model, total=None)
     settings = {"dtype": "auto", "device": "cpu"}
     journal = Path(f"{Path(model).name}.jsonl")
-    plan = ParallelPlan(METHODS[model], instances=instances, batch=batch)
     folder = model if model == DEFAULT_MODEL else f"{model}/model"
     with LLM(folder) as llm:
         if not Path("zero.safetensors").exists():
             sizes = llm.config.vocab_size, llm.config.hidden_size
             joint_layer(0.0, *sizes).save(Path("zero.safetensors"))
+        plan = ParallelPlan(ways(model), instances=instances, batch=batch)
         return measure(
             llm, weights_of(folder), plan, journal, settings,
             lambda new, total: progress.update(task, advance=new, total=total),
@@ -100,6 +134,8 @@ def row(
 def document(given: Namespace) -> dict[str, Any]:
     """Measure, and put everything together."""
     os.chdir(given.parts)  # Files are named in the specs, and these are in the result.
+    if Path(LAYER).exists():
+        require_trained(Path(LAYER))
     with Progress(console=err) as progress:
         there = [m for m in METHODS if m == DEFAULT_MODEL or Path(m).is_dir()]
         found = {m: run(m, given.instances, given.batch, progress) for m in there}
@@ -144,7 +180,9 @@ def main() -> None:
     given = parser.parse_args()
     out, into = (path and path.absolute() for path in (given.out, given.into))
     known = given.parts.suffix == ".json"
-    made = json.loads(given.parts.read_text("utf-8")) if known else document(given)
+    made = without_untrained(
+        json.loads(given.parts.read_text("utf-8")) if known else document(given)
+    )
     print(table(made))
     save(made, out)
     if into:

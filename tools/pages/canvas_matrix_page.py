@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tools.pages.sources import line
+
 HEAD = """# Which parts of a canvas method run together
 
 Generated from a run of every policy with every block rule and every cache by
@@ -21,6 +23,7 @@ Generated from a run of every policy with every block rule and every cache by
 do not edit. [Canvas decoding](diffusion.md) says what the parts are. Every setting that is not
 named here has its default.
 """
+FILE = "diffusion_matrix.json"
 
 ATTENTION = {
     "full": "full attention (LLaDA)",
@@ -51,6 +54,7 @@ def page(results: Mapping[str, Any]) -> str:
         f"caches and {len(kinds)} kinds of attention are {every} cases; {results['ran']} of them "
         "run, and a batch changes no text in any of them. A request for one of the others is "
         "refused with the reason.\n",
+        f"<!-- source: {FILE} -->\n- {line(FILE)}\n",
         "## Refused\n",
         "| policy | blocks | cache | model | reason |\n|---|---|---|---|---|",
         *_reasons(results),

@@ -12,6 +12,7 @@ from paradecode.methods.canvas.method import NAMES as CANVAS_NAMES
 from paradecode.methods.canvas.method import CanvasSettings as Unmasking
 from paradecode.methods.draft.method import DraftSettings as Drafting
 from paradecode.methods.parts import Method, Parameter, parameters_of
+from tools.pages.sources import line
 
 FAMILIES = {
     "autoregressive": ("every-draft-and-verify-method", parameters_of(Drafting)),
@@ -19,18 +20,21 @@ FAMILIES = {
 }
 """Family -> where ``methods.md`` lists what its loop can be set to, and that."""
 
+PARALLEL = "parallel.json"
+"""What ``paradecode bench --suite parallel`` wrote."""
+
 MANY = 12
 """Values that a table still lists."""
 
 
 def method_page(
-    method: Method, results: Sequence[Mapping[str, Any]], parallel: Mapping[str, Any]
+    method: Method, results: Mapping[str, Mapping[str, Any]], parallel: Mapping[str, Any]
 ) -> str:
     """One page.
 
     Args:
-        results: what ``tools/figures/methods.py`` wrote; each is quoted if it has the method.
-        parallel: what ``paradecode bench --suite parallel`` wrote.
+        results: file -> what ``tools/figures/methods.py`` wrote; quoted if it has the method.
+        parallel: what is in :data:`PARALLEL`.
     """
     parts = [
         f"# `{method.name}`\n",
@@ -128,16 +132,18 @@ def _settings(method: Method) -> list[str]:
     return lines
 
 
-def _on_prompts(method: Method, results: Sequence[Mapping[str, Any]]) -> list[str]:
+def _on_prompts(method: Method, results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if method.name == "greedy":
         return ["It is what the others are measured against: [all figures](../methods.md)."]
-    lines = [
-        _line(method, row, result)
-        for result in results
+    found = [
+        (file, _line(method, row, result))
+        for file, result in results.items()
         for row in result["methods"]
         if row["method"].partition("(")[0] == method.name and "+" not in row["method"]
     ]
-    if lines:
+    if found:
+        sources = dict.fromkeys(line(file) for file, _ in found)
+        lines = [*(said for _, said in found), "", *(f"- {source}" for source in sources)]
         return [*lines, "\n[All methods side by side](../methods.md#all-methods-one-run)."]
     return [
         "Not in the committed results; `paradecode bench -d` measures it ([how](../measuring.md))."
@@ -169,7 +175,7 @@ def _on_tasks(method: Method, parallel: Mapping[str, Any]) -> list[str]:
             f"{total['rows']:.1f}",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
-    return lines
+    return [*lines, "", line(PARALLEL)]
 
 
 def _interval(found: Mapping[str, float], scale: float = 1, unit: str = "") -> str:

@@ -16,7 +16,14 @@ from paradecode.methods.canvas.method import CanvasSettings as Unmasking
 from paradecode.methods.draft.method import DraftSettings as Drafting
 from paradecode.methods.parts import Method, parameters_of
 from paradecode.methods.specs import methods
-from tools.pages.method_page import markdown, method_page, paper_link, settings_table
+from tools.pages.method_page import (
+    PARALLEL,
+    markdown,
+    method_page,
+    paper_link,
+    settings_table,
+)
+from tools.pages.sources import line
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
@@ -31,27 +38,19 @@ TITLES = (
     "The same pair: more methods, fewer prompts",
 )
 
-PARALLEL = "parallel.json"
-"""What ``paradecode bench --suite parallel`` wrote."""
-
 
 @cache
-def committed() -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The results that the pages quote: contents of :data:`FILES`, and of :data:`PARALLEL`."""
-    texts = [(RESULTS / name).read_text("utf-8") for name in (*FILES, PARALLEL)]
-    *results, parallel = map(json.loads, texts)
-    return results, parallel
+def committed() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """The results that the pages quote: :data:`FILES` by name, and the one of canvas methods."""
+    found = {name: json.loads((RESULTS / name).read_text("utf-8")) for name in (*FILES, PARALLEL)}
+    parallel = found.pop(PARALLEL)
+    return found, parallel
 
 
 def method_pages(
-    results: Sequence[Mapping[str, Any]], parallel: Mapping[str, Any]
+    results: Mapping[str, Mapping[str, Any]], parallel: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Name -> page of each method that comes with the package.
-
-    Args:
-        results: the contents of :data:`FILES`.
-        parallel: those of :data:`PARALLEL`.
-    """
+    """Name -> page of each method that comes with the package, from what is committed."""
     return {method.name: method_page(method, results, parallel) for method in built_in()}
 
 
@@ -61,7 +60,7 @@ def built_in() -> list[Method]:
     return [method for method in known if method.build.__module__.startswith("paradecode.")]
 
 
-def overview(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def overview(results: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Mark in ``docs/methods.md`` -> what takes its place."""
     known = built_in()
     return {
@@ -69,7 +68,7 @@ def overview(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         "unmasking": "\n".join(_list([m for m in known if m.family == "diffusion"])),
         "drafting settings": "\n".join(settings_table(parameters_of(Drafting), {})),
         "unmasking settings": "\n".join(settings_table(parameters_of(Unmasking), CANVAS_NAMES)),
-        "measured": "\n".join(map(_measured, TITLES, results)),
+        "measured": "\n".join(map(_measured, TITLES, results, results.values())),
     }
 
 
@@ -82,7 +81,7 @@ def _list(known: Sequence[Method]) -> list[str]:
     ]
 
 
-def _measured(title: str, results: Mapping[str, Any]) -> str:
+def _measured(title: str, file: str, results: Mapping[str, Any]) -> str:
     machine, rows = results["machine"], results["methods"]
     groups = list(rows[0]["groups"])
     draft = f", draft model {results['draft_model']}" if results.get("draft_model") else ""
@@ -118,4 +117,4 @@ def _measured(title: str, results: Mapping[str, Any]) -> str:
             *(f"{row['groups'][group]['value']:.2f}" for group in groups),
         ]
         table.append("| " + " | ".join(cells) + " |")
-    return head + "\n".join(table) + "\n"
+    return head + "\n".join([*table, "", line(file)]) + "\n"

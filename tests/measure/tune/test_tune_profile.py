@@ -82,6 +82,7 @@ def test_a_profile_says_what_was_measured_and_why(tuned):
         assert row["speed_up"]["low"] <= row["speed_up"]["value"] <= row["speed_up"]["high"]
         assert row["tokens_a_forward"] >= 1
     assert record["too_short"].startswith("Too short: 2 prompts of ")
+    assert {"date", "commit", "machine"} <= record.keys()
     costs = Costs.of(record["costs"])
     assert len(costs.python) > 10
     assert costs.record() == Costs.of(json.loads(json.dumps(costs.record()))).record()

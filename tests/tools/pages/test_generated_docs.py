@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,14 @@ from paradecode.methods.specs import find
 from paradecode.testing.conformance import FEWEST
 from repository import ROOT
 from tools.figures.conformance import RESTING
+from tools.figures.screen_costs import charged
 from tools.pages.attacks_page import main as write_attacks
 from tools.pages.benchmarks import main as render
 from tools.pages.core_page import main as write_core
 from tools.pages.method_page import markdown, method_page
 from tools.pages.methods_page import committed, method_pages, overview
 from tools.pages.perplexity_page import main as write_formats
+from tools.pages.sources import MARKS, completed, named
 from tools.structure import ALLOWED
 
 RESULTS = ROOT / "bench" / "results"
@@ -162,6 +165,38 @@ def test_every_result_says_which_command_wrote_it() -> None:
         for program in re.findall(r"python -m (tools[\w.]+)", command):
             assert (ROOT / program.replace(".", "/")).with_suffix(".py").exists(), program
         assert re.search(r"`(?:make bench|python|paradecode) ?", command), row
+
+
+def test_pages_say_where_their_figures_come_from() -> None:
+    """After a change: `python -m tools.pages.sources docs/*.md`, and a comment for a new result."""
+    commands = "measuring.md"  # It lists all results.
+    for page in (ROOT / "docs").glob("*.md"):
+        text = page.read_text("utf-8")
+        if page.name != commands:
+            assert completed(text) == text, page.name
+            missing = [file for file in named(text) if f"- `{file}`" not in text]
+            assert not missing, f"{page.name}: write <!-- source: {' '.join(missing)} -->"
+
+
+def test_results_are_marked_that_cannot_be_checked_or_paid_for_the_screen() -> None:
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("the history is not here")
+    found: dict[str, list[str]] = {"lost": [], "unstamped": [], "changed": []}
+    for file in sorted(RESULTS.glob("*.json")):
+        made = json.loads(file.read_text("utf-8"))
+        commit = made.get("commit", "") if isinstance(made, dict) else ""
+        if not commit:
+            found["unstamped"].append(file.name)
+        elif git("merge-base", "--is-ancestor", commit.rstrip("+"), "HEAD").returncode:
+            found["lost"].append(file.name)
+        if commit.endswith("+"):
+            found["changed"].append(file.name)
+    found["screen"] = [*charged()]
+    marks = json.loads(MARKS.read_text("utf-8"))
+    assert {kind: sorted(about["files"]) for kind, about in marks.items()} == found
 
 
 def test_the_architecture_shows_the_loop_as_it_is() -> None:

@@ -132,7 +132,7 @@ def _parallel(
     from paradecode_lab.measure.machine import weights_of
     from paradecode_lab.measure.suites.parallel import suite as parallel
     from paradecode_lab.measure.suites.parallel.columns import BRIEF
-    from paradecode_lab.measure.suites.parallel.summary import summarise
+    from paradecode_lab.measure.suites.parallel.summary import summarise, too_short_to_rank
     from paradecode_lab.measure.suites.parallel.verdicts import verdicts
     from paradecode_lab.measure.tables import cells, heads
 
@@ -145,6 +145,7 @@ def _parallel(
     summaries, found = summarise(results), verdicts(results)
     files = parallel.write_files(results, output, summaries, found)
     print_table(heads(BRIEF), [cells(BRIEF, summary) for summary in summaries])
+    _doubts(filter(None, [too_short_to_rank(results, summaries)]))
     for verdict in found:
         out.print(f"[bold]{verdict.word}[/]: {escape(verdict.target)}")
         for line in verdict.evidence:

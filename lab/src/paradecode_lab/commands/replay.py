@@ -98,7 +98,11 @@ def run(
     """What methods would do on the recording: acceptance, forwards and predicted speed."""
     from paradecode.methods.specs import parse
     from paradecode_lab.measure.replay import Recording, play, replayable
-    from paradecode_lab.measure.replay.outcome import outcome_record, outcome_table
+    from paradecode_lab.measure.replay.outcome import (
+        outcome_record,
+        outcome_table,
+        too_short_to_rank,
+    )
     from paradecode_lab.measure.replay.player import PLAIN, reads_states
 
     if not recording.is_file():
@@ -120,9 +124,11 @@ def run(
             outcomes.append(play(made, name, target=target if reads_states(parse(name)) else None))
             progress.advance(task)
     if as_json:
-        head = {"model": made.model.name, "requests": len(made.requests)}
+        head = {"model": made.model.name, "requests": len(made.requests),
+                "temperature": made.params.temperature,
+                "too_short": too_short_to_rank(outcomes, plain)}  # fmt: skip
         methods = [outcome_record(outcome, plain) for outcome in (plain, *outcomes)]
-        print_json({**head, "temperature": made.params.temperature, "methods": methods})
+        print_json({**head, "methods": methods})
         return
     out.print(outcome_table(outcomes, plain, by_group=by_group))
 

@@ -14,13 +14,19 @@ ENOUGH_OF_A_GROUP = 3
 """Prompts of a group; the clock says little of fewer."""
 
 
-def too_short(prompts: int, tokens: float, found: Mapping[str, Interval | None]) -> str:
+def too_short(
+    prompts: int,
+    tokens: float,
+    found: Mapping[str, Interval | None],
+    unit: tuple[str, str] = ("prompt", "prompts"),
+) -> str:
     """What a run says that is too short to rank methods; empty for one that is not.
 
     Args:
-        prompts: that were measured, turns of a conversation as one.
-        tokens: mean length of plain decoding's answers.
+        prompts: that were measured, turns of a conversation as one, a batch as one.
+        tokens: mean length of plain decoding's answers, or of canvases.
         found: method -> its speed-up.
+        unit: what one of ``prompts`` is, and several.
     """
     known = {method: over for method, over in found.items() if over is not None}
     if not known:
@@ -29,7 +35,7 @@ def too_short(prompts: int, tokens: float, found: Mapping[str, Interval | None])
     wide = widest.high > WIDEST * widest.low
     if not wide and prompts >= FEWEST_PROMPTS and tokens >= FEWEST_TOKENS:
         return ""
-    counted = f"Too short: {prompts} prompt{'s' if prompts != 1 else ''} of {tokens:.0f} tokens"
+    counted = f"Too short: {prompts} {unit[prompts != 1]} of {tokens:.0f} tokens"
     if prompts < 2:
-        return f"{counted}; one prompt has no interval."
+        return f"{counted}; one {unit[0]} has no interval."
     return f"{counted}; the interval of {method} is {number(widest.low)} to {number(widest.high)}."

@@ -9,6 +9,7 @@ import pytest
 from parallel_runs import PLAIN, Behaviour, good, make
 
 from paradecode.core.errors import InvalidInput
+from paradecode_lab.measure.report.from_parallel import sheet_of_parallel
 from paradecode_lab.measure.result_files import read_results
 from paradecode_lab.measure.results import EngineInfo
 from paradecode_lab.measure.statistics import frontier, gain
@@ -144,6 +145,17 @@ def test_files_of_a_run_and_back(tmp_path):
     data = json.loads(files[0].read_text())
     assert [verdict["met"] for verdict in data["aggregates"]["verdicts"]] == [True] * 4
     assert "a / reason" in files[1].read_text()
+
+
+def test_a_run_of_a_few_batches_says_that_it_is_too_short(tmp_path):
+    """Eight tokens of an answer are enough, because its canvas has 32 positions."""
+    few = make({"static": PLAIN, "threshold": Behaviour(6)}, count=2)
+    said = "Too short: 4 batches of 32 tokens; the interval of threshold is 4.00 to 4.00."
+    for results, short in ((few, said), (good(), "")):
+        file, text = write_files(results, tmp_path / "p.json", *judged(results))[:2]
+        assert json.loads(file.read_text())["aggregates"]["too_short"] == short
+        assert ("Too short" in text.read_text()) is bool(short)
+        assert sheet_of_parallel(results).doubts == ((short,) if short else ())
 
 
 def test_pictures(tmp_path):

@@ -192,6 +192,13 @@ def outcome_record(outcome: ReplayOutcome, plain: ReplayOutcome) -> dict[str, An
     }
 
 
+def too_short_to_rank(outcomes: Sequence[ReplayOutcome], plain: ReplayOutcome) -> str:
+    """What a recording says that is too short to rank methods; empty for one that is not."""
+    requests, tokens = len(plain.requests), plain.totals().generated
+    ratios = {outcome.spec: outcome.interval(plain) for outcome in outcomes}
+    return too_short(requests, tokens / max(1, requests), ratios)
+
+
 def outcome_table(
     outcomes: Sequence[ReplayOutcome], plain: ReplayOutcome, by_group: bool = False
 ) -> Table:
@@ -216,9 +223,7 @@ def outcome_table(
             if plain.totals(group).requests >= ENOUGH_OF_A_GROUP:
                 table.add_row(f"  {escape(group)}", *_cells(outcome, plain, group))
     said = [] if all(outcome.exact for outcome in outcomes) else [ESTIMATE]
-    requests = len(plain.requests)
-    ratios = {outcome.spec: outcome.interval(plain) for outcome in outcomes}
-    said.append(too_short(requests, tokens / max(1, requests), ratios))
+    said.append(too_short_to_rank(outcomes, plain))
     table.caption = "\n".join(map(escape, filter(None, said))) or None
     return table
 

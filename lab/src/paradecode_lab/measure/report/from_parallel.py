@@ -6,7 +6,12 @@ from paradecode_lab.measure.results import Results
 from paradecode_lab.measure.sheet import PLAIN, Line, Sheet, Tile
 from paradecode_lab.measure.suites.parallel.columns import NOTES
 from paradecode_lab.measure.suites.parallel.methods import REFERENCE, read
-from paradecode_lab.measure.suites.parallel.summary import MethodSummary, summarise, tasks_of
+from paradecode_lab.measure.suites.parallel.summary import (
+    MethodSummary,
+    summarise,
+    tasks_of,
+    too_short_to_rank,
+)
 from paradecode_lab.measure.suites.parallel.verdicts import is_lossless, verdicts
 from paradecode_lab.measure.tables import number, percent, points, spread, times
 
@@ -17,6 +22,7 @@ HEAD = ("output", "exact match", f"minus {REFERENCE}'s", "tokens/forward", "fewe
 def sheet_of_parallel(results: Results) -> Sheet:
     """A sheet; tasks are its groups."""
     summaries = summarise(results)
+    short = too_short_to_rank(results, summaries)
     machine, settings = results.machine, results.settings
     return Sheet(
         title=f"Canvas decoding on {results.model}",
@@ -40,6 +46,7 @@ def sheet_of_parallel(results: Results) -> Sheet:
             *(f"{name}: failed: {reason}" for name, reason in results.failed.items()),
             *NOTES,
         ),
+        doubts=(short,) if short else (),
     )  # fmt: skip
 
 

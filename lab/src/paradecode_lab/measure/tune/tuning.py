@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import date
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from paradecode.methods.choice import SCHEMA
 from paradecode.methods.draft.ngram_table import packaged
 from paradecode.prompts import Item
 from paradecode.timing.warm_up import warm_up
-from paradecode_lab.measure.machine import describe
+from paradecode_lab.measure.machine import stamp
 from paradecode_lab.measure.paired import (
     beyond_forwards,
     decode_by_turns,
@@ -94,14 +93,15 @@ def tune(
     confirmed = confirm(llm, held_out, finalists, step)
     if not confirmed:
         raise InvalidInput("workload", len(items), "give prompts with longer answers")
-    best = confirmed[0]
+    best, now = confirmed[0], stamp()
     return {
         "schema": SCHEMA,
         "decoder": str(best.candidate),
         "model": llm.model,
         "backend": llm.backend.name,
-        "machine": asdict(describe()),
-        "date": date.today().isoformat(),
+        "machine": asdict(now["machine"]),
+        "date": now["created"][:10],
+        "commit": now["commit"],
         "seed": seed,
         "prompts": {"tuning": many, "held_out": [item.id for item in held_out]},
         "why": _why(best, confirmed, scores, many),

@@ -45,8 +45,7 @@ class TriForce(ModelDrafter):
     be more than 256 MB of weights in a step of all requests, the keys chosen last stay.
 
     When: texts of many thousands of tokens, where verifying several rows costs little more than
-    one. On two cores every row's attention costs its own time: at 4,000 and 8,000 tokens of context
-    the default model gains next to nothing.
+    one. On two cores every row's attention costs its own time, so little is gained there.
     """
 
     keys: int = parameter(1024, 8, 1 << 20, "keys that the target drafts with")

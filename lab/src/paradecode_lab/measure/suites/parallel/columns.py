@@ -11,6 +11,7 @@ from paradecode_lab.measure.suites.parallel.summary import (
     MethodFigures,
     MethodSummary,
     tasks_of,
+    too_short_to_rank,
 )
 from paradecode_lab.measure.suites.parallel.verdicts import TargetVerdict
 from paradecode_lab.measure.tables import (
@@ -86,6 +87,7 @@ def report(
         _conditions(results),
         _verdicts(found),
         markdown((quoted, *COLUMNS[1:]), summaries),
+        *([f"**{short}**"] if (short := too_short_to_rank(results, summaries)) else []),
         "## By task",
         "Exact match in %, and in brackets tokens a deciding forward. *Several* right answers mean "
         "that the tokens depend on one another when the prompt is known.",

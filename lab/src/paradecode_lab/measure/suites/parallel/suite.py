@@ -27,7 +27,7 @@ from paradecode_lab.measure.suites.parallel.methods import (
     plain_of,
 )
 from paradecode_lab.measure.suites.parallel.pictures import draw_all
-from paradecode_lab.measure.suites.parallel.summary import MethodSummary
+from paradecode_lab.measure.suites.parallel.summary import MethodSummary, too_short_to_rank
 from paradecode_lab.measure.suites.parallel.verdicts import TargetVerdict
 from paradecode_lab.measure.tasks.task import Task, TaskInstance
 from paradecode_lab.measure.tasks.tasks import BY_NAME, SETS
@@ -187,6 +187,7 @@ def write_files(
     aggregates = {
         "methods": [asdict(summary) for summary in summaries],
         "verdicts": [asdict(verdict) for verdict in found],
+        "too_short": too_short_to_rank(results, summaries),
     }
     write_results(results, output, aggregates)
     text.write_text(report(results, summaries, found), "utf-8")

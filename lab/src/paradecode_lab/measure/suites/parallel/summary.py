@@ -15,6 +15,7 @@ from paradecode_lab.measure.statistics import (
     wilson,
 )
 from paradecode_lab.measure.suites.parallel.methods import IN_BLOCKS, REFERENCE, plain_of
+from paradecode_lab.measure.too_short import too_short
 
 Batch = tuple[str, ...]
 """Ids of the items that were decoded together."""
@@ -166,6 +167,18 @@ def figures(one: MethodRecords, ids: set[str]) -> MethodFigures:
         rows=sum(cost.rows for cost in costs) / max(sum(cost.tokens for cost in costs), 1),
         per_second=interval([cost.a_token("seconds") for cost in costs], ratio),
     )
+
+
+def too_short_to_rank(results: Results, summaries: Sequence[MethodSummary]) -> str:
+    """What a run says that is too short to rank methods by speed; empty for one that is not.
+
+    The requests of a batch share their forwards, so a batch counts as a prompt does elsewhere.
+    Every position of a canvas is decoded, so positions count as tokens do elsewhere.
+    """
+    batches = next((len(one.costs) for one in measured(results).values()), 0)
+    positions = sum(item.max_tokens for item in results.items) / max(1, len(results.items))
+    ratios = {one.method: one.versus.seconds for one in summaries if one.versus}
+    return too_short(batches, positions, ratios, ("batch", "batches"))
 
 
 def tasks_of(items: Sequence[ItemInfo]) -> dict[str, set[str]]:
