@@ -170,6 +170,11 @@ class LLM:
         self.engine.load.curve = costs.pop(TARGET)
         self.engine.drift = Drift(self.engine.load.curve)
         self.engine.load.others = costs
+        for named in (spec.settings for spec in (self.decoder, *self.decoder.parts)):
+            if named.get("head"):  # So that no request waits until it is read and packed.
+                self.engine.head(
+                    named["head"], named.get("vocabulary", 0), named.get("dtype", "q8")
+                )
         self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
         self._turn = threading.RLock()
 
