@@ -9,6 +9,9 @@ import time
 import numpy as np
 import pytest
 
+from paradecode.constraints import compile as compiling
+from paradecode.constraints.compile import Compiler
+from paradecode.constraints.python import masks
 from paradecode.constraints.python.masks import MonitoredText
 from paradecode.constraints.python.monitor import AttributesExist, _bound_here
 from paradecode.core.errors import DecoderError, InvalidInput
@@ -255,3 +258,20 @@ def test_what_nobody_writes_is_not_known():
     monitor = AttributesExist({"a.py": deep})
     assert monitor.names(b"import a\na.A().") is None
     assert monitor.names(("import a\nx = a" + ".b" * 800 + "\nx.").encode()) is None
+
+
+def test_constraints_of_one_model_walk_its_vocabulary_once(llm, monkeypatch):
+    walked, real = [], compiling.spelling
+
+    def spelling(tokenizer, token):
+        walked.append(token)
+        return real(tokenizer, token)
+
+    monkeypatch.setattr(compiling, "spelling", spelling)
+    masks._token_words.cache_clear()
+    fresh = Compiler(llm.tokenizer, llm.config.vocab_size, llm.config.eos_tokens)
+    for number in range(2):
+        fresh.compile({"type": "choice", "value": [f"a{number}"]}, "diffusion")
+        fresh.compile({"type": "python", "value": {"files": {"a.py": f"x = {number}"}}})
+    assert 0 < len(walked) <= llm.config.vocab_size
+    assert masks._token_words.cache_info().misses == 1

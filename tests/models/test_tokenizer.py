@@ -63,6 +63,38 @@ def test_control_tokens_can_be_switched_off(default_model):
     assert tokenizer.decode(tokenizer.encode(text), skip_special=False) == text
 
 
+def test_text_with_control_tokens_needs_no_copy_of_the_tables(default_model, monkeypatch):
+    text, copies = "a<|im_end|>b  <|endoftext|><|far|>\nö", []
+
+    class Counted:
+        def __new__(cls, model):
+            return Backend(model)
+
+        @staticmethod
+        def from_str(text):
+            copies.append(text)
+            return Backend.from_str(text)
+
+    monkeypatch.setattr("paradecode.models.tokenizer.Backend", Counted)
+    usual = default_model.tokenizer._backend
+    for backend in (usual, _with_a_gap(usual)):
+        copy = Backend.from_str(backend.to_str())
+        copy.encode_special_tokens = True
+        tokenizer = Tokenizer(backend)
+        assert tokenizer.encode(text, parse_special=False) == copy.encode(text).ids
+        assert tokenizer._literal.get_added_tokens_decoder() == copy.get_added_tokens_decoder()
+        assert tokenizer.control["<|im_end|>"] in tokenizer.encode(text)
+    assert copies == []
+
+
+def _with_a_gap(backend):
+    """The same with an added token whose id does not follow the others."""
+    said = json.loads(backend.to_str())
+    said["model"]["vocab"]["<|far|>"] = 60_000
+    said["added_tokens"].append({**said["added_tokens"][0], "id": 60_000, "content": "<|far|>"})
+    return Backend.from_str(json.dumps(said))
+
+
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "x" * (MAX_TEXT + 1), b"bytes", None])
 def test_bad_text(default_model, text):
     with pytest.raises(InvalidInput, match="text"):

@@ -49,6 +49,7 @@ class Compiler:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_tokens: Sequence[int]) -> None:
         self._tokenizer, self._vocab_size, self._eos = tokenizer, vocab_size, tuple(eos_tokens)
         self._library: Any = None
+        self._texts: tuple[bytes, ...] = ()
         self._kept: OrderedDict[str, Constraint] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -103,16 +104,17 @@ class Compiler:
         start = compile_grammar(grammar_of(kind, value), library, value)
         return GrammarConstraint(start, library, self._vocab_size, kind)
 
-    def _spelled(self) -> list[bytes]:
+    def _spelled(self) -> tuple[bytes, ...]:
         """The bytes of each token id of the model's head; empty for ids that are not text."""
         tokenizer = self._tokenizer
         check_byte_level(tokenizer)
-        return [
-            spelling(tokenizer, i)
-            if i < tokenizer.vocab_size and not tokenizer.is_control(i)
-            else b""
-            for i in range(self._vocab_size)
-        ]
+        with self._lock:
+            if not self._texts:
+                self._texts = tuple(
+                    b"" if tokenizer.is_control(token) else spelling(tokenizer, token)
+                    for token in range(self._vocab_size)
+                )
+            return self._texts
 
     def _tokens(self) -> Any:
         with self._lock:

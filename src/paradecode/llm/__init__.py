@@ -122,6 +122,11 @@ class LLM(RequestMaker):
         opens = partial(open_backend, backend, dtype=dtype, device=device, progress=progress)
         self.engine = open_engine(checkpoint, drafting, opens, threads, ranks, limits or Limits())
         self.backend = self.engine.models[TARGET]
+        for named in (spec.settings for spec in (self.decoder, *self.decoder.parts)):
+            if named.get("head"):  # So that no request waits until it is read and packed.
+                self.engine.head(
+                    named["head"], named.get("vocabulary", 0), named.get("dtype", "q8")
+                )
         self._turn = threading.RLock()
 
     @overload

@@ -140,11 +140,23 @@ class Tokenizer:
         return not any(name in text for name in self.control)
 
     def _literal_backend(self) -> Any:
-        # A second copy, because the setting of the first one cannot change while threads use it;
-        # made when a text needs it, because it takes as long as all other reading of the model.
+        # A second one, because the setting of the first cannot change while threads use it.
         with self._lock:
             if self._literal is None:
-                literal = Backend.from_str(self._backend.to_str())
-                literal.encode_special_tokens = True
-                self._literal = literal
+                self._literal = _beside(self._backend)
+                self._literal.encode_special_tokens = True
             return self._literal
+
+
+def _beside(backend: Any) -> Any:
+    """A tokenizer that reads as another one does, with settings of its own and the same tables.
+
+    A copy of the tables takes as long as all other reading of a model, and as much memory again.
+    """
+    made: Any = Backend(backend.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if getattr(backend, part) is not None:
+            setattr(made, part, getattr(backend, part))
+    for _, token in sorted(backend.get_added_tokens_decoder().items()):  # So they get their ids.
+        (made.add_special_tokens if token.special else made.add_tokens)([token])
+    return made

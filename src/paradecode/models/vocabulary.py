@@ -94,14 +94,21 @@ def spelling(tokenizer: Tokenizer, token: int) -> bytes:
         return b"\xff" + piece.encode()
     if tokenizer.byte_level:
         try:
-            return bytes(_BYTES[character] for character in piece)
-        except KeyError:  # An added token is written as it reads.
+            return piece.translate(_LATIN).encode("latin-1")
+        except UnicodeEncodeError:  # An added token is written as it reads.
             return piece.encode()
     byte = byte_in(piece)
     return bytes([byte]) if byte is not None else piece.replace("▁", " ").encode()
 
 
-_BYTES = byte_characters()
+class _Latin(dict[int, str]):
+    """The character of each byte as Latin-1 has it; of others one that Latin-1 does not have."""
+
+    def __missing__(self, character: int) -> str:
+        return "\uffff"
+
+
+_LATIN = _Latin({ord(character): chr(byte) for character, byte in byte_characters().items()})
 
 
 def _spell(text: bytes, first: dict[bytes, int], draft: Tokenizer, filler: int) -> list[int]:

@@ -76,6 +76,41 @@ class Monitor(Protocol):
         ...
 
 
+class _TokenWords:
+    """What each token writes of a name, which is the same for all texts.
+
+    Args:
+        spellings: the bytes of each token id; empty for ids that are not text.
+        triggers: the bytes after which a name may begin.
+        ending: the bytes that end a name.
+
+    Attributes:
+        text: bool [V], which tokens are text.
+        beginning: tokens in which a name begins; others are all allowed while none has begun.
+        by_word: tokens by what they write of a name before the byte that ends it.
+        ended: bool [V], which tokens begin with a byte that ends a name.
+    """
+
+    def __init__(
+        self, spellings: Sequence[bytes], triggers: frozenset[int], ending: frozenset[int]
+    ) -> None:
+        self.text = np.array([len(text) > 0 for text in spellings], bool)
+        self.beginning = [
+            token for token, text in enumerate(spellings) if not triggers.isdisjoint(text[:-1])
+        ]
+        self.by_word: dict[bytes, list[int]] = {}
+        for token in np.flatnonzero(self.text).tolist():
+            text = spellings[token]
+            end = next((at for at, value in enumerate(text) if value in ending), len(text))
+            self.by_word.setdefault(text[:end], []).append(token)
+        self.ended = np.zeros(len(spellings), bool)
+        self.ended[self.by_word.get(b"", [])] = True
+
+
+_token_words = lru_cache(maxsize=2)(_TokenWords)
+"""Walking a vocabulary takes long, and requests of one model have the same."""
+
+
 class MonitoredText:
     """Implements :class:`paradecode.core.constraint.Constraint` by a monitor.
 
@@ -93,22 +128,10 @@ class MonitoredText:
         before: bytes = b"",
         waits: bool = False,
     ) -> None:
-        self.monitor, self.spellings, self.before, self.waits = monitor, spellings, before, waits
-        triggers = [bytes([value]) for value in monitor.triggers]
-        # Tokens in which a name begins; the others are all allowed while no name has begun.
-        self.beginning = [
-            token
-            for token, text in enumerate(spellings)
-            if any(trigger in text[:-1] for trigger in triggers)
-        ]
-        self.text = np.array([len(text) > 0 for text in spellings], bool)
-        # By what a token writes of a name before the byte that ends it.
-        self._by_word: dict[bytes, list[int]] = {}
-        for token in np.flatnonzero(self.text).tolist():
-            word = spellings[token][: self._word(spellings[token], 0)]
-            self._by_word.setdefault(word, []).append(token)
-        self._ended = np.zeros(len(spellings), bool)
-        self._ended[self._by_word.get(b"", [])] = True
+        self.monitor, self.before, self.waits = monitor, before, waits
+        self.spellings = tuple(spellings)
+        ending = frozenset(value for value in range(256) if monitor.ends(value))
+        self.words = _token_words(self.spellings, monitor.triggers, ending)
         self._names = lru_cache(maxsize=16)(lambda text: Names(tuple(monitor.names(text) or ())))
 
     @property
@@ -157,14 +180,15 @@ class MonitoredText:
 
     def allowed(self, text: bytes, names: Names) -> NDArray[np.bool_]:
         """The tokens that may follow ``text`` if ``names`` may follow it, bool [V]."""
+        words = self.words
         if not names:
-            mask, tokens = self.text.copy(), self.beginning
+            mask, tokens = words.text.copy(), words.beginning
         else:
             mask = np.zeros(self.vocab_size, bool)
-            tokens = [token for word in names.ahead() for token in self._by_word.get(word, ())]
+            tokens = [token for word in names.ahead() for token in words.by_word.get(word, ())]
             if names.complete:
-                mask |= self._ended
-                tokens += [token for token in self.beginning if self._ended[token]]
+                mask |= words.ended
+                tokens += [token for token in words.beginning if words.ended[token]]
         for token in tokens:
             mask[token] = self.read(text, names, self.spellings[token]) is not None
         return mask
@@ -245,7 +269,7 @@ class MonitorMatcher:
             before, token = self._place(key[:-1]), key[-1]
             self._known[key] = None
             inside = 0 <= token < self._constraint.vocab_size and token not in self._ends
-            if before is not None and inside and self._constraint.text[token]:
+            if before is not None and inside and self._constraint.words.text[token]:
                 piece = self._constraint.spellings[token]
                 names = self._constraint.read(*before, piece)
                 if names is not None:
