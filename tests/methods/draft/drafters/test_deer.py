@@ -80,6 +80,7 @@ def truth(surprise: int = 200, **params: Any) -> list[int]:
     return [*PROMPT, *plain.output, *[5] * 64]
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_any_draft_leaves_the_plain_output(kind: str, temperature: float) -> None:
@@ -197,6 +198,7 @@ CHOSEN = (
 """Those in which the drafter's cache may part from the text; the target's rules are elsewhere."""
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize("factory", [full_draft, block_draft])
 @pytest.mark.parametrize("case", CHOSEN)
 def test_conformance_with_other_attention(factory, case: str) -> None:
