@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +18,10 @@ from repository import ROOT
 from tiers import ALL_EXAMPLES, mark_wide
 
 sys.path.insert(0, str(ROOT))  # The developers' tools are not part of the package.
+
+# A shell has its background jobs ignore Ctrl-C, and what they start inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.disable()  # Until all is collected: imports and cases leave little garbage.
 

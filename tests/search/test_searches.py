@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -173,7 +172,8 @@ def test_final_answers(text: str, answer: str) -> None:
     assert final_answer(text) == answer
 
 
-LONG = 60_000
+LONG = 1_000_000
+"""Characters: what takes their square never ends."""
 
 
 @pytest.mark.parametrize("text", [
@@ -181,9 +181,7 @@ LONG = 60_000
     "0." + "0" * LONG + "1",
 ], ids=["answer", "is", "marks", "boxes", "zeros"])  # fmt: skip
 def test_an_answer_is_found_in_linear_time(text: str) -> None:
-    began = time.perf_counter()
     final_answer(text)
-    assert time.perf_counter() - began < 1.0
 
 
 def test_branches_share_the_pages_of_their_prompt() -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve.lines import MAX_LINE, decode, encode
 from paradecode.serve.wire import EVENTS, Done, Failure, OutputChunk, Ready
 from paradecode.serve.worker.settings import WorkerSettings
+from patience import state, until
 
 
 class Worker:
@@ -117,21 +117,11 @@ def test_a_worker_that_cannot_see_its_front_end_ends_with_it(folder: str) -> Non
     process.wait()
     process.stdout.close()
     try:
-        limit = time.monotonic() + 10
-        while Path(f"/proc/{pid}/stat").exists() and _state(pid) != "Z":
-            assert time.monotonic() < limit
-            time.sleep(0.05)
+        until(lambda: state(pid) == "Z")
     finally:
         for child in map(int, children):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"
 
 
 @pytest.mark.parametrize(
