@@ -25,9 +25,11 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow and not wide" $(PARALLEL)
 
-# With further instances of what `make test` guarantees, and more examples of each property.
+# With further instances of what `make test` guarantees, and more examples of each property. The
+# report says what was skipped and why.
 test-ci: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow" --hypothesis-profile thorough $(PARALLEL)
+	$(BIN)/python -m pytest -m "not slow" --hypothesis-profile thorough \
+	  --junitxml build/tests.xml $(PARALLEL)
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --hypothesis-profile thorough $(PARALLEL)
