@@ -85,10 +85,12 @@ def test_every_case_meets_a_method_that_drafts(run: list[str]) -> None:
     assert [case for case in CASES if not any(test.endswith(f"-toy-{case}]") for test in met)] == []
 
 
-def test_every_room_has_tests_of_the_first_tier(run: list[str]) -> None:
-    rooms = [path.parent.name for path in ROOT.glob("src/paradecode/*/__init__.py")]
-    tested = {test.split("/")[1] for test in run}
-    assert set(rooms) <= tested
+def test_every_room_is_used_by_a_test_of_the_first_tier(run: list[str]) -> None:
+    wings = ROOT / "src" / "paradecode", ROOT / "lab" / "src" / "paradecode_lab"
+    rooms = [f"{wing.name}.{at.parent.name}" for wing in wings for at in wing.glob("*/__init__.py")]
+    files = {ROOT / test.partition("::")[0] for test in run}
+    used = "\n".join(file.read_text("utf-8") for file in files)
+    assert [room for room in rooms if f"{room}." not in used and f"{room} " not in used] == []
 
 
 def test_a_diagonal_has_every_value_of_every_axis() -> None:

@@ -63,12 +63,13 @@ def test_first_finish_returns_the_shortest(decoder: str) -> None:
     last = run("ffs(n=6,keep=2,pick=last)", None, decoder)
     assert list(best(last).tokens) == branches[order[1]][0]
     if decoder == "greedy":
-        found = run("ffs(n=6,by=steps)")
-        assert list(best(found).tokens) == branches[order[0]][0]
-        shortest = len(branches[order[0]][0])
-        made = [len(sequence.output) for sequence in found.sequences]
-        # The first branch reads the prompt, the others begin a step later; then all are cancelled.
-        assert max(made) <= shortest + 1
+        for by in ("steps", "tokens"):
+            found = run(f"ffs(n=6,by={by})")
+            assert list(best(found).tokens) == branches[order[0]][0]
+            shortest = len(branches[order[0]][0])
+            made = [len(sequence.output) for sequence in found.sequences]
+            # The first branch reads the prompt, the others begin a step later; all are cancelled.
+            assert max(made) <= shortest + 1
 
 
 def test_first_finish_where_nobody_ends() -> None:
