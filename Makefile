@@ -17,16 +17,22 @@ BENCH ?= main
 PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo core packages test test-all clients lint docs bench wheel wheel-arm64 check-wheel sanitize hooks clean
+.PHONY: demo core packages test test-ci test-all clients lint docs bench wheel wheel-arm64 check-wheel sanitize hooks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
+	$(BIN)/python -m pytest -m "not slow and not wide" $(PARALLEL)
+
+# With further instances of what `make test` guarantees, and more examples of each property. The
+# report says what was skipped and why.
+test-ci: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not slow" --hypothesis-profile thorough \
+	  --junitxml build/tests.xml $(PARALLEL)
 
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest --hypothesis-profile thorough $(PARALLEL)
 
 # Real client packages in an environment of their own; test-all runs them where it is there.
 clients:

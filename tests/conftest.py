@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -14,14 +15,21 @@ from browser import Browser, find_browser
 from paradecode.backends.interface import Backend
 from paradecode.engine.cost import CostCurve
 from repository import ROOT
+from tiers import ALL_EXAMPLES, mark_wide
 
 sys.path.insert(0, str(ROOT))  # The developers' tools are not part of the package.
 
+# A shell has its background jobs ignore Ctrl-C, and what they start inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 gc.disable()  # Until all is collected: imports and cases leave little garbage.
 
-# No deadlines, no complaints about slow first draws.
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("steady")
+# No deadlines, no complaints about slow first draws. CI takes --hypothesis-profile thorough.
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", steady, max_examples=ALL_EXAMPLES)
+settings.register_profile("quick", steady, max_examples=ALL_EXAMPLES // 5)
+settings.load_profile("quick")
 
 # Of several test processes each has cores of its own: threads of one that wait for one another
 # must not wait for the other process.
@@ -30,6 +38,11 @@ if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     process = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
     processes = min(int(os.environ["PYTEST_XDIST_WORKER_COUNT"]), len(cores))
     os.sched_setaffinity(0, cores[process % processes :: processes])
+
+
+@pytest.hookimpl(tryfirst=True)  # Before what -m chooses.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_wide(items)
 
 
 def pytest_collection_finish() -> None:

@@ -21,6 +21,7 @@ QUICK = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines(
 SHOWN = re.findall(r"^    (paradecode .*)$", PAGE, re.MULTILINE)
 
 
+@pytest.mark.wide
 def test_the_quick_commands_in_order(tmp_path, tmp_path_factory, monkeypatch) -> None:
     """With a tiny model and a few prompts in place of the default ones."""
     elsewhere = tmp_path_factory.mktemp("model")

@@ -52,6 +52,7 @@ def test_make_targets_exist() -> None:
     assert named <= targets
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("block", [b for b in PARADECODE if b], ids=lambda block: block[0][15:45])
 def test_commands_of_a_block_in_order(
     block: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -115,6 +116,7 @@ def test_programs_of_searches(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out
 
 
+@pytest.mark.wide
 def test_program_that_adds_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it stands it passes lint, types and the suite; its file is all that is added."""
     drafter, check, budget = blocks("docs/add-a-method.md", "python")

@@ -32,6 +32,7 @@ def prompts_file(folder: Path, count: int) -> Path:
     return path
 
 
+@pytest.mark.wide
 def test_record_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick_costs(monkeypatch)
     monkeypatch.setattr(timing, "MOST_REQUESTS", 1)
@@ -70,6 +71,7 @@ def test_errors_name_the_fix(tmp_path: Path, monkeypatch, capsys) -> None:
         assert "error:" in error
 
 
+@pytest.mark.wide
 def test_interruption_keeps_what_is_finished(tmp_path: Path, monkeypatch) -> None:
     calls = []
 

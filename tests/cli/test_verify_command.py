@@ -23,6 +23,7 @@ def verify(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["verify", *arguments])
 
 
+@pytest.mark.wide
 def test_an_exact_method_passes() -> None:
     run = verify(*QUICK)
     assert run.exit_code == 0, run.output
@@ -52,6 +53,7 @@ def test_json_contract() -> None:
     assert record["machine"]["packages"]["numpy"]
 
 
+@pytest.mark.wide
 def test_a_lossy_method_is_flagged() -> None:
     run = verify(
         *QUICK, "--decoder", "prompt-lookup(verifier=typical)", "--samples", "100", "--json"
@@ -61,6 +63,7 @@ def test_a_lossy_method_is_flagged() -> None:
     assert record["verdict"] == "lossy"
 
 
+@pytest.mark.wide
 def test_prompts_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text('{"id": "mine", "group": "own", "turns": ["Repeat: a b a b a b a b"]}\n')

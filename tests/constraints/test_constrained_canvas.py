@@ -63,6 +63,7 @@ def answer(machine: Engine, schema: dict, decoder: str, **sampling) -> str:
     return b"".join(SPELLINGS[token] for token in text).decode()
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_writes_valid_documents(name):
     for attention, shift in KINDS:

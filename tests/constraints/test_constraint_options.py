@@ -19,6 +19,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output + str(result.exception or "")
 
 
+@pytest.mark.wide
 def test_json_schema(tmp_path):
     file = tmp_path / "person.json"
     file.write_text(json.dumps(PERSON), "utf-8")
@@ -40,6 +41,7 @@ def test_regex_choice_and_grammar(tmp_path):
     assert run("Say", "--grammar", str(grammar))[1].startswith("one ")
 
 
+@pytest.mark.wide
 def test_python(tmp_path):
     file = tmp_path / "shop.py"
     file.write_text("class Store:\n    def zzgreet(self): ...\n", "utf-8")

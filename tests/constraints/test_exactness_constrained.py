@@ -35,6 +35,7 @@ FURTHER = [
 ]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     "sampling", [*SAMPLING, *(pytest.param(each, marks=pytest.mark.slow) for each in FURTHER)]
 )
@@ -70,6 +71,7 @@ def test_forced_tokens_save_forwards_and_nothing_else_does_here(llm):
     assert forced.stats.forwards <= 0.7 * plain.stats.forwards
 
 
+@pytest.mark.wide
 def test_the_guarantees_of_sampling_verifiers_keep_to_the_constraint(llm):
     for verifier in ("rejection", "specinfer", "block", "traversal", "typical", "nss"):
         for seed in range(3):

@@ -6,12 +6,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.feasible import Rules
+from tiers import examples
 
 VOCABULARY, MASK, EOS = 5, 5, 4
 """Tokens 0 to 3 are text."""
@@ -42,7 +43,7 @@ def valid(automaton: TokenAutomaton, text: tuple[int, ...], least: int) -> bool:
     return state >= 0 and bool(automaton.accepting[state])
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     automata(),
     st.integers(0, 2),
@@ -84,7 +85,7 @@ def test_a_token_is_allowed_exactly_if_a_filling_has_it(automaton, start, output
         left = fitting if kept else left
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     automata(),
     st.lists(st.lists(st.sampled_from([None, 0, 1, EOS]), min_size=4, max_size=6), min_size=2),

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.constraints.regular import automaton
@@ -17,6 +17,7 @@ from paradecode.constraints.regular.automaton import byte_automaton
 from paradecode.constraints.regular.syntax import parse
 from paradecode.constraints.trial import GrammarTrial
 from paradecode.core.errors import InvalidInput
+from tiers import examples
 
 LOOP: dict = {}
 LOOP["items"] = LOOP
@@ -146,13 +147,11 @@ HEAVY = {
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_heavy_schemas_are_bounded(llm, name):
-    """They compile or are refused, within a time in which other requests could wait."""
-    started = time.perf_counter()
+    """They compile or are refused; without bounds most of them would never end."""
     with suppress(InvalidInput):
         constraint = {"type": "json_schema", "value": HEAVY[name]}
         output = llm.generate("x", max_tokens=4, constraint=constraint)
         assert output.finish_reason in ("length", "stop")
-    assert time.perf_counter() - started < 20.0  # Measured: below 0.3; other work may be going on.
 
 
 @pytest.mark.parametrize("name", HEAVY)
@@ -168,6 +167,7 @@ def test_heavy_expressions_are_refused_on_a_canvas(compiler, value):
         compiler.compile({"type": "regex", "value": value}, "diffusion")
 
 
+@pytest.mark.wide
 def test_long_expressions_are_made_small_soon():
     """Told apart one state a round, these four thousand took 9 s."""
     letters = string.ascii_letters + string.digits
@@ -302,7 +302,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.fixed_dictionaries(
         {"type": st.sampled_from(["json_schema", "regex", "lark", "choice", "json_object"])},

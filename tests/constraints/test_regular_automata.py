@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 from constraint_schemas import PERSON, TREE, random_schema
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.constraints.regular.automaton import byte_automaton, token_automaton
@@ -26,6 +26,7 @@ from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.specs import parse as parse_spec
 from paradecode.testing.toy import ToyBackend, toy_config
+from tiers import examples
 
 PATTERNS = [
     "a", "ab|b", "a*b+c?", "(ab|c){2}", "[a-c]{1,2}", "[^ab]", ".b", "a{2,}", "(a|b)*c", "a(b|)c",
@@ -95,7 +96,7 @@ def test_smallest():
     assert len(byte_automaton(parse("abc|xbc|ybc"))[0]) == 4
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(-1200, 1200), st.integers(0, 700))
 def test_whole_numbers_between(low, size):
     table, accepting = byte_automaton(between(low, low + size))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core import logits as logits_module
@@ -14,6 +14,7 @@ from paradecode.core.errors import BackendError
 from paradecode.core.logits import ArrayLogits, Warp, kept
 from paradecode.core.noise import gumbel, key
 from paradecode.core.sampling import MIN_TEMPERATURE
+from tiers import examples
 
 ties = st.lists(st.integers(-4, 4), min_size=2, max_size=12)
 """Rows with many equal values."""
@@ -99,7 +100,7 @@ def test_one_token_vocabulary():
     assert logits.sample(Warp(1.0), [3]).tolist() == [0]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(ties, warps)
 def test_probabilities_follow_the_definition(row, warp):
     got = ArrayLogits(np.array([row], np.float32)).probabilities(warp)[0]
@@ -243,6 +244,7 @@ def critical(freedom: int) -> float:
 WARPS = [Warp(1.0), Warp(0.6), Warp(1.5, top_k=7), Warp(1.0, top_p=0.8), Warp(1.2, 9, 0.95, 0.05)]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("warp", WARPS, ids=str)
 def test_samples_follow_the_warped_distribution(warp):
     statistic, freedom = chi_square(warp)

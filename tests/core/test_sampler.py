@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.noise import MASK64, Purpose, gumbel, key, mix
 from paradecode.core.sampling import Sampler, SamplingParams
+from tiers import examples
 
 V = 9
 token_ids = st.integers(0, V - 1)
@@ -53,7 +54,7 @@ def processed(
     return result
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(params_strategy, raw_rows, paths, paths, paths, st.lists(token_ids, max_size=2))
 def test_processors_follow_their_definitions(params, row, prompt, output, path, stops):
     sampler = Sampler(params, np.array(prompt, np.int32), stops)

@@ -35,6 +35,7 @@ def test_demo_answers_make_sense(llm: LLM, title: str, expected: str) -> None:
     assert expected in answer.text
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_parallel_equals_plain(llm: LLM, temperature: float) -> None:
     prompts = [

@@ -32,6 +32,7 @@ def random_text(rng: np.random.Generator) -> str:
     return "".join(parts[int(rng.integers(len(parts)))]() for _ in range(int(rng.integers(0, 6))))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, *range(2, 10)))]
 )

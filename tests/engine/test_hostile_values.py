@@ -8,13 +8,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.specs import methods, parse
+from tiers import examples
 
 NAMES = st.sampled_from(sorted(vars(SamplingParams()))) | st.text(max_size=5)
 EDGES = [10**400, -(10**400), 1 << 63, 2**64 - 1, math.nan, math.inf, -0.0]
@@ -33,7 +34,7 @@ WILD = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.dictionaries(NAMES, WILD, max_size=3))
 def test_sampling_parameters(values: dict[str, object]) -> None:
     with contextlib.suppress(InvalidInput):
@@ -60,7 +61,7 @@ SPEC = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(SPEC | st.text(max_size=40) | st.dictionaries(st.text(max_size=4), WILD).map(json.dumps))
 def test_spec_strings(text: str) -> None:
     with contextlib.suppress(InvalidInput):
@@ -69,7 +70,7 @@ def test_spec_strings(text: str) -> None:
         assert str(parse(str(spec))) == str(spec)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     st.dictionaries(SETTINGS | st.text(max_size=4), WILD, max_size=2),
     st.sampled_from([*methods(), "ngram", "none", "?"]) | WILD,
@@ -88,7 +89,7 @@ def test_long_and_deep_specs(spec: str) -> None:
 INTS = st.integers(-3, 12) | st.integers(-(2**31), 2**31 - 1)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     st.lists(INTS, max_size=12),
     st.lists(st.integers(-2, 11), max_size=12),
@@ -114,7 +115,7 @@ def test_token_trees(tokens: list[int], parents: list[int], estimates: list[floa
         assert len(tree.clip(count)) == int((tree.depths <= count).sum())
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(1, 10), st.randoms(use_true_random=False))
 def test_valid_trees_are_accepted(count: int, random) -> None:
     parents = [random.randrange(-1, node) if node else -1 for node in range(count)]

@@ -77,6 +77,7 @@ def random_params(seed: int) -> dict[str, Any]:
     return params
 
 
+@pytest.mark.first(7)
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
 def test_equal_step_by_step(
@@ -199,6 +200,7 @@ def test_a_prompt_that_was_read_makes_no_later_step_longer() -> None:
         assert [one.step_seconds(1) for one in some] == pytest.approx(expected)
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
 @pytest.mark.parametrize("turn", range(6))
 def test_batches_equal_step_by_step(

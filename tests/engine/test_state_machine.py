@@ -17,6 +17,7 @@ from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse
 from paradecode.search import SearchRun, find_strategy
 from paradecode.testing.toy import ToyBackend, toy_config
+from tiers import examples
 
 CONTEXT = 72
 TOY = ToyBackend(toy_config(context_length=CONTEXT))
@@ -165,8 +166,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 TestEngine = EngineMachine.TestCase
 TestEngine.settings = settings(
-    max_examples=60,
+    examples(60),
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +20,7 @@ from paradecode.models.gguf_header import Header
 from paradecode.models.gguf_tokenizer import PRE_TOKENIZERS, tokenizer_from_header
 from paradecode.models.metadata import Metadata
 from paradecode.models.tokenizer import LONG, MAX_TEXT, Tokenizer
+from tiers import examples
 
 STORED = json.loads(Path(__file__).with_name("smollm2_tokens.json").read_text())
 
@@ -124,7 +123,7 @@ IDS = st.one_of(st.integers(-1, 49300), st.sampled_from(PARTIAL), st.integers(0,
 
 
 @given(st.lists(IDS, max_size=40), st.booleans())
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_stream_equals_decode_for_byte_level(ids, skip):
     assert "".join(streamed(DEFAULT, ids, skip)) == DEFAULT.decode(ids, skip)
 
@@ -196,7 +195,7 @@ def test_sentencepiece_joins_best_scores_first(text):
 
 
 @given(st.lists(st.one_of(st.integers(0, 290), st.integers(3, 258)), max_size=30), st.booleans())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_stream_equals_decode_for_sentencepiece(ids, skip):
     for prefix in (True, False):
         tokenizer = SENTENCEPIECE[prefix]
@@ -291,22 +290,19 @@ def test_other_threads_go_on_while_a_long_text_is_encoded(default_model):
     text = "copper and zinc, " * 40_000
     assert len(text) > LONG
     piece = tokenizer.encode(text[: LONG // 2], parse_special=False)
-    shares = []
-    for _ in range(3):
-        ended, moments = threading.Event(), [time.perf_counter()]
+    ended, turns = threading.Event(), 0
 
-        def tick(ended=ended, moments=moments):
-            while not ended.wait(0.001):
-                moments.append(time.perf_counter())
+    def go_on():
+        nonlocal turns
+        while not ended.wait(0.001):
+            turns += 1
 
-        other = threading.Thread(target=tick)
-        other.start()
-        begun = time.perf_counter()
-        ids = tokenizer.encode(text, parse_special=False)
-        seconds = time.perf_counter() - begun
-        ended.set()
-        other.join()
-        assert ids[: len(piece) - 8] == piece[:-8]
-        assert tokenizer.decode(ids) == text
-        shares.append(max(after - before for before, after in pairwise(moments)) / seconds)
-    assert min(shares) < 0.5
+    other = threading.Thread(target=go_on)
+    other.start()
+    ids = tokenizer.encode(text, parse_special=False)
+    had = turns
+    ended.set()
+    other.join()
+    assert ids[: len(piece) - 8] == piece[:-8]
+    assert tokenizer.decode(ids) == text
+    assert had > 10

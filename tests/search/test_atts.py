@@ -148,6 +148,7 @@ def first_chunks(count: int, alpha: float, calibration: int) -> list[bool]:
     return rejected
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("alpha", "calibration"), [(0.4, 4), (0.25, 3)])
 def test_first_chunks_are_rejected_as_seldom_as_promised(alpha: float, calibration: int) -> None:
     """Within 4 standard errors: 150 searches, each with draws of its own."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -64,12 +63,13 @@ def test_first_finish_returns_the_shortest(decoder: str) -> None:
     last = run("ffs(n=6,keep=2,pick=last)", None, decoder)
     assert list(best(last).tokens) == branches[order[1]][0]
     if decoder == "greedy":
-        found = run("ffs(n=6,by=steps)")
-        assert list(best(found).tokens) == branches[order[0]][0]
-        shortest = len(branches[order[0]][0])
-        made = [len(sequence.output) for sequence in found.sequences]
-        # The first branch reads the prompt, the others begin a step later; then all are cancelled.
-        assert max(made) <= shortest + 1
+        for by in ("steps", "tokens"):
+            found = run(f"ffs(n=6,by={by})")
+            assert list(best(found).tokens) == branches[order[0]][0]
+            shortest = len(branches[order[0]][0])
+            made = [len(sequence.output) for sequence in found.sequences]
+            # The first branch reads the prompt, the others begin a step later; all are cancelled.
+            assert max(made) <= shortest + 1
 
 
 def test_first_finish_where_nobody_ends() -> None:
@@ -173,7 +173,8 @@ def test_final_answers(text: str, answer: str) -> None:
     assert final_answer(text) == answer
 
 
-LONG = 60_000
+LONG = 1_000_000
+"""Characters: what takes their square never ends."""
 
 
 @pytest.mark.parametrize("text", [
@@ -181,9 +182,7 @@ LONG = 60_000
     "0." + "0" * LONG + "1",
 ], ids=["answer", "is", "marks", "boxes", "zeros"])  # fmt: skip
 def test_an_answer_is_found_in_linear_time(text: str) -> None:
-    began = time.perf_counter()
     final_answer(text)
-    assert time.perf_counter() - began < 1.0
 
 
 def test_branches_share_the_pages_of_their_prompt() -> None:
@@ -374,12 +373,14 @@ def test_logits_that_are_no_numbers_end_a_search_with_an_error_and_nothing_else(
 
 
 def test_finishers_vote() -> None:
-    branches = [alone(seed) for seed in range(8)]
-    ended = [place for place in range(8) if branches[place][1] == "stop"]
-    order = sorted(ended, key=lambda place: (len(branches[place][0]), place))[:3]
+    branches = [alone(seed) for seed in range(12)]
+    ended = [place for place in range(12) if branches[place][1] == "stop"]
+    order = sorted(ended, key=lambda place: (len(branches[place][0]), place))[:4]
     answers = [final_answer(text_of(branches[place][0][:-1])) for place in order]
-    winner = order[max(range(3), key=lambda at: (answers.count(answers[at]), -at))]
-    assert list(best(run("ffs(n=8,keep=3,pick=vote)")).tokens) == branches[winner][0]
+    winner = max(range(4), key=lambda at: (answers.count(answers[at]), -at))
+    assert winner > 0, "the first to finish must not be the answer of most"
+    found = run("ffs(n=12,keep=4,pick=vote)")
+    assert list(best(found).tokens) == branches[order[winner]][0]
     with pytest.raises(InvalidInput):
         find_strategy("ffs(pick=middle)")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,6 +39,7 @@ from paradecode.serve.wire import (
     WorkerStats,
 )
 from paradecode.serve.worker.settings import WorkerSettings
+from patience import PATIENCE
 
 JSON = {"content-type": "application/json"}
 USER = [{"role": "user", "content": "Hi"}]
@@ -266,23 +266,13 @@ def events(response: httpx.Response) -> list[str]:
     return found
 
 
-def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Wait for something that comes soon on a machine that does nothing else."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)
-
-
-def raw(server: Running, *sent: bytes, wait: float = 60.0) -> bytes:
+def raw(server: Running, *sent: bytes) -> bytes:
     """Send bytes; everything that comes back until the server closes."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=wait) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         for piece in sent:
             connection.sendall(piece)
         answer = b""
-        try:
+        with suppress(ConnectionError):
             while piece := connection.recv(65536):
                 answer += piece
-        except (TimeoutError, ConnectionError):
-            pass
         return answer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -59,13 +58,6 @@ def workers() -> dict[int, int]:
     """Worker process -> the replica that it belongs to."""
     own = descendants()
     return {pid: parent for pid, (parent, name) in own.items() if name == LOADED.decode()}
-
-
-def until(truth: Callable[[], bool], seconds: float = 120.0) -> None:
-    limit = time.monotonic() + seconds
-    while not truth():
-        assert time.monotonic() < limit, "it did not come true"
-        time.sleep(0.2)
 
 
 class Server:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import socket
-import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from http_server import JSON, USER, FakePool, Running, raw, running, settings
+from pydantic_core import ErrorDetails
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
-from paradecode.serve.connections import LINGER
 from paradecode.serve.errors import ApiError
 from paradecode.serve.keys import KeyLimits
 from paradecode.serve.limits import Account
+from paradecode.serve.protocol import base
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.reading import ArrivingBodies
+from paradecode.serve.validation import MOST
+from patience import until
 
 KEYS = ("first-key-of-two", "other-key-of-two")
 
@@ -28,14 +30,12 @@ def twice(keys: int) -> str:
     return "{" + ",".join(f'"{i}":0' for i in range(keys)) + f',"{keys - 1}":1}}'
 
 
-def test_a_key_given_twice_is_found_in_linear_time() -> None:
-    began = time.process_time()
-    most = strict_json.MAX_KEYS - 1
-    with pytest.raises(InvalidInput, match=f"'{most - 1}' is given twice"):
-        strict_json.read(twice(most).encode())
+def test_a_key_given_twice_is_found_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="an object of 40001 keys"):
-        strict_json.read(twice(40_000).encode())  # 30 s when each key was counted among all.
-    assert time.process_time() - began < 2
+        strict_json.read(twice(40_000).encode())
+    monkeypatch.setattr(strict_json, "MAX_KEYS", 500_001)
+    with pytest.raises(InvalidInput, match="'499999' is given twice"):
+        strict_json.read(twice(500_000).encode())  # To count each among all would take an hour.
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,22 @@ WIDE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_a_million_errors_cost_as_much_as_one(server: Running, name: str) -> None:
-    """Reading these bodies took 2 to 19 s, and up to 762 MB, when each error was written down."""
-    began = time.process_time()
+def test_a_million_errors_cost_as_much_as_one(
+    server: Running, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each error that is written down takes time and memory: few of them are."""
+    told = []
+    path_of = base.path_of
+
+    def counted(value: Any, detail: ErrorDetails) -> list[str | int]:
+        told.append(detail)
+        return path_of(value, detail)
+
+    monkeypatch.setattr(base, "path_of", counted)
     response = server.complete(**WIDE[name])
     assert response.status_code == 400
     assert len(response.content) < 1500
-    assert time.process_time() - began < 1.0  # The client's own work is in it as well.
+    assert len(told) <= MOST
 
 
 def test_every_list_of_a_body_ends_at_its_first_bad_entry() -> None:
@@ -153,6 +162,15 @@ def test_bodies_say_their_length_once(server: Running, framing: bytes) -> None:
     assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["message"]
 
 
+def closed(connection: socket.socket) -> bool:
+    """Whether the other end takes no more."""
+    try:
+        connection.sendall(b"x" * 1000)
+    except OSError:
+        return True
+    return False
+
+
 def test_what_follows_a_refusal_is_not_read() -> None:
     with running(settings(keys=KEYS), FakePool()) as server:
         request = HEAD + b"Content-Length: 4000000\r\n\r\n"
@@ -160,12 +178,7 @@ def test_what_follows_a_refusal_is_not_read() -> None:
             connection.sendall(request)
             answer = connection.recv(65536)
             assert answer.startswith(b"HTTP/1.1 401")
-            began = time.monotonic()
-            with suppress(OSError):  # The server closes, and does not wait for the rest.
-                while time.monotonic() - began < 20 * LINGER:
-                    connection.sendall(b"x" * 1000)
-                    time.sleep(0.01)
-            assert time.monotonic() - began < 10 * LINGER
+            until(lambda: closed(connection))  # The server does not wait for the rest.
         # What has arrived whole keeps its connection.
         for _ in range(2):
             wrong = {"authorization": "Bearer nobody"}
@@ -182,8 +195,9 @@ def test_an_answer_before_the_end_of_the_body_arrives(length: int) -> None:
                 connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % length)
                 for _ in range(60):
                     connection.sendall(b"x" * 1000)
-                time.sleep(0.5)
-                answer = connection.recv(65536)
+                answer = b""
+                while piece := connection.recv(65536):  # Raises if the connection is reset.
+                    answer += piece
             assert answer.startswith((b"HTTP/1.1 408", b"HTTP/1.1 413")), answer[:60]
 
 

@@ -8,6 +8,7 @@ import threading
 from contextlib import redirect_stderr
 
 import httpx
+import pytest
 from http_server import FakePool, Running, running, settings
 
 # 6, 11: faults.
@@ -60,6 +61,7 @@ def test_routes_and_methods(server: Running) -> None:
         assert ("allow" in response.headers) == (status == 405)
 
 
+@pytest.mark.wide
 def test_many_at_the_same_time(server: Running) -> None:
     server.pool.pause = 0.01
     found: list[int] = []

@@ -17,6 +17,7 @@ from tools.serving.fuzz import fuzz  # noqa: E402
 REQUESTS = 500
 
 
+@pytest.mark.wide
 def test_hostile_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Memory is for the long run (tools/serving/fuzz.py): here caches are still being filled, and
     # nobody waits until what was freed has gone back.

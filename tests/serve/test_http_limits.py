@@ -8,11 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
-from http_server import USER, FakePool, Running, running, settings, until
+from http_server import USER, FakePool, Running, running, settings
 
 from paradecode.serve.keys import Key
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.wire import Failure
+from patience import until
 
 KEYS = (
     Key(name="free", key="key-without-limits"),

@@ -73,6 +73,7 @@ def search(server: Running, operation: Any, count: int, **options: Any) -> None:
             run()
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_a_few_examples(server: Running, operation: Any) -> None:
     search(server, operation, 6, derandomize=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -63,13 +62,12 @@ def test_scores_of_prompts_count_when_their_length_is_known(server: Running) -> 
         many = {"prompt": "ab", "n": 64, "echo": True, "max_tokens": 1, "stream": True}
 
 
+@pytest.mark.wide
 def test_a_large_answer_comes_in_pieces() -> None:
     """It is the same JSON, and other requests need not wait for all of it."""
     pool = FakePool(texts=["a"] * 60, logprobs=scores(200))
     with running(settings(), pool) as server:
-        began = time.perf_counter()
         response = server.chat(max_tokens=512, logprobs=True, top_logprobs=TOP)
-        assert time.perf_counter() - began < 60
         content = response.json()["choices"][0]["logprobs"]["content"]
         assert "content-length" not in response.headers
         assert len(content) == 60 * 200

@@ -263,6 +263,7 @@ def test_hostile_constraints_cost_only_their_request(
     assert server.complete(model="tiny", max_tokens=2).status_code == 200
 
 
+@pytest.mark.wide
 def test_a_client_that_leaves_frees_its_pages(server: Running) -> None:
     # Seconds of work: the tiny model would be done before this process looks.
     body = {"model": "smol", "prompt": "abc", "max_tokens": 8000, "ignore_eos": True,
@@ -285,6 +286,7 @@ def test_a_client_that_leaves_frees_its_pages(server: Running) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_curl(server: Running) -> None:
     body = json.dumps({"model": "tiny", "prompt": "abc", "max_tokens": 4, "stream": True})

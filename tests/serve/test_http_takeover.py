@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from http_server import Running, running, until
+from http_server import Running, running
 
 from paradecode.serve import replica as replicas
 from paradecode.serve.pool import Served
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.worker.settings import WorkerSettings
+from patience import until
 
 pytest.importorskip("llguidance")
 
@@ -133,6 +134,7 @@ def test_a_router_outside_can_follow_the_prefix_caches(pair: Running) -> None:
     assert pair.client.get("/v1/blocks", params={"model": "none"}).status_code == 404
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", ASKED)
 def test_what_a_client_sees_is_the_same(pair: Running, kind: str) -> None:
     plain = streamed(pair, ASKED[kind], 1 << 20)

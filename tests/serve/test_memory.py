@@ -37,6 +37,13 @@ def resident():
 
 async def grown():
     memory.PERIOD = 0.01
+    trimmed, to_thread = asyncio.Event(), asyncio.to_thread
+
+    async def told(*work):
+        await to_thread(*work)
+        trimmed.set()
+
+    asyncio.to_thread = told
     task = asyncio.create_task(memory.giving_back())
     before, kept = resident(), []
     for _ in range(3):
@@ -44,7 +51,10 @@ async def grown():
         kept += burst[::2000]
         most = resident() - before
         del burst
-        await asyncio.sleep(0.1)
+        trimmed.clear()
+        await trimmed.wait()
+        trimmed.clear()
+        await trimmed.wait()
     task.cancel()
     assert len(kept) == 300
     return most, resident() - before

@@ -61,6 +61,7 @@ async def outputs_of(pool: Pool, request: Generate) -> dict[int, Any]:
     return found
 
 
+@pytest.mark.wide
 def test_streams_outlive_their_workers(folder: str) -> None:
     """Twice each: tokens, text and scores are those of an undisturbed run."""
     names = [n for n in STREAMS if n != "constrained" or find_spec("llguidance") is not None]
@@ -93,6 +94,7 @@ def test_a_canvas_outlives_its_worker(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.wide
 def test_a_stop_text_ends_a_stream_that_was_taken_over(folder: str) -> None:
     given: dict[str, Any] = {"ignore_eos": True, "max_tokens": 600, "temperature": 1.0, "seed": 2}
 
@@ -112,6 +114,7 @@ def test_a_stop_text_ends_a_stream_that_was_taken_over(folder: str) -> None:
     run(test)
 
 
+@pytest.mark.wide
 def test_other_processors_do_not_take_over(folder: str) -> None:
     """A stream waits for a worker of the same bits, beside one that would take it at once."""
     given: dict[str, Any] = {"ignore_eos": True, "max_tokens": 300, "seed": 1}
@@ -132,6 +135,7 @@ def test_other_processors_do_not_take_over(folder: str) -> None:
     run(test)
 
 
+@pytest.mark.wide
 def test_a_stream_that_no_processor_can_go_on_with_says_so(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +156,7 @@ def test_a_stream_that_no_processor_can_go_on_with_says_so(
     run(test)
 
 
+@pytest.mark.wide
 def test_what_was_accepted_finds_room_elsewhere(folder: str) -> None:
     """Though the queue of the other worker is full."""
 
@@ -174,6 +179,7 @@ def test_what_was_accepted_finds_room_elsewhere(folder: str) -> None:
     run(test)
 
 
+@pytest.mark.wide
 def test_a_worker_that_made_tokens_is_started_again_at_once(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +198,7 @@ def test_a_worker_that_made_tokens_is_started_again_at_once(
     run(test)
 
 
+@pytest.mark.wide
 def test_a_spare_process_takes_the_place_of_a_worker(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,15 +230,10 @@ def test_a_spare_process_takes_the_place_of_a_worker(
     run(test)
 
 
-def test_there_is_no_spare_where_others_can_take_over(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spares, "LATER", 0.0)
-
+def test_there_is_no_spare_where_others_can_take_over(folder: str) -> None:
     async def test() -> None:
         async with opened(folder, 2) as pool:
-            await asyncio.sleep(0.2)
-            assert pool._spare._process is None
+            assert pool._spare._timer is None
 
     run(test)
 
@@ -272,6 +274,7 @@ def test_a_request_that_kills_its_workers_is_found(monkeypatch: pytest.MonkeyPat
     run(test)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("count", [1, 2])
 def test_requests_that_had_not_begun_are_sent_again(folder: str, count: int) -> None:
     async def test() -> None:

@@ -92,7 +92,8 @@ def test_leaving_cancels(folder: str) -> None:
                     await asyncio.sleep(0)
 
             task = asyncio.create_task(wait_for_ever())
-            await asyncio.sleep(0.1)
+            while SEEN["Accepted"] < 2:
+                await asyncio.sleep(0.01)
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -158,7 +159,8 @@ def test_draining(folder: str) -> None:
                 asyncio.create_task(all_of(pool, ask(f"r{i}", ignore_eos=True, max_tokens=500)))
                 for i in range(6)
             ]
-            await asyncio.sleep(0.05)
+            while sum(one.served for one in pool._replicas["m"]) < 6:
+                await asyncio.sleep(0.01)
             draining = asyncio.create_task(pool.drain(120))
             await asyncio.sleep(0)
             refused = (await all_of(pool, ask("late")))[1]
@@ -179,10 +181,12 @@ def test_a_worker_that_is_told_to_stop_is_replaced(folder: str) -> None:
             running = asyncio.create_task(
                 all_of(pool, ask("old", ignore_eos=True, max_tokens=1200))
             )
-            await asyncio.sleep(0.2)
+            while SEEN["Accepted"] == 0:
+                await asyncio.sleep(0.01)
             assert old is not None
             os.kill(old, signal.SIGTERM)
-            await asyncio.sleep(0.05)
+            while pool._replicas["m"][0].open:
+                await asyncio.sleep(0.01)
             tokens, last = await all_of(pool, ask("new", ignore_eos=True, max_tokens=5))
             assert isinstance(last, Done)
             assert len(tokens) == 5

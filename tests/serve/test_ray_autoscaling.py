@@ -13,9 +13,10 @@ pytest.importorskip("uvicorn")
 if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to find the replicas", allow_module_level=True)
 
-from ray_serving import Server, settings_of, until, workers
+from ray_serving import Server, settings_of, workers
 
 from paradecode.serve.ray.deploy import Scaling, cluster, deploy
+from patience import until
 from tiny_folder import write_folder
 
 pytestmark = pytest.mark.slow
@@ -40,7 +41,7 @@ def test_load_brings_a_second_replica(tmp_path: Path) -> None:
         with ThreadPoolExecutor(6) as threads:
             loops = [threads.submit(ask, number) for number in range(6)]
             try:
-                until(lambda: len(workers()) == 2, 300)  # Ray waits half a minute by itself.
+                until(lambda: len(workers()) == 2)  # Ray waits half a minute by itself.
                 until(lambda: len(server.metric("engine_forwards_total")) == 2)
                 until(lambda: all(server.metric("engine_forwards_total").values()))
             finally:
@@ -48,4 +49,4 @@ def test_load_brings_a_second_replica(tmp_path: Path) -> None:
             for loop in loops:
                 loop.result()
         assert set(statuses) == {200}
-    until(lambda: not workers(), 60)
+    until(lambda: not workers())

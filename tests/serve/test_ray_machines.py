@@ -22,9 +22,10 @@ import ray
 from ray import serve
 from ray._private.internal_api import node_stats
 from ray.cluster_utils import Cluster
-from ray_serving import Server, descendants, settings_of, streamed, until, workers
+from ray_serving import Server, descendants, settings_of, streamed, workers
 
 from paradecode.serve.ray.deploy import SETTINGS, STORE_BYTES, Scaling, deploy
+from patience import until
 from tiny_folder import write_folder
 
 pytestmark = pytest.mark.slow

@@ -22,12 +22,13 @@ if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to find the replicas", allow_module_level=True)
 
 import httpx
-from ray_serving import Server, settings_of, streamed, until, workers
+from ray_serving import Server, settings_of, streamed, workers
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.pool import Served
 from paradecode.serve.ray.deploy import Scaling, cluster, deploy
+from patience import until
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ def server(folder: str) -> Iterator[Server]:
     with cluster(cpus=2):
         deploy(settings, SCALING)
         yield Server(settings)
-    until(lambda: not workers(), 30)
+    until(lambda: not workers())
 
 
 def test_outputs_equal_the_librarys(server: Server, folder: str) -> None:
@@ -97,7 +98,7 @@ def test_a_client_that_leaves_frees_its_replica(server: Server) -> None:
             "speculative": "none"}  # fmt: skip
     with server.client.stream("POST", "/v1/completions", json=body) as response:
         next(response.iter_lines())
-    until(lambda: not any(server.metric("num_requests_running").values()), 60)
+    until(lambda: not any(server.metric("num_requests_running").values()))
     assert sum(server.metric("engine_forwards_total").values()) - before < 2900
 
 
@@ -177,7 +178,7 @@ def test_an_update_loses_no_request(server: Server) -> None:
             loop.result()
     assert set(statuses) == {200}
     assert len(statuses) > 8
-    until(lambda: "copyspec" in server.client.get("/v1/models").json()["data"][0]["decoder"], 30)
+    until(lambda: "copyspec" in server.client.get("/v1/models").json()["data"][0]["decoder"])
 
 
 def test_an_update_that_cannot_load_is_reported(server: Server, tmp_path: Path) -> None:

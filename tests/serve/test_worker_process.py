@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve.lines import MAX_LINE, decode, encode
 from paradecode.serve.wire import EVENTS, Done, Failure, OutputChunk, Ready
 from paradecode.serve.worker.settings import WorkerSettings
+from patience import state, until
 
 
 class Worker:
@@ -120,10 +120,7 @@ def test_a_worker_that_cannot_see_its_front_end_ends_with_it(folder: str) -> Non
     process.wait()
     process.stdout.close()
     try:
-        limit = time.monotonic() + 10
-        while Path(f"/proc/{pid}/stat").exists() and _state(pid) != "Z":
-            assert time.monotonic() < limit
-            time.sleep(0.05)
+        until(lambda: state(pid) == "Z")
     finally:
         for child in map(int, children):
             with suppress(ProcessLookupError):
@@ -150,13 +147,6 @@ def _children(pid: int) -> bytes:
     threads = Path(f"/proc/{pid}/task").iterdir()
     children = [child for one in threads for child in (one / "children").read_text().split()]
     return b"\n".join(Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
+from typing import Any
 
 import pytest
 from in_the_core import native_backends
 
-from paradecode.methods.parts import known
-from paradecode.methods.specs import Spec, parse
+from paradecode.methods.specs import Spec, methods, parse
+from paradecode.testing.cases import CASES
 from paradecode.testing.conformance import (
     ConformanceCase,
     cases,
@@ -16,6 +18,7 @@ from paradecode.testing.conformance import (
     specs,
     with_parts,
 )
+from tiers import turning
 
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
 """For further kinds of toys."""
@@ -35,20 +38,31 @@ CANVAS = ("mixed-methods", "cancelled-neighbour", "stop-strings", "end-of-text",
 CANVAS_TOYS = ("toy-shift", "toy-block", "toy-causal-canvas")
 CANVAS_TRANSFORMERS = ("llada", "dream", "sdar")
 
+EVERY = (*FEW, *(name for name in CASES if name not in FEW))
+"""All cases. ``make test`` runs the first of them for every method, and two others in turn."""
 
-def matrix() -> list[ConformanceCase]:
-    chosen = []
-    for spec in specs():
-        if spec.method.family == "diffusion":
-            chosen += canvas_cases(spec)
-        elif spec.settings:
-            chosen += cases(spec, kinds=("toy",), only=EXTREME)
-        else:
-            chosen += cases(spec, kinds=("toy",))
-            chosen += cases(spec, native_backends, kinds=("qwen3-near-tie",), only=FEW)
-    for spec in chain.from_iterable(map(with_parts, PARTS)):
-        greedy = spec.settings.get("verifier") == "greedy"  # It refuses temperatures.
-        chosen += cases(spec, kinds=("toy",), only=("stop-tokens" if greedy else EXTREME[0],))
+
+def matrix() -> list[Any]:
+    """Parameters of pytest; most are wide."""
+    chosen, turns = [], Counter[str]()
+    for name, method in sorted(methods().items()):
+        turn, own = turns[method.family], specs([name])
+        turns[method.family] += bool(own)
+        for number, spec in enumerate(own, turn):
+            first = int(number % 3 == 0)  # Of the extremes.
+            if method.family == "diffusion":
+                chosen += canvas_cases(spec, turn, first)
+            elif spec.settings:
+                chosen += turning(cases(spec, kinds=("toy",), only=EXTREME), turn, first)
+            else:
+                chosen += turning(cases(spec, kinds=("toy",), only=EVERY), turn, 2, always=1)
+                native = cases(spec, native_backends, kinds=("qwen3-near-tie",), only=FEW)
+                chosen += turning(native, 0, 1)
+    for name in PARTS:
+        for spec in with_parts(name):
+            greedy = spec.settings.get("verifier") == "greedy"  # It refuses temperatures.
+            only = ("stop-tokens" if greedy else EXTREME[0],)
+            chosen += turning(cases(spec, kinds=("toy",), only=only), 0, int(name == PARTS[0]))
     return chosen
 
 
@@ -66,20 +80,22 @@ def further() -> list[ConformanceCase]:
     for spec in chain.from_iterable(map(with_parts, PARTS)):
         if spec.settings.get("verifier") != "greedy":
             chosen += cases(spec, kinds=("toy",), only=FEW)
-    done = {(str(case), case.factory) for case in matrix()}
+    done = {(str(case), case.factory) for (case,) in (each.values for each in matrix())}
     return [case for case in chosen if (str(case), case.factory) not in done]
 
 
-def canvas_cases(spec: Spec) -> list[ConformanceCase]:
+def canvas_cases(spec: Spec, turn: int, extremes: int) -> list[Any]:
     """Exact methods get everything; what the others share is tested for every part of theirs."""
     if spec.settings:
-        return cases(spec, kinds=("toy-masked",), only=("batch-of-16",))
+        return turning(cases(spec, kinds=("toy-masked",), only=("batch-of-16",)), 0, extremes)
     if spec.guarantee != "exact":
-        return cases(spec, kinds=("toy-masked",), only=CANVAS)
+        return turning(cases(spec, kinds=("toy-masked",), only=CANVAS), turn, 1, always=1)
+    toys = cases(spec, kinds=CANVAS_TOYS, only=ESSENTIAL)
+    transformers = cases(spec, native_backends, kinds=CANVAS_TRANSFORMERS, only=FEW)
     return [
-        *cases(spec, kinds=("toy-masked",)),
-        *cases(spec, kinds=CANVAS_TOYS, only=ESSENTIAL),
-        *cases(spec, native_backends, kinds=CANVAS_TRANSFORMERS, only=FEW),
+        *turning(cases(spec, kinds=("toy-masked",), only=EVERY), turn, 3, always=1),
+        *turning(toys, turn, len(CANVAS_TOYS)),
+        *turning(transformers, turn, 1),
     ]
 
 
@@ -94,17 +110,10 @@ def test_method_further(case: ConformanceCase) -> None:
     case.run()
 
 
-def test_every_part_is_in_the_matrix() -> None:
-    named = {case.subject.name for case in matrix()}
-    for kind in ("budget", "verifier"):
-        for part in known(kind):
-            assert str(parse({"method": "suffix", kind: part})) in named
-    assert {"suffix(mode=path)", "layer-skip(pattern=exit)", "mirror-sd(announce=draft)"} <= named
-
-
 def test_every_method_is_in_the_matrix() -> None:
-    named = {case.subject.name for case in matrix()}
+    named = {each.values[0].subject.name for each in matrix()}
     assert {"greedy", "prompt-lookup", "prompt-lookup(num_speculative_tokens=1)"} <= named
+    assert {"suffix(mode=path)", "layer-skip(pattern=exit)", "mirror-sd(announce=draft)"} <= named
 
 
 def test_extremes_are_valid_settings() -> None:

@@ -26,6 +26,7 @@ def matrix() -> Iterator[Any]:
             yield pytest.param(case, marks=() if quick else pytest.mark.slow)
 
 
+@pytest.mark.first(12)
 @pytest.mark.parametrize("case", [*matrix()], ids=str)
 def test_native(case) -> None:
     case.run()

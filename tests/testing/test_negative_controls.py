@@ -20,6 +20,7 @@ from paradecode.engine.sequence import LiveSequence
 from paradecode.testing.conformance import ConformanceFailure, check, useful
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("make", RIGHT.values(), ids=RIGHT)
 def test_right_methods_pass(make: Callable[[], Decoder]) -> None:
     check(make, kinds=["toy"])

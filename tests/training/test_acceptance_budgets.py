@@ -19,6 +19,7 @@ def shapes_of(sequence) -> list[list[int]]:
     return [step.tree.parents.tolist() for step in sequence.trace[1:-8]]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("method", ["draft-model", "layer-skip", "layer-skip+prompt-lookup"])
 def test_outputs_are_those_of_plain_decoding(tmp_path, temperature, method):
@@ -65,6 +66,7 @@ def test_a_head_that_reads_estimates_serves_drafters_without_a_model(tmp_path):
     assert longest == [1, 6]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     "action", [Action(1, 0, 0), Action(1, 0, 4), Action(2, 1, 2), Action(4, 0, 1), Action(3, 2, 1)]
 )

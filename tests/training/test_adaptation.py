@@ -189,6 +189,7 @@ def test_the_teacher_speaks_where_nothing_right_of_a_position_is_visible():
     assert model.adapter["mask"].grad.isfinite().all()
 
 
+@pytest.mark.first(1)
 @SHIFTS
 def test_the_loss_falls_and_the_bound_with_it(tmp_path, shift):
     plan = replace(PLAN, steps=60, shift=shift)
@@ -231,6 +232,7 @@ def test_the_bound_is_the_mean_over_all_orders():
     assert np.log(found.autoregressive.value) == pytest.approx(mean)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("distil", [0.0, 0.5])
 def test_a_stopped_run_ends_with_the_adapter_of_an_unbroken_one(tmp_path, distil):
     plan = replace(PLAN, distil=distil)
@@ -322,6 +324,7 @@ def test_own_texts_go_on_where_they_stopped(folder, tmp_path, monkeypatch):
     assert len(data.splitlines()) == 9
 
 
+@pytest.mark.wide
 def test_texts_of_a_file(folder, tmp_path):
     path, model = tmp_path / "texts.jsonl", open_model(folder)
     lines = [{"prompt": "copy: Ana Bob", "answer": "Ana Bob"}, {"prompt": [6, 7], "answer": [8, 0]}]

@@ -29,6 +29,7 @@ def same(a: TinyTraining, b: TinyTraining) -> bool:
     return all(torch.equal(x, y) for x, y in pairs)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_loss_falls(objective):
     learner = trainer(objective=objective, steps=30, hidden_size=64)
@@ -36,6 +37,7 @@ def test_the_loss_falls(objective):
     assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:3])
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_there_are_no_more_workers_than_packs(objective):
     """On a machine with many cores the others would have nothing to do."""
@@ -44,6 +46,7 @@ def test_there_are_no_more_workers_than_packs(objective):
     assert same(few, many)
 
 
+@pytest.mark.wide
 def test_the_loss_of_blocks_falls_beside_the_other():
     learner = trainer(tasks="graded", blocks=0.5, steps=30, hidden_size=64)
     losses = [learner.advance() for _ in range(30)]
@@ -65,6 +68,7 @@ def test_a_training_begins_with_the_weights_of_another_model(tmp_path):
             trainer(start=folder)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(tmp_path, objective, workers):
@@ -87,6 +91,7 @@ def quiet(step, loss, exact):
     pass
 
 
+@pytest.mark.wide
 def test_workers_change_rounding_only():
     one, two = trainer(1), trainer(2)
     losses = [(one.advance(), two.advance()) for _ in range(3)]
@@ -113,6 +118,7 @@ def test_the_log_and_the_last_evaluation(tmp_path):
     assert written["exact_match"]["static(1)"].keys() == results["static(1)"].keys()
 
 
+@pytest.mark.wide
 def test_steps_may_change_while_the_rate_is_high(tmp_path):
     learner = trainer(steps=20)
     for _ in range(4):

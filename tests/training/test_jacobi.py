@@ -192,6 +192,7 @@ def test_the_teacher_gets_no_gradient_from_noise():
     assert torch.allclose(*gradients, atol=1e-6)
 
 
+@pytest.mark.wide
 def test_from_prompts_to_a_model_whose_jacobi_decoding_is_its_plain_decoding(folder, tmp_path):
     output = tmp_path / "out"
     arguments = [

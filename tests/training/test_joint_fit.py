@@ -28,6 +28,7 @@ def batched(kind: str) -> BatchedModel:
     return BatchedModel(*tiny_checkpoint(kind), torch.device("cpu"))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", ["llada", "dream"])
 def test_the_layer_comes_nearer_than_the_stale_forward(kind):
     settings = JointSettings(width=32, depth=2, steps=120, batch=8, rate=3e-3)

@@ -182,6 +182,7 @@ def test_the_loss_of_masks_weighs_one_over_their_share(folder, monkeypatch, weig
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
+@pytest.mark.wide
 def test_it_learns_to_fill_masks(folder, tmp_path):
     """Answers that say one token six times, and end: masks know that at once."""
     objective = WedlmObjective(open_model(str(folder)), 32, 8, 1.0, CPU)
@@ -248,6 +249,7 @@ def test_gates_of_training_are_the_layers_of_decoding(folder, tmp_path):
     assert kept == {False, True}
 
 
+@pytest.mark.wide
 def test_a_price_makes_routers_skip(folder, tmp_path):
     plan, texts = RetrainingPlan(steps=60, batch=8, rate=5e-2), counting()
     for price in (0.0, 100.0):
@@ -307,6 +309,7 @@ def test_nested_exits_learn_and_are_cut_off(folder, tmp_path):
         assert answers(llm, texts) <= 7
 
 
+@pytest.mark.wide
 def test_the_command_makes_a_draft_model(folder, tmp_path):
     output = tmp_path / "out"
     said = run("sorted", output, "--model", folder, "--steps", 2, "--exits", "1 2", *SMALL)
@@ -380,6 +383,7 @@ def test_texts_of_tasks_are_never_held_out(folder, tmp_path):
     assert (rows.answers.sum(1) == rows.end - rows.start).all()
 
 
+@pytest.mark.wide
 def test_the_command_makes_routers_and_their_model(folder, tmp_path):
     output = tmp_path / "out"
     assert "first(routers=" in run("first", output, "--model", folder, "--steps", 4, *SMALL)
@@ -406,6 +410,7 @@ def test_the_command_makes_a_model_that_decodes(folder, tmp_path):
         run("lud", output, "--model", folder, "--steps", 3, *SMALL)
 
 
+@pytest.mark.wide
 def test_the_command_makes_a_model_with_masks(folder, tmp_path):
     output = tmp_path / "out"
     assert "wedlm" in run("wedlm", output, "--model", folder, "--steps", 2, *SMALL)

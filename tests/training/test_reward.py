@@ -75,6 +75,7 @@ def test_tasks_that_do_not_exist() -> None:
     assert "sums" in CHECKED
 
 
+@pytest.mark.wide
 def test_the_command(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     out, samples = tmp_path / "out.reward", tmp_path / "samples"

@@ -273,6 +273,7 @@ def test_the_shortest_right_text_is_kept(llm, monkeypatch):
         assert forwards[row] + 1 == output.stats.forwards
 
 
+@pytest.mark.wide
 def test_a_model_becomes_surer_of_its_short_texts():
     model = batched("llada")
     settings = BlockSettings(block=4, steps=150, batch=8, rate=3e-3)
@@ -334,6 +335,7 @@ def test_certainty_masks_each_token_of_a_block_with_chance_one_half(monkeypatch)
     fit_certainty(model, texts(), settings, noted)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path, steps):
     settings = CertaintySettings(block=4, steps=5, batch=4)
@@ -376,6 +378,7 @@ FOLDERS = {
 DRAWN = CanvasWorkload.drawn
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command, monkeypatch):
     if command == "r2":  # A random model answers no task rightly.

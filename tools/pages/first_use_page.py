@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.measure.tables import table
+
 from tools.pages.marked import put
 
 HEAD = ("where", "feature", "first, ms", "second", "median of later", "slowest of later")

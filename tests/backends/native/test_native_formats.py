@@ -86,6 +86,7 @@ def test_packed_weights_are_hardly_larger_than_the_file(kind):
     assert opened(weights).weight_bytes <= 1.02 * stored
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_forward_is_that_of_the_weights(kind):
     """Against float64; only the rounding of activations to eight bits lies between."""
@@ -97,6 +98,7 @@ def test_forward_is_that_of_the_weights(kind):
     assert error.max() < 0.12
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_rows_do_not_depend_on_neighbours_or_kernels(kind, monkeypatch):
     weights = weights_of(kind, seed=3)

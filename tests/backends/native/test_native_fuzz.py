@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from native_models import BASE, random_weights
 
 from paradecode.backends.interface import Span
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidInput
 from spans import damaged
+from tiers import examples
 
 PAGES = 4
 BACKEND = NativeBackend(BASE, random_weights(BASE), dtype="q4", threads=2)
@@ -38,7 +39,7 @@ def test_the_undamaged_span_runs() -> None:
     assert BACKEND.forward([good()])[0].logits.shape == (2, BASE.vocab_size)
 
 
-@settings(max_examples=800)
+@examples(800)
 @given(span=damaged(good(), BASE))
 def test_damage_is_refused_or_runs(span: Span) -> None:
     try:

@@ -103,6 +103,7 @@ def oracle(head: Head, asked: Sequence[HeadDraft]) -> list[TokenTree]:
 PIECES = (37, 1, 2, 5, 1, 290, 3)
 
 
+@pytest.mark.first(48)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -121,6 +122,7 @@ def test_trees_are_those_of_the_oracle(head: Head, changes: dict[str, object]) -
         same(tree, other)
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("dtype", ["q8", "q4"])
 def test_rounded_matrices_are_those_that_networks_use(rounded_head: Head, dtype: str) -> None:
     """Against the same packing; where an 8-bit input is rounded the other way, nodes may change

@@ -54,6 +54,7 @@ def limit(megabytes):
 """
 
 
+@pytest.mark.first(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="limits and reads memory as Linux does")
 @pytest.mark.parametrize(
     "code",

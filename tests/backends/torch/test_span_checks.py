@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from naive import random_weights, tiny_config
 
 from spans import CAPACITY, damaged
@@ -17,6 +17,7 @@ from paradecode.backends.interface import Span, check_spans  # noqa: E402
 from paradecode.backends.torch.backend import TorchBackend  # noqa: E402
 from paradecode.core.errors import InvalidInput  # noqa: E402
 from paradecode.core.layers import Half  # noqa: E402
+from tiers import examples  # noqa: E402
 
 CONFIG = tiny_config()
 PAGES = 4
@@ -142,7 +143,7 @@ def test_every_array_field_is_covered():
     assert {name for name, _ in BAD} == {f.name for f in fields(Span)} - {"resume", "denoise"}
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(span=damaged(good(), CONFIG))
 def test_any_corruption_is_refused_or_runs(span: Span):
     try:

@@ -94,6 +94,7 @@ def causal(text: np.ndarray, start: int, end: int, pages: tuple[int, ...] = (5, 
     )  # fmt: skip
 
 
+@pytest.mark.wide
 def test_paged_spans_trees_and_copies(both: Both) -> None:
     text, other = both.text(24), both.text(7, 1)
     both.same(causal(text, 0, 17), causal(other, 0, 7, (11,)))
@@ -114,6 +115,7 @@ def test_paged_spans_trees_and_copies(both: Both) -> None:
     np.testing.assert_allclose(logits[0][0], fresh[0][26], rtol=0, atol=1e-9)
 
 
+@pytest.mark.wide
 def test_parts_of_the_layers(both: Both) -> None:
     text = both.text(12)
     lower = replace(causal(text, 0, 12), layers=(0,), hidden=(0,))
@@ -125,6 +127,7 @@ def test_parts_of_the_layers(both: Both) -> None:
     both.same(replace(causal(text, 0, 12), tokens=text[:0], embeddings=state))
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("method", "temperature"), [("greedy", 0.0), ("prompt-lookup", 1.0), ("layer-skip", 0.0)]
 )
@@ -169,11 +172,13 @@ def test_each_rank_has_half(both: Both) -> None:
         assert held["layers.1.router"] == whole["layers.1.router"]
 
 
+@pytest.mark.wide
 def test_one_divided_model_a_process(both: Both) -> None:
     with pytest.raises(InvalidInput, match="close the other"):
         open_two(both.config)
 
 
+@pytest.mark.wide
 def test_a_configuration_travels_whole() -> None:
     for config in CONFIGS.values():
         assert config_of(config_values(config)) == config

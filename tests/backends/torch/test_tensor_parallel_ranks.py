@@ -32,6 +32,7 @@ from paradecode.methods.specs import parse  # noqa: E402
 from paradecode.models.config import ModelConfig  # noqa: E402
 from paradecode.models.mixture import Mixture  # noqa: E402
 from paradecode.testing.toy import ToyBackend  # noqa: E402
+from patience import state, until  # noqa: E402
 
 
 def open_two(config: ModelConfig, seconds: float = 60.0) -> ParallelBackend:
@@ -85,6 +86,7 @@ def repeat(two: ParallelBackend, span: Span) -> None:
         two.forward([span])
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
 )
@@ -136,14 +138,6 @@ time.sleep(600)
 """
 
 
-def ended(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return True
-    return state == "Z"  # Nobody has asked for its status yet.
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_no_rank_outlives_the_first(tmp_path: Path) -> None:
@@ -155,14 +149,11 @@ def test_no_rank_outlives_the_first(tmp_path: Path) -> None:
     try:
         assert first.stdout is not None
         pid = int(first.stdout.readline())
-        assert not ended(pid)
+        assert state(pid) != "Z"
     finally:
         first.kill()
         first.communicate()
-    limit = time.monotonic() + 30
-    while not ended(pid):
-        assert time.monotonic() < limit, "the other rank is still there"
-        time.sleep(0.05)
+    until(lambda: state(pid) == "Z")
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from paradecode.backends.torch.logits import TorchLogits  # noqa: E402
 from paradecode.core.errors import BackendError  # noqa: E402
 from paradecode.core.logits import ArrayLogits, Warp  # noqa: E402
+from tiers import examples  # noqa: E402
 
 DEVICES = [
     "cpu",
@@ -38,7 +39,7 @@ def both(array: np.ndarray, device: str) -> tuple[ArrayLogits, TorchLogits]:
 
 
 @on_devices
-@settings(max_examples=60)
+@examples(60)
 @given(array=rows(), k=st.integers(1, 12), data=st.data())
 def test_every_method_agrees(device, array, k, data):
     one, other = both(array, device)

@@ -55,6 +55,7 @@ def test_plain_decoding_passes_and_is_told_apart() -> None:
     assert any("compared with itself" in note for note in found.notes)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("verifier", ["rejection", "nss", "traversal"])
 def test_distribution_methods_pass(verifier: str) -> None:
     found = certificate(f"prompt-lookup(verifier={verifier})")
@@ -68,6 +69,7 @@ def test_distribution_methods_pass(verifier: str) -> None:
     assert {control.factor for control in law.controls if control.found_at} >= {1.25, REQUIRED}
 
 
+@pytest.mark.wide
 def test_the_law_is_tested_the_same_way_every_time() -> None:
     short = replace(PLAN, samples=100, places=1)
     first, second = (certificate("prompt-lookup(verifier=rejection)", short) for _ in range(2))
@@ -80,6 +82,7 @@ def planted(factor: float) -> Claim:
     return replace(right, name="planted", make=biased(right.make, factor))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("factor", [1.25, REQUIRED])
 def test_a_planted_biased_verifier_is_caught(factor: float) -> None:
     found = certificate(planted(factor))
@@ -89,6 +92,7 @@ def test_a_planted_biased_verifier_is_caught(factor: float) -> None:
     assert "do not follow the model's law" in found.failures[0]
 
 
+@pytest.mark.wide
 def test_the_planted_verifier_passes_without_its_bias() -> None:
     assert certificate(planted(1.0)).verdict == "pass"
 
@@ -161,6 +165,7 @@ def test_a_lossy_method_is_measured_to_the_end() -> None:
     assert len(found.equality.divergences) > 1
 
 
+@pytest.mark.wide
 def test_progress_is_told() -> None:
     told: dict[str, tuple[int, int]] = {}
     claim = Claim.of(parse("prompt-lookup(verifier=rejection)"))

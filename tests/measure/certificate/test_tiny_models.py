@@ -30,6 +30,7 @@ def engine(backend: str, dtype: str, seed: int = 0) -> Engine:
     return Engine({TARGET: model}, Limits(16, 512, 4096))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("backend", "dtype"), [("native", "q8"), ("torch", "fp64")])
 def test_an_exact_method_passes(backend: str, dtype: str) -> None:
     found = certify(engine(backend, dtype), Claim.of(parse("prompt-lookup")), TEXTS, PLAN)

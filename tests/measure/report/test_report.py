@@ -166,6 +166,7 @@ def test_a_family_has_one_colour_on_all_sheets(sheet):
     assert len({found[key].colour for key in found if key[0] != "loose"}) == len(found) - 2
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", FILES)
 def test_committed_results_become_pages(name, tmp_path):
     sheet = read_sheet(COMMITTED / name)
@@ -181,6 +182,7 @@ def test_committed_results_become_pages(name, tmp_path):
     assert len(widths) == 1
 
 
+@pytest.mark.wide
 def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tests" / "measure")
     from parallel_runs import good
@@ -198,6 +200,7 @@ def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
     assert len(found.rows) == len(sheet.lines)
 
 
+@pytest.mark.wide
 def test_several_files_on_one_page(without_pictures):
     sheets = [read_sheet(COMMITTED / name) for name in FILES[:2]]
     html = page(sheets)
@@ -247,6 +250,7 @@ def test_files_of_other_kinds_are_refused(tmp_path):
             read_sheet(tmp_path / "x.json")
 
 
+@pytest.mark.wide
 def test_results_of_two_kinds_cannot_be_compared():
     with pytest.raises(InvalidInput, match="one kind"):
         compare_files(COMMITTED / "peers.json", COMMITTED / "methods.json")
@@ -267,6 +271,7 @@ def test_the_headline_repeats_on_the_same_machine():
     assert {row[4] for row in found.rows} == {"104/104"}
 
 
+@pytest.mark.wide
 def test_ratios_over_an_engine_of_both():
     found = compare_files(COMMITTED / "peers.json", COMMITTED / "peers_xeon.json", "llama-cpp/q4_1")
     assert found.head[-1] == "repeats"
@@ -277,6 +282,7 @@ def test_ratios_over_an_engine_of_both():
             compare_files(*(COMMITTED / name for name in files), baseline)
 
 
+@pytest.mark.wide
 def test_ratios_over_a_named_engine(tmp_path, without_pictures):
     assert "× plain" in read_sheet(COMMITTED / "generation.json").head
     sheet = read_sheet(COMMITTED / "generation.json", "suffix")
@@ -312,6 +318,7 @@ def test_the_command(tmp_path, without_pictures):
     assert "none.json" in str(run.exception)
 
 
+@pytest.mark.wide
 def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
     from tools.pages import headline
 
@@ -330,6 +337,7 @@ def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
     assert copy.read_text("utf-8") == readme
 
 
+@pytest.mark.wide
 def test_the_headline_tells_of_other_models_and_of_ik_llama_cpp():
     from paradecode_lab.measure.result_files import read_results
     from tools.pages.headline import headline
@@ -392,6 +400,7 @@ def test_labels_keep_their_distance():
     assert shortened("short", 5) == "short"
 
 
+@pytest.mark.wide
 def test_pictures_on_a_page_follow_its_theme(sheet):
     pytest.importorskip("matplotlib")
     for chart in charts_of(sheet, looks_of([sheet])).values():

@@ -62,6 +62,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return profile
 
 
+@pytest.mark.wide
 def test_a_profile_says_what_was_measured_and_why(tuned):
     profile = Profile.load(tuned)
     record = profile.record
@@ -88,6 +89,7 @@ def test_a_profile_says_what_was_measured_and_why(tuned):
     assert costs.record() == Costs.of(json.loads(json.dumps(costs.record()))).record()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("key", "value"),
     [("curve", None), ("curve", {"rows": [2, 1], "contexts": [1], "seconds": [[1, 1]]}),
@@ -103,6 +105,7 @@ def test_costs_that_are_none_are_refused(tuned, key, value):
             Costs.of(other)
 
 
+@pytest.mark.wide
 def test_a_profile_is_loaded_and_stays_exact(tuned):
     with LLM(profile=tuned) as llm:
         assert str(llm.decoder) == Profile.load(tuned).decoder

@@ -92,6 +92,7 @@ def test_the_search_repeats_itself_with_the_same_python_seconds():
     assert again.python == first.python
 
 
+@pytest.mark.wide
 def test_the_search_beats_its_beginnings():
     scores = free()
     best = search(scores, NAMES, IDS, IDS)[0]

@@ -48,6 +48,7 @@ def canvases(sequence):
     return [step.canvas for step in sequence.trace]
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("blocks", ["fixed,block_length=8", "full", "sliding", "adaptive"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_text_is_that_of_one_token_a_forward(kind: str, blocks: str) -> None:
@@ -214,6 +215,7 @@ def statistic(count: int = 4000) -> float:
     return sum((found[word] - count * p) ** 2 / (count * p) for word, p in law.items())
 
 
+@pytest.mark.wide
 def test_samples_have_the_law_of_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     """54.1 is exceeded in one of a thousand cases; drafts that are not verified are far beyond."""
     assert statistic() < 54.1

@@ -23,6 +23,7 @@ def steps(sequence):
     return [step.canvas for step in sequence.trace]
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("cache", SPARSE)
 @pytest.mark.parametrize("kind", ["llada", "dream"])
 def test_the_oracle_s_trajectory_in_fewer_rows(kind: str, cache: str) -> None:

@@ -45,23 +45,27 @@ models = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.first(2)
 @models
 def test_limits_of_policies(model: Callable[[], Model]) -> None:
     agree(policies(), model())
 
 
+@pytest.mark.first(7)
 @models
 @pytest.mark.parametrize("table", TABLES[1:])
 def test_limits(model: Callable[[], Model], table: Callable[[], Iterator[Limit]]) -> None:
     agree(table(), model())
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 def test_trained_parts(model: Callable[[], Model], tmp_path: Path) -> None:
     opened = model()
     agree(trained(opened, tmp_path), opened)
 
 
+@pytest.mark.first(2)
 @models
 def test_bounds(model: Callable[[], Model]) -> None:
     opened = model()

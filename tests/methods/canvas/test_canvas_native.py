@@ -26,6 +26,7 @@ def native(kind: str, dtype: str = "f32", seed: int = 0) -> Backend:
     return NativeBackend(*checkpoint, dtype=dtype, kv_dtype=kv, threads=1)
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
 def test_the_oracle_s_trajectory(kind: str, spec: str) -> None:

@@ -62,6 +62,7 @@ def by_the_book(
     return row[len(prompt) : len(prompt) + length].tolist(), forwards, int(corrections)
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("cache", ["none", "prefix"])
 @pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def steps(sequence):
     return [step.canvas for step in sequence.trace]
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize("mode", ["tree", "batch"])
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_equals_static(kind: str, mode: str) -> None:
@@ -99,6 +100,7 @@ def test_batch_shares_the_steps_of_the_engine() -> None:
     assert engine_forwards("freedave(block_length=16,draft_steps=4,mode=batch)") == tree
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_only_what_pays_is_drafted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where rows are free as many as ever; where they cost all there is, a trial now and then."""
@@ -174,6 +176,7 @@ def test_what_making_a_draft_takes_counts(
     assert 1 < len(drafting) < 6
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("kind", "settings", "timed"),
     [
@@ -278,6 +281,7 @@ def test_bad_settings(spec: str) -> None:
         parse(spec)
 
 
+@pytest.mark.wide
 def test_many_drafts_of_a_long_canvas_stay_bounded() -> None:
     prompt = tuple(4 + i % 20 for i in range(120))
     long = run(toy("full"), "freedave(draft_steps=64,block_length=32)", prompt, 32)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from canvases import run, toy
+from canvases import MASK, run, toy
 
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.native.networks import run_networks
@@ -67,6 +67,19 @@ def test_real_states_of_a_zero_layer_change_nothing_and_others_do(
     assert outputs[0].output == plain.output
     assert outputs[1].output != plain.output
     assert outputs[0].forwards == outputs[1].forwards == plain.forwards == 4
+
+
+def test_the_layer_hears_of_every_commit(tmp_path: Path) -> None:
+    path, backend, masks = saved(tmp_path / "layer", size=0.0), toy("full"), list[int]()
+    apply = backend.apply
+
+    def heard(network, items):
+        masks.extend(int((item["tokens"] == MASK).sum()) for item in items)
+        return apply(network, items)
+
+    backend.apply = heard
+    run(backend, f"joint-sampler(layer='{path}',tokens=4,block_length=8)", (5, 6, 7, 8), 24)
+    assert masks == [24 - 4 * forward - turn for forward in range(6) for turn in (1, 2, 3)]
 
 
 def formula(layer: JointLayer, item: dict[str, np.ndarray]) -> np.ndarray:

@@ -38,6 +38,7 @@ def double(n: int) -> int:
     return prod(range(n, 0, -2))
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(("n", "k"), PAIRS)
 def test_sampled_lists(n: int, k: int) -> None:
     """Independent draws of k positions: the exact probability that all fit together."""
@@ -110,6 +111,7 @@ def test_any_policy_is_right_where_nothing_depends_on_anything(operation: str, m
         assert oracle.right(made.output)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("operation", "n", "k"), [("shuffle", 4, 2), ("shuffle", 6, 3), ("replace-random", 6, 3)]
 )

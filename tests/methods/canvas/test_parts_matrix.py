@@ -24,13 +24,15 @@ PARAMS = (
 
 
 def cases() -> Iterator[Any]:
-    """Specs and kinds of attention; those that add no new pair of parts are slow tests."""
+    """Specs and kinds of attention. Those that add no new pair of parts are slow tests, and those
+    that add only a pair of a policy and a cache are mostly wide."""
     parts = product(range(len(POLICIES)), range(len(known("blocks"))), range(len(known("cache"))))
     for spec, (policy, blocks, cache) in zip(specs(), parts, strict=True):
         for number, kind in enumerate(ATTENTION):
             turn = blocks == (policy + cache) % len(known("blocks"))
             turn &= number == (policy + 3 * cache) % len(ATTENTION)
-            yield pytest.param(spec, kind, marks=() if turn else pytest.mark.slow)
+            marks = () if (policy + cache) % 3 == 0 else pytest.mark.wide
+            yield pytest.param(spec, kind, marks=marks if turn else pytest.mark.slow)
 
 
 def named(value: str) -> str:

@@ -100,6 +100,7 @@ def trajectory(sequence: Any) -> list[list[list[int]]]:
     return [[list(pair) for pair in zip(s.offsets, s.tokens, strict=True)] for s in steps]
 
 
+@pytest.mark.first(60)
 @pytest.mark.parametrize("kind", BACKENDS)
 @pytest.mark.parametrize(("family", "at"), RUNS)
 def test_the_sampler_token_by_token(family: str, at: int, kind: str, folders) -> None:

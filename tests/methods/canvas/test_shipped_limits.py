@@ -71,6 +71,7 @@ def every_model() -> Iterator[object]:
 models = pytest.mark.parametrize("model", [*every_model()])
 
 
+@pytest.mark.first(2)
 @models
 @pytest.mark.parametrize("table", TABLES)
 def test_limits(model: Callable[[], Model], table: Callable[[], Iterator[Limit]]) -> None:
@@ -82,6 +83,7 @@ def test_trained_parts(model: Callable[[], Model], tmp_path: Path) -> None:
     agree(trained(model(), tmp_path), model())
 
 
+@pytest.mark.wide
 @models
 def test_bounds(model: Callable[[], Model]) -> None:
     for bound in bounds_of(model()):
@@ -112,6 +114,7 @@ def jobs(specs: Sequence[str]) -> list[tuple[str, Sequence[int], SamplingParams]
     ]  # fmt: skip
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("first", range(3))
 def test_a_batch_changes_no_bit(first: int) -> None:
     """Every policy and every cache among others, and alone: confidences included."""

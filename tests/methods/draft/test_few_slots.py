@@ -25,6 +25,7 @@ METHODS = [
 ]  # fmt: skip
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("slots", [0, 1, 4])
 def test_drafts_fit_into_the_slots_for_them(slots: int) -> None:
     wishes: list[dict[str, Any]] = [

@@ -126,6 +126,7 @@ def by_the_book(
         fills.append(filled)
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(("size", "entropy", "distance"), SETTINGS)
 def test_forward_by_forward_it_is_the_published_decoder(size, entropy, distance) -> None:
     spec = f"wedlm(window={size},entropy={entropy},distance={distance})"

@@ -46,6 +46,7 @@ def sizes(said: dict[str, Any]) -> dict[str, Any]:
     return said.get("transformer_layer_config", said)
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_tensor_is_missed_by_name_or_not_needed(kind: str, tmp_path: Path) -> None:
     random_head(kind, CONFIG, tmp_path)
@@ -60,6 +61,7 @@ def test_every_tensor_is_missed_by_name_or_not_needed(kind: str, tmp_path: Path)
     assert refused > len(names) / 3
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_tensor_of_another_shape_is_refused(kind: str, tmp_path: Path) -> None:
     random_head(kind, CONFIG, tmp_path)
@@ -76,6 +78,7 @@ def test_every_tensor_of_another_shape_is_refused(kind: str, tmp_path: Path) -> 
                 opened(tmp_path)
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_setting_is_checked(kind: str, tmp_path: Path) -> None:
     random_head(kind, CONFIG, tmp_path)

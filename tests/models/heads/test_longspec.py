@@ -14,7 +14,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.models.config import ModelConfig, Rope
-from paradecode.models.heads import build_head, read_head
+from paradecode.models.heads import build_head, longspec, read_head
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network
@@ -25,13 +25,13 @@ CONFIG = ModelConfig("t", "qwen3", 40, D, 8, HEADS, GROUPS, SIZE, 8, rope=Rope(d
 Numbers = dict[str, np.ndarray]
 
 
-def opened(folder: Path, config: ModelConfig = CONFIG, window: int = 0) -> Head:
+def opened(folder: Path, config: ModelConfig = CONFIG, window: int = longspec.WINDOW) -> Head:
     def nothing(name: str) -> np.ndarray:
         raise AssertionError(f"these heads need no {name} of the target")
 
-    head = build_head(read_head(folder), config, nothing)
-    own, crossing = head.blocks
-    return replace(head, blocks=(replace(own, window=window), crossing)) if window else head
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(longspec, "WINDOW", window)
+        return build_head(read_head(folder), config, nothing)
 
 
 def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
@@ -107,7 +107,7 @@ def check_tree(tree: TokenTree, w: Numbers, states: np.ndarray, text: list[int],
     assert looked >= 5
 
 
-@pytest.mark.parametrize("window", [512, 6])
+@pytest.mark.parametrize("window", [6, 512])
 @pytest.mark.parametrize("pieces", [((0, 6), (6, 7), (7, 13)), ((0, 1),)])
 def test_every_path_is_what_the_code_says_of_it(pieces, window, tmp_path: Path) -> None:
     random_head("longspec", CONFIG, tmp_path, seed=4)

@@ -29,6 +29,7 @@ def test_all_ways_are_exact() -> None:
         assert {parse(spec).guarantee for spec in found} == {"exact"}
 
 
+@pytest.mark.wide
 def test_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first three layers of the tiny model, without a step of training."""
     NestedObjective(open_model(TINY), (1, 2, 3), 0, torch.device("cpu")).export(tmp_path)

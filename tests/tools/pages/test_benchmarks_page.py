@@ -31,6 +31,7 @@ def render(monkeypatch: pytest.MonkeyPatch, page: Path, result: str) -> None:
     assert main() == 0
 
 
+@pytest.mark.wide
 def test_what_is_written_by_hand_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{MARKS}\nafter", "utf-8")
@@ -69,6 +70,7 @@ def said(svg: str) -> list[str | None]:
     return [each.text for each in ElementTree.fromstring(svg).iter() if each.tag in names]
 
 
+@pytest.mark.wide
 def test_pictures_stand_alone() -> None:
     sheet = read_sheet(RESULTS / "peers.json")
     for chart in charts_of(sheet, looks_of([sheet])).values():

@@ -58,6 +58,7 @@ def pages(site: Path) -> Iterator[tuple[Path, Page]]:
             yield path, Page(path.read_text("utf-8"))
 
 
+@pytest.mark.wide
 def test_every_link_leads_somewhere(site: Path) -> None:
     found = {path.resolve(): page for path, page in pages(site)}
     assert len(found) > 50
@@ -73,6 +74,7 @@ def test_every_link_leads_somewhere(site: Path) -> None:
                 assert anchor in found[target].anchors, f"{path.name} links to {link}"
 
 
+@pytest.mark.wide
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for path, page in pages(site):
         remote = [name for name in page.loaded if "//" in name]
@@ -81,6 +83,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert not re.search(r"(?:url\(|@import )[\"']?(?:https?:)?//", style.read_text("utf-8"))
 
 
+@pytest.mark.wide
 def test_every_page_can_be_reached(site: Path) -> None:
     found = {path.resolve(): page for path, page in pages(site)}
     start = (site / "index.html").resolve()
@@ -95,6 +98,7 @@ def test_every_page_can_be_reached(site: Path) -> None:
     assert reached == found.keys()
 
 
+@pytest.mark.wide
 def test_methods_have_pages_with_what_users_ask(site: Path) -> None:
     text = (site / "methods" / "prompt-lookup.html").read_text("utf-8")
     for heading in ("Idea", "When to use it", "Settings", "Measured"):

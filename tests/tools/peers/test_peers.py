@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ import pytest
 peers = pytest.importorskip("tools.peers.process")
 
 from paradecode.core.errors import InvalidInput  # noqa: E402
+from patience import state, until  # noqa: E402
 from tools.peers.catalogue import engines, select  # noqa: E402
 from tools.peers.checkout import InstallError, commands, find_source, version_of  # noqa: E402
 from tools.peers.environments import Environment, install  # noqa: E402
@@ -78,12 +77,7 @@ def test_an_idle_worker_is_stopped_and_its_time_is_counted(worker) -> None:
     before = worker.cpu_seconds()
     _ask(worker, 4)
     assert worker.cpu_seconds() - before >= 0.15
-    for _ in range(100):  # The signal takes a moment.
-        state = Path(f"/proc/{worker._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "T":
-            break
-        time.sleep(0.01)
-    assert state == "T"
+    until(lambda: state(worker._process.pid) == "T")  # The signal takes a moment.
 
 
 def test_workers_die_with_the_harness(tmp_path) -> None:
@@ -98,19 +92,7 @@ def test_workers_die_with_the_harness(tmp_path) -> None:
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     pid = int(done.stdout)
-    for _ in range(100):
-        if not _alive(pid):
-            return
-        time.sleep(0.05)
-    os.kill(pid, 9)
-    pytest.fail("the worker outlived its harness")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    until(lambda: state(pid) == "Z")
 
 
 def test_names_and_references_fit_together() -> None:
@@ -237,12 +219,7 @@ def test_an_interrupted_installation_leaves_no_process(tmp_path) -> None:
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert "KeyboardInterrupt" in done.stderr
     pid = int((tmp_path / "pid").read_text())
-    for _ in range(100):
-        if not _alive(pid):
-            return
-        time.sleep(0.05)
-    os.kill(pid, 9)
-    pytest.fail("the compiler outlived the installer")
+    until(lambda: state(pid) == "Z")
 
 
 def test_an_environment_is_made_once(tmp_path, monkeypatch) -> None:

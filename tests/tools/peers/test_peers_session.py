@@ -90,6 +90,7 @@ def test_a_run_leaves_out_what_does_not_work_and_says_so(make_session, tmp_path)
         assert reason in out.getvalue()
 
 
+@pytest.mark.wide
 def test_an_interrupted_run_goes_on_where_it_was(make_session, monkeypatch) -> None:
     session, _ = make_session(rounds=2)
     session.prepare()
@@ -120,6 +121,7 @@ def test_an_interrupted_run_goes_on_where_it_was(make_session, monkeypatch) -> N
     assert keys[:5] == [(name, item, round) for name, _, round, item in played]
 
 
+@pytest.mark.wide
 def test_nobody_meets_a_prompt_twice(make_session, monkeypatch) -> None:
     """Warm-up, each round and each repetition are tenants of their own."""
     asked, real = [], Worker.ask

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from paradecode_lab.measure.result_files import read_results
+from patience import state, until
 from repository import ROOT
 from tools.serving.page import table
 from tools.serving.peers import NotStarted, Server, _answers, _free_port, paradecode
@@ -30,10 +30,6 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 """
 
 
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_server_is_started_paused_and_ended(tmp_path: Path) -> None:
     port = _free_port()
@@ -44,10 +40,8 @@ def test_a_server_is_started_paused_and_ended(tmp_path: Path) -> None:
         assert (endpoint.name, endpoint.url) == ("stub", f"http://127.0.0.1:{port}/v1")
         assert server.process is not None
         server.signal(signal.SIGSTOP)
-        until = time.monotonic() + 10
-        while state(server.process.pid) != "T" and time.monotonic() < until:
-            time.sleep(0.01)
-        assert state(server.process.pid) == "T"
+        stopped = server.process.pid
+        until(lambda: state(stopped) == "T")
         server.signal(signal.SIGCONT)
         assert _answers(f"http://127.0.0.1:{port}/health")
     finally:

@@ -35,6 +35,7 @@ def test_clovers_loss_counts_the_distance_of_states(llm, data):
     assert whole - entropy == pytest.approx(10 * distance, rel=1e-4)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("method", "sizes", "taps", "blocks"), [
     ("kangaroo", {}, (1,), 1),
     ("kangaroo", {"layers": 2, "inner": 64, "own_rows": False}, (1,), 2),

@@ -131,6 +131,7 @@ def test_no_measured_prompt_is_trained_on(llm, tmp_path):
         make_data(llm, avoided, tmp_path / "none", lambda *_: None)
 
 
+@pytest.mark.wide
 def test_no_measured_prompt_is_made_up_again(llm, tmp_path, monkeypatch):
     """A short text is one by itself, whatever the chat format puts around it."""
 

@@ -80,6 +80,7 @@ def test_prompt_tokens_guess_in_the_engine_as_they_were_trained(llm, data, targe
         assert np.allclose(made[:, cut], said.gather(np.tile(ids, (3, 1))), atol=2e-2)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("taps", [(), (0, 1, 1)])
 def test_pseudo_states_guess_in_the_engine_as_they_were_trained(taps, llm, data, target, tmp_path):
     """Level i of training is what the target's last layers say of row i, read plainly."""
@@ -99,6 +100,7 @@ def test_pseudo_states_guess_in_the_engine_as_they_were_trained(taps, llm, data,
         assert np.allclose(made[:, cut], done.logits.gather(np.tile(ids, (3, 1))), atol=2e-2)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("taps", [(), (0,)])
 def test_masks_guess_in_the_engine_as_they_were_trained(taps, llm, data, tmp_path):
     """What the written folder drafts, run as a head, is what was trained, level by level."""

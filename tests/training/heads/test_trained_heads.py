@@ -45,6 +45,7 @@ OF_LEVELS = [each for each in METHODS if each not in (*EXITS, *OF_ROWS)]
 """Methods whose networks draft all levels without the target."""
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(("method", "bits"), [*((each, 16) for each in OF_LEVELS), ("eagle3", 8)])
 def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     method, bits, llm, data, tmp_path
@@ -56,6 +57,7 @@ def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     drafts_alike(trainer, llm, data, tmp_path)
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_head_of_8_bits_is_read_again(method, llm, data, tmp_path):
     trainer = training(llm, data, method)
@@ -66,6 +68,7 @@ def test_every_head_of_8_bits_is_read_again(method, llm, data, tmp_path):
         assert np.abs(found[name] - values).max() <= np.abs(values).max() / 250 + 1e-3
 
 
+@pytest.mark.wide
 def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):
     trainer = training(llm, data, plan=replace(PLAN, steps=4))
     trainer.export(tmp_path / "16")
@@ -84,6 +87,7 @@ def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):
         read_head(tmp_path / "8" / HEAD)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("method", ["eagle3", "falcon", "ppd", "m2r2"])
 def test_a_stopped_run_ends_like_an_undisturbed_one(method, llm, data, tmp_path):
     plan, inner = replace(PLAN, steps=4, batch=2), 0 if method in OF_ROWS else 64
@@ -120,6 +124,7 @@ KINDS = ("eagle3", "medusa", "mtp", "kangaroo", "ppd")
 """Methods whose files differ most."""
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "method", [*KINDS, *(pytest.param(each, marks=pytest.mark.slow) for each in METHODS
                          if each not in KINDS)],
@@ -163,6 +168,7 @@ def test_a_head_of_other_sizes_or_another_kind_begins_no_training(llm, data, tmp
             training(llm, data, method, before=before, **sizes)
 
 
+@pytest.mark.wide
 def test_the_command_begins_with_a_head(llm, data, source, tmp_path):
     trained = training(llm, data, plan=replace(PLAN, steps=2))
     trained.run(tmp_path / "first", lambda: False, lambda *_: None)
@@ -212,8 +218,8 @@ def test_the_law_is_found_again_and_knows_what_it_does_not_know():
     places = [(2**i * 1e5, 1e6) for i in range(4)] + [(8e5, 2e6), (8e5, 4e6)]
     law = ScalingLaw([run(*place) for place in places])
     assert law.gains == pytest.approx((0.05, 0.02), abs=1e-6)
-    said = law.at(3.2e6, 1e6)
-    assert said.value == pytest.approx(1.65, abs=1e-5)
+    said = law.at(3.2e6, 4e6)
+    assert said.value == pytest.approx(1.69, abs=1e-5)
     assert said.high - said.low < 1e-3
     noise = np.random.default_rng(0).normal(0, 0.02, (300, len(places)))
     inside = 0
@@ -225,6 +231,7 @@ def test_the_law_is_found_again_and_knows_what_it_does_not_know():
         ScalingLaw([run(2**i * 1e5, 1e6) for i in range(6)])
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("method", "widths"), [
     ("eagle3", [512, 256, 128]), ("kangaroo", [0, 256, 128]), ("m2r2", [24, 12, 6]),
 ])  # fmt: skip

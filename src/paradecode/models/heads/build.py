@@ -38,7 +38,7 @@ def build_head(file: HeadFile, config: ModelConfig, target: Target, vocabulary: 
     """
     parts = HeadParts(file, config, target, vocabulary, HeadTensors(file))
     try:
-        head = _KINDS[file.kind](parts)
+        head = KINDS[file.kind](parts)
     except InvalidModel:
         raise
     except InvalidInput as error:
@@ -204,7 +204,7 @@ def _bias(parts: HeadParts, width: int, guessed: int) -> Network:
     return steps.network()
 
 
-_KINDS: dict[str, Callable[[HeadParts], Head]] = {
+KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "eagle": _eagle, "eagle3": _eagle3, "p-eagle": _eagle3, "mtp": _mtp, "medusa": _medusa,
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
     "kangaroo": _kangaroo, "falcon": falcon, "dovetail": _eagle,

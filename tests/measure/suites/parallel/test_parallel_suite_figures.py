@@ -94,6 +94,7 @@ def test_all_targets_are_met_by_results_that_meet_them():
         assert needed in lines
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("method", "behaviour", "missed"),
     [
@@ -135,6 +136,7 @@ def test_every_line_with_a_speed_has_its_quality(tmp_path):
     )
 
 
+@pytest.mark.wide
 def test_files_of_a_run_and_back(tmp_path):
     sick = EngineInfo("dream", "paradecode", "native", "dream", status="failed",
                       reason="InvalidInput: a | reason")  # fmt: skip
@@ -158,6 +160,7 @@ def test_a_run_of_a_few_batches_says_that_it_is_too_short(tmp_path):
         assert sheet_of_parallel(results).doubts == ((short,) if short else ())
 
 
+@pytest.mark.wide
 def test_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     files = write_files(good(), tmp_path / "p.json", *judged(good()))
@@ -200,6 +203,8 @@ def test_batches_of_two_share_their_seconds():
     assert summary.total.items == 2
 
 
+@pytest.mark.wide
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("threads", "said"), [(1, "threads: 1."), (None, "threads: 2.")])
 def test_the_picture_says_how_many_threads_ran(threads, said):
     pytest.importorskip("matplotlib")

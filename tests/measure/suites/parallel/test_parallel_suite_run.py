@@ -117,6 +117,7 @@ def test_what_was_measured_is_not_measured_again(folder, tmp_path, monkeypatch):
     assert paradecode(*arguments, "--instances", "2", "--seed", "1") == 1
 
 
+@pytest.mark.wide
 def test_tasks_and_instances_may_be_added(llm, folder, tmp_path):
     """What is added leaves alone what was measured; a last batch that grew is measured again."""
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from drafting import Request
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sequences import grown, verdict
 
@@ -27,6 +27,7 @@ from paradecode.methods.draft.budgets.estimated import Confidence
 from paradecode.methods.draft.budgets.hardware import Hardware
 from paradecode.methods.draft.budgets.specdec import SpecDecPP
 from paradecode.methods.draft.needs import Needs
+from tiers import examples
 
 
 def chances(seed: int, width: int = 3):
@@ -49,7 +50,7 @@ def best_sum(estimates, count: int, deepest: int) -> float:
     return sum(sorted(reach, reverse=True)[:count])
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(0, 10**6), st.integers(1, 5))
 def test_growing_by_the_fixed_rule_gives_the_best_tree(seed, count):
     tree, _ = grown(Budget(count), Request(), chances(seed))
@@ -197,6 +198,7 @@ def test_what_a_hopeless_drafter_costs_is_bounded(price: float):
         assert lost <= LOSS * step * plain + 3 * plain + dearest, step
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("price", [0.02, 0.3])
 @pytest.mark.parametrize("bad", [30, 500, 2000])
 def test_a_text_that_begins_to_pay_is_noticed(price: float, bad: int):

@@ -7,13 +7,14 @@ from functools import cache
 import numpy as np
 import pytest
 from drafting import Request
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.delayed import Delayed, actions
 from paradecode.methods.draft.budgets.sequoia import Forest, Sequoia
 from paradecode.methods.draft.budgets.shapes import Ranks, Shape, paths_of
+from tiers import examples
 
 
 @cache
@@ -41,7 +42,7 @@ def worth_of(shape: Shape, rates: list[float]) -> float:
     return sum(float(np.prod([rates[rank] for rank in path])) for path in nodes)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.lists(st.floats(0.01, 0.9), min_size=3, max_size=3),
     st.integers(1, 7),

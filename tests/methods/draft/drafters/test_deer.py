@@ -80,6 +80,7 @@ def truth(surprise: int = 200, **params: Any) -> list[int]:
     return [*PROMPT, *plain.output, *[5] * 64]
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_any_draft_leaves_the_plain_output(kind: str, temperature: float) -> None:
@@ -92,11 +93,15 @@ def test_any_draft_leaves_the_plain_output(kind: str, temperature: float) -> Non
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_a_draft_of_any_length_is_one_forward(kind: str, temperature: float) -> None:
+@pytest.mark.parametrize(
+    ("kind", "more"), [*((kind, {}) for kind in ATTENTION), ("causal", {"shift": False})]
+)
+def test_a_draft_of_any_length_is_one_forward(
+    kind: str, more: dict[str, Any], temperature: float
+) -> None:
     params = {"temperature": temperature, "logit_bias": {MASK: -1000.0}}  # It is never drafted.
     right = truth(**params)
-    draft = Watched(kind, right)
+    draft = Watched(kind, right, **more)
     spec = "deer(width=1,budget=fixed,num_speculative_tokens=12)"
     (made,) = serve({TARGET: ToyBackend(), DRAFT: draft}, [spec], **params)
     assert made.output == right[len(PROMPT) :][:40]
@@ -197,6 +202,7 @@ CHOSEN = (
 """Those in which the drafter's cache may part from the text; the target's rules are elsewhere."""
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize("factory", [full_draft, block_draft])
 @pytest.mark.parametrize("case", CHOSEN)
 def test_conformance_with_other_attention(factory, case: str) -> None:

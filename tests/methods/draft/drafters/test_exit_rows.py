@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_models import PROMPT, deep, serve
 
@@ -27,6 +27,7 @@ from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.specs import parse
 from paradecode.testing.draft_heads import random_head
+from tiers import examples
 
 LAYERS, EXIT = 6, 4
 NONE = np.empty(0, np.int32)
@@ -70,7 +71,7 @@ def distinct(tree: TokenTree) -> TokenTree:
     return tree.select(np.array(first, int) == np.arange(len(tree)))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(drafted=TREES.map(distinct), verified=TREES.map(distinct), pending=st.integers(1, 3))
 def test_a_verification_of_some_layers_is_that_of_all(drafted, verified, pending):
     """Whatever was drafted, and in whichever order: logits, states, and what is stored."""

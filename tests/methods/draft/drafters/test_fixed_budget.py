@@ -30,6 +30,7 @@ def drafts(sequence: LiveSequence) -> list[list[int]]:
     return [step.tree.tokens.tolist() for step in sequence.trace]
 
 
+@pytest.mark.first(12)
 @pytest.mark.parametrize("method", [*PLAIN, *HEADS])
 def test_drafts_are_those_of_a_machine_where_they_cost_nothing(method: str, tmp_path: Path) -> None:
     own = "" if method in PLAIN else f"head='{random_head(method, DEEP[0], tmp_path)}',"

@@ -19,11 +19,13 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.past_states import PastStates, TextStates
 from paradecode.methods.specs import parse
+from paradecode.testing.cases import CASES
 from paradecode.testing.conformance import check
 from paradecode.testing.draft_heads import KINDS, knowing_head, random_head
 from paradecode.testing.machines import KINDS as MACHINES
 from paradecode.testing.machines import checkpoint
 from paradecode.testing.toy import ToyBackend, toy_config
+from tiers import turning
 
 METHOD = {"eagle3": "eagle", "medusa-own": "medusa", "clover-2": "clover"}
 TOY = toy_config(context_length=128)
@@ -33,13 +35,19 @@ two: the toy, which no mistake escapes, has them all."""
 
 ALL = ("eagle",)
 """Level by level, with a memory and a cache of its own: every case in the fast tests too."""
+EXACT = [
+    each
+    for turn, kind in enumerate(KINDS)
+    for each in turning([(kind, case) for case in (CASES if kind in ALL else FEW)], turn, 1)
+]
+"""A kind and a case."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_random_heads_are_exact(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("each", EXACT, ids="-".join)
+def test_random_heads_are_exact(each: tuple[str, str], tmp_path: Path) -> None:
+    kind, case = each
     folder = random_head(kind, TOY, tmp_path)
-    only = None if kind in ALL else FEW
-    check(f"{METHOD.get(kind, kind)}(head='{folder}')", kinds=["toy"], only=only)
+    check(f"{METHOD.get(kind, kind)}(head='{folder}')", kinds=["toy"], only=[case])
 
 
 @pytest.mark.slow
@@ -49,6 +57,7 @@ def test_random_heads_are_exact_in_every_case(kind: str, tmp_path: Path) -> None
     check(f"{METHOD.get(kind, kind)}(head='{folder}')", kinds=["toy"])
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("only", [FEW[:2], pytest.param(FEW[2:], marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_heads_are_exact_on_a_transformer(

@@ -157,6 +157,7 @@ def test_a_fusion_with_a_head_that_reads_early_layers_is_plain(
     assert len(seen) > 3
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", ["toy", "qwen3-near-tie"])
 def test_any_matrices_are_exact(kind: str, tmp_path: Path) -> None:
     machine = next(each for each in KINDS if each.name == kind)
@@ -190,6 +191,7 @@ def test_rows_enter_only_where_they_pay(tmp_path: Path) -> None:
     assert one.stats.rows - len(PROMPT) - one.stats.generated < 40 < rows[0]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("stalled", [None, 4, 6, 9, 30])
 def test_a_stall_of_the_machine_is_no_cost(stalled: int | None, tmp_path: Path, monkeypatch):
     """A verification of two parts takes 14 ms, a step 10; the first one of a request is slow."""

@@ -95,6 +95,7 @@ def test_odds_of_two_origins_are_kept_apart() -> None:
     assert both.of(0) < 0.5 < both.of(2)
 
 
+@pytest.mark.wide
 def test_outputs_are_plain_and_a_tree_finds_more(tmp_path: Path) -> None:
     with LLM(decoder=None) as llm:
         params = SamplingParams(max_tokens=60)

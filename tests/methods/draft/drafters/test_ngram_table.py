@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drafting import Request
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode import LLM
@@ -30,6 +30,7 @@ from paradecode.methods.draft.ngram_table import (
     load_ngrams,
 )
 from paradecode_lab.training.ngrams.counting import count_ngrams
+from tiers import examples
 
 WORDS = [[1, 2, 3, 4, 5, 6]] * 30 + [[7, 2, 3, 9]] * 10
 
@@ -64,7 +65,7 @@ def test_the_longest_context_decides() -> None:
     assert table.after(()) is None
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=30), min_size=10, max_size=30))
 def test_every_entry_is_what_followed_most_often(texts: list[list[int]]) -> None:
     counted = {keys_of(context)[-1]: (context, c) for context, c in followers(texts).items()}
@@ -80,7 +81,7 @@ def test_every_entry_is_what_followed_most_often(texts: list[list[int]]) -> None
                 assert bucket % SHARES == after[token] * SHARES // (after.total() + 1)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=30), min_size=10, max_size=30))
 def test_what_is_left_out_is_seldom_right_or_said_by_a_shorter_context(
     texts: list[list[int]],
@@ -158,7 +159,7 @@ def test_a_file_gives_the_same_table(tmp_path: Path) -> None:
     assert read.vocabulary == 10
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.data())
 def test_damaged_files_are_refused_or_read(tmp_path_factory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("t") / "a.ngrams"
@@ -211,6 +212,7 @@ def test_a_copy_goes_on_behind_a_token_of_the_table(tmp_path: Path) -> None:
     assert proposal(PromptLookup(min_ngram=2), Request([5, 6, 0, 8, 9, 4, 5])) == []
 
 
+@pytest.mark.wide
 def test_outputs_are_the_same_with_any_table(tmp_path: Path) -> None:
     with LLM(decoder=None) as llm:
         said = llm.generate("The capital of France is", max_tokens=40)

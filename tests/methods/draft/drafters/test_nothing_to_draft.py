@@ -46,6 +46,7 @@ def test_each_path_has_its_own_scale() -> None:
     assert chances.sum(axis=1) == pytest.approx([1.0, 1.0, 0.0])
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("temperature", [1e-4, 1e-3, 0.01])
 @pytest.mark.parametrize("method", [
     "draft-model(width=4,budget=fixed)", "layer-skip(width=4,budget=fixed)", "swift(budget=fixed)",

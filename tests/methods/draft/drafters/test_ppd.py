@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from small_models import PROMPT, deep, serve
@@ -30,6 +30,7 @@ from paradecode.testing.conformance import check
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.machines import KINDS, checkpoint
 from paradecode.testing.toy import ToyBackend, toy_config
+from tiers import examples
 
 CONFIG, WEIGHTS = deep(4)
 TOY = toy_config(context_length=128)
@@ -120,6 +121,7 @@ def test_outputs_are_plain_ones_alone_and_in_a_batch(
         assert alone.stats.rows > alone.stats.drafted + alone.stats.forwards
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", ["toy", "qwen3-near-tie"])
 def test_any_prompt_tokens_are_exact(kind: str, tmp_path: Path) -> None:
     machine = next(each for each in KINDS if each.name == kind)
@@ -148,7 +150,7 @@ def test_prefixes_behind_prompt_rows_are_reused(folder: Path) -> None:
 RATES = st.lists(st.floats(0, 1), min_size=6, max_size=6)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(rates=RATES, count=st.integers(1, 6), step=st.sampled_from([0.0, 0.05, 0.3]))
 def test_a_level_adds_what_the_best_tree_with_it_gains(
     rates: list[float], count: int, step: float
@@ -169,7 +171,7 @@ def test_a_level_adds_what_the_best_tree_with_it_gains(
         assert gain == pytest.approx(best, abs=1e-9)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     parents=st.lists(st.integers(-1, 4), max_size=5), step=st.floats(0.01, 0.2),
     chances=st.lists(st.floats(0.1, 0.5), min_size=5, max_size=5), room=st.integers(0, 8),
@@ -206,6 +208,7 @@ def test_where_rows_are_dear_there_are_few_prompt_rows(folder: Path) -> None:
     assert rows[1] < 12
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("whenever", [False, True])
 def test_what_hopeless_prompt_tokens_cost_is_bounded(
     whenever: bool, folder: Path, monkeypatch: pytest.MonkeyPatch

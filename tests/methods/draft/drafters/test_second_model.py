@@ -107,14 +107,18 @@ def test_pearl_drafts_a_block_after_success_only():
 
 
 def test_mirror_begins_the_next_block_with_what_it_ran_ahead():
-    """A hit saves the forward that would look behind the correction."""
-    forwards = []
-    for kappa in (0, 16):
+    """An exit behind the last layer names each outcome: no block but the prepared is drafted."""
+    spec = "mirror-sd(num_speculative_tokens=4,candidates=1,depth=1.0)"
+    ran = []
+    for tokens in (16, 32):
         eng = engine(TARGET, tiny_checkpoint("llama", seed=1))
-        serve(eng, [f"mirror-sd(candidates={kappa},announce=target,depth=1.0)"], ignore_eos=True)
-        forwards.append(eng.forwards)
-    early_exits = 31
-    assert forwards[1] - early_exits < forwards[0]
+        draft, spans = eng.models["draft"], []
+        run = draft.forward
+        draft.forward = lambda each, run=run, spans=spans: spans.append(each) or run(each)
+        (sequence,) = serve(eng, [spec], max_tokens=tokens, ignore_eos=True)
+        assert sequence.stats.forwards == tokens  # The draft is always wrong.
+        ran.append(len(spans))
+    assert ran[1] - ran[0] == 16 * 4
 
 
 @pytest.mark.parametrize("method", ["mirror-sd", "pearl", "draft-model(budget=fixed)"])

@@ -147,6 +147,7 @@ WRONG: dict[str, tuple[str, Change, Rule]] = {
 }  # fmt: skip
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize("name", WRONG)
 def test_bias_is_seen(name):
     builder, change, rule = WRONG[name]

@@ -236,6 +236,7 @@ BEAMS = {
 SEEDS = range(6)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("spec", BEAMS.values(), ids=BEAMS)
 def test_beams_have_the_law_of_the_target_whenever_they_arrive(spec):
     """For six tables of arrival times the law is exact, and they give different trees."""
@@ -248,6 +249,7 @@ def test_beams_have_the_law_of_the_target_whenever_they_arrive(spec):
     assert shapes == {(-1, -1, 0, 0), (-1, -1, 0, 1)}
 
 
+@pytest.mark.wide
 def test_three_beams_of_two_levels_have_the_law_of_the_target():
     """Here the shape below one child depends on which token its sibling is."""
     spec = "draft-model(budget=stochastic-beam,num_speculative_tokens=6,verifier=rsd)"
@@ -256,6 +258,7 @@ def test_three_beams_of_two_levels_have_the_law_of_the_target():
         assert distance(law(spec, language, trees_of(spec, language, seed)), language) < EXACT
 
 
+@pytest.mark.wide
 def test_beams_that_arrive_by_what_they_are_are_found(monkeypatch):
     real = beam_draws.BeamDraws.know
 

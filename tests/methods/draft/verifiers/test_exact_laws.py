@@ -51,6 +51,7 @@ def test_the_rules_under_test_are_all_that_promise_the_law():
     assert type(VERIFIERS["rsd"]).level is SpecInfer.level
 
 
+@pytest.mark.first(11)
 @pytest.mark.parametrize("key", ["a", "disjoint", pytest.param("b", marks=pytest.mark.slow)])
 @all_builders
 def test_law_of_the_target(builder, key):
@@ -61,6 +62,7 @@ def test_law_of_the_target(builder, key):
         assert distance(law, LANGUAGES[key]) < EXACT, name
 
 
+@pytest.mark.first(11)
 @all_builders
 def test_one_hot_targets_give_the_greedy_text(builder):
     trees = drafts(BUILDERS[builder], SHARP)
@@ -93,6 +95,7 @@ def lengths(builder: str) -> dict[str, float]:
     return {name: sum(map(expected_length, both)) / 2 for name, both in laws.items()}
 
 
+@pytest.mark.wide
 def test_better_rules_accept_more():
     chain = lengths("chain")
     assert chain["block"] == pytest.approx(chain["traversal"])

@@ -136,6 +136,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(("name", "drafter"), PAIRS, ids=[name for name, _ in PAIRS])
 def test_joint_law_of_three_tokens(name, drafter):
     assert p_value(words(name, drafter, RUNS), truth()) > SIGNIFICANT
@@ -152,6 +153,7 @@ def pruned(tree: TokenTree, drawn: dict[int, Drawn]) -> TokenTree:
     return tree._take(np.array(kept))
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("name", "drafter"),
     [
@@ -173,6 +175,7 @@ LONG = [
 METHODS = [(n, d) for n, d in PAIRS if n != "coupled"] + [("typical", Sampled("iid", (2, 1)))]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(("name", "drafter"), METHODS, ids=[name for name, _ in METHODS])
 def test_seeded_requests_do_not_depend_on_the_batch(name, drafter):
     outputs = [

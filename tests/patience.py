@@ -1,0 +1,26 @@
+"""Waiting for what happens, whenever that is: a busy machine fails no test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PATIENCE = 300.0
+"""Seconds after which a test is given up that would wait for ever."""
+
+
+def until(truth: Callable[[], object]) -> None:
+    """Return when it is true."""
+    end = time.monotonic() + PATIENCE
+    while not truth():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+
+
+def state(pid: int) -> str:
+    """What Linux says of a process: "T" if it is stopped, "Z" if it has ended or is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
