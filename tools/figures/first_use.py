@@ -173,7 +173,7 @@ OF_SERVER: dict[str, Ask] = {
     "openapi.json": get("/openapi.json"),
 }  # fmt: skip
 
-FEATURES = {"LLM": OF_LLM, "canvas": OF_CANVAS, "HTTP": OF_SERVER}
+FEATURES: dict[str, dict[str, Any]] = {"LLM": OF_LLM, "canvas": OF_CANVAS, "HTTP": OF_SERVER}
 
 
 def times(features: dict[str, Any], name: str, subject: object, calls: int) -> list[float]:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from paradecode.measure.tables import table
+from paradecode_lab.measure.tables import table
 
 from tools.pages.marked import put
 

@@ -20,7 +20,8 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.draft import row_drafter, transfer_rows
+from paradecode.methods.draft import row_drafter
+from paradecode.methods.draft.drafters import hidden_transfer
 from paradecode.methods.specs import parse
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.files import write_head
@@ -314,7 +315,7 @@ def test_numbers_that_overflow_make_bad_drafts_and_no_errors(
 ) -> None:
     """Nor does a step whose rows say NaN; native's does not spread to other rows."""
     if unchecked:
-        monkeypatch.setattr(transfer_rows, "_sound", lambda rows: rows)
+        monkeypatch.setattr(hidden_transfer, "_sound", lambda rows: rows)
     folder, d = write(tmp_path / "own", (2, 4, 4)), CONFIG.hidden_size
     random = np.random.default_rng(6)
     tensors = {f"transfer.{level}.weight": random.choice([-size, size], (d, d)).astype(np.float32)

@@ -12,9 +12,9 @@ from paradecode.backends.interface import PAGE, Span
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.request import DRAFT
-from paradecode.methods.draft import nested_rows
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.budgets.specdec import SpecDecPP
+from paradecode.methods.draft.drafters import s2d
 from paradecode.methods.draft.drafters.s2d import usual_exits
 from paradecode.methods.specs import parse
 
@@ -189,7 +189,7 @@ def test_many_rows_catch_up_in_pieces(monkeypatch):
     spec = f"s2d(exits='2 6',sure={SURE},{CHAIN})"
     found = []
     for piece in (64, 2):
-        monkeypatch.setattr(nested_rows, "PIECE", piece)
+        monkeypatch.setattr(s2d, "PIECE", piece)
         (sequence,) = serve(engine(TARGET, SMALL), [spec], max_tokens=40, ignore_eos=True)
         found.append([step.tree.tokens.tolist() for step in sequence.trace])
     assert found[0] == found[1]

@@ -23,7 +23,8 @@ from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
-from paradecode.methods.draft import beam_draws, greedy_draws
+from paradecode.methods.draft import greedy_draws
+from paradecode.methods.draft.budgets import estimated
 from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.draft.drafters.deer import Deer
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
@@ -87,7 +88,7 @@ def by_spec(spec: str, seed: int = 0) -> Builder:
             patch.setattr(drawing, "draw_iid", draw_iid)
             patch.setattr(drawing, "draw_swor", draw_swor)
             patch.setattr(greedy_draws, "draw_swor", draw_swor)
-            patch.setattr(beam_draws, "draw_swor", draw_swor)
+            patch.setattr(estimated, "draw_swor", draw_swor)
             steps = drafter.propose(seq, budget.limit(seq))
             reply = None
             while True:
@@ -260,7 +261,7 @@ def test_three_beams_of_two_levels_have_the_law_of_the_target():
 
 @pytest.mark.wide
 def test_beams_that_arrive_by_what_they_are_are_found(monkeypatch):
-    real = beam_draws.BeamDraws.know
+    real = estimated.BeamDraws.know
 
     def know(self, *row):
         real(self, *row)
@@ -269,7 +270,7 @@ def test_beams_that_arrive_by_what_they_are_are_found(monkeypatch):
             for time, node, rank, token, drawn in self._arriving
         ]
 
-    monkeypatch.setattr(beam_draws.BeamDraws, "know", know)
+    monkeypatch.setattr(estimated.BeamDraws, "know", know)
     language, spec = Language(1), BEAMS["verifier=rsd"]
     laws = [law(spec, language, trees_of(spec, language, seed)) for seed in SEEDS]
     assert max(distance(each, language) for each in laws) > 1e-3
@@ -281,7 +282,7 @@ def test_beams_are_drawn_from_whole_texts():
     ids = np.arange(language.v, dtype=np.int32)
     for seed in range(4000):
         seq, tree = Request(PROMPT, seed=seed), TreeBuilder()
-        draws, wanted = beam_draws.BeamDraws(tree, 4, 2), [ROOT]
+        draws, wanted = estimated.BeamDraws(tree, 4, 2), [ROOT]
         words = {ROOT: ()}
         while wanted:
             for node in wanted:
