@@ -200,6 +200,7 @@ def test_a_memory_ends_with_its_request(rounded_head: Head) -> None:
     assert len(heads._heads) == 1
 
 
+@pytest.mark.first(4)
 def test_many_requests_leave_no_memory(rounded_head: Head) -> None:
     from paradecode.serve.worker.memory import resident
 
