@@ -161,6 +161,7 @@ def test_heavy_schemas_are_bounded_on_a_canvas(compiler, name):
         compiler.compile({"type": "json_schema", "value": HEAVY[name]}, "diffusion")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("value", ["((((){1000}){1000}){1000}){1000}b", "(a?){1000}(b?){1000}"])
 def test_heavy_expressions_are_refused_on_a_canvas(compiler, value):
     with pytest.raises(InvalidInput, match="smaller"):

@@ -199,6 +199,7 @@ def test_the_text_before_the_output_counts(before):
         assert mask[:-1].tolist() == wanted
 
 
+@pytest.mark.wide
 def test_the_default_model_writes_attributes_that_exist(llm):
     """Without the monitor it makes names up; with it, it cannot, and drafts change nothing."""
     constraint = {"type": "python", "value": {"files": FILES, "code": CODE + "print(s."}}
@@ -214,6 +215,7 @@ def test_the_default_model_writes_attributes_that_exist(llm):
     assert not all(oracle(AttributesExist(FILES), (prompt + text).encode()) for text in free)
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     "value",
     [

@@ -56,6 +56,7 @@ def test_equal_to_plain(
     assert answers(llm, decoder, temperature) == plain[temperature]
 
 
+@pytest.mark.wide
 def test_methods_in_one_batch(llm: LLM, plain: dict[float, list[list[int]]]) -> None:
     from paradecode.engine.request import GenerationRequest
     from paradecode.methods.specs import parse

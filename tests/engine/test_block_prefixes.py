@@ -75,6 +75,7 @@ def test_an_answer_is_a_prefix_of_the_next_turn() -> None:
     assert second.output == fresh.output
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("spec", [
     PREFIX, "edit(threshold=0.5,least=0.3,cache=prefix)", "remask(cache=prefix)",
     "threshold(threshold=0.5,cache=two_level,block_length=2)", "static(cache=dual)",

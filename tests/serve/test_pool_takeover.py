@@ -330,6 +330,7 @@ def test_a_stream_outlives_a_worker_that_hangs(folder: str) -> None:
     run(test)
 
 
+@pytest.mark.wide
 def test_what_may_have_made_a_worker_hang_is_not_tried_again(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,5 +41,5 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(tmp_path, command,
 @pytest.mark.parametrize("command", [*DRAFTS, *CANVASES])
 def test_without_pytorch_it_says_what_to_install(tmp_path, command, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InvalidInput, match=r"\.\[train\]"):
+    with pytest.raises(InvalidInput, match=r"lab\[train\]"):
         run(command, tmp_path / "out")

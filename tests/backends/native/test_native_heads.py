@@ -211,6 +211,7 @@ def test_the_head_of_a_loaded_model_is_packed_before_its_first_draft(tmp_path: P
             assert len(llm.backend._heads._heads) == 1
 
 
+@pytest.mark.first(4)
 def test_many_requests_leave_no_memory(rounded_head: Head) -> None:
     from paradecode.serve.worker.memory import resident
 

@@ -53,6 +53,7 @@ def test_equal_seeds_give_equal_instances_and_others_do_not(task):
     assert task.held_out(20, seed=1) != task.held_out(20, seed=2)
 
 
+@pytest.mark.first(6)
 def test_the_split_is_disjoint_and_not_lopsided(task):
     training = {instance.prompt for instance in drawn(task)}
     held_out = {instance.prompt for instance in task.held_out(DRAWS)}

@@ -84,6 +84,7 @@ def test_what_python_costs_decides():
     assert scores.speed(cheap, IDS) > 10 * scores.speed(dear, IDS)
 
 
+@pytest.mark.wide
 def test_the_search_repeats_itself_with_the_same_python_seconds():
     first = Scores(RECORDING)
     found = search(first, NAMES, IDS[:4], IDS)

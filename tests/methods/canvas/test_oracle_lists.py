@@ -61,6 +61,7 @@ def test_the_values() -> None:
     assert abs(float(replaced(5000, 5000)) - np.exp(-1)) < 1e-4
 
 
+@pytest.mark.wide
 def test_greedy_lists() -> None:
     """Best tokens, equal ones at random; sure positions first."""
     for n in (4, 6):

@@ -40,7 +40,7 @@ def test_every_checkpoint_has_its_facts() -> None:
     assert FACTS.keys() == CHECKPOINTS.keys()
 
 
-@pytest.mark.first(8)
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_it_opens_and_decodes_without_a_flag(name: str, tmp_path: Path) -> None:
     with LLM(write_published(name, tmp_path), threads=1) as llm:

@@ -71,7 +71,7 @@ def every_model() -> Iterator[object]:
 models = pytest.mark.parametrize("model", [*every_model()])
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @models
 @pytest.mark.parametrize("table", TABLES)
 def test_limits(model: Callable[[], Model], table: Callable[[], Iterator[Limit]]) -> None:

@@ -69,6 +69,7 @@ def forward(target: Backend, places: int, **rest) -> SpanResult:
     return target.forward([Span(NOWHERE, at, at, kept, 0, at[-3:], **rest)])[0]
 
 
+@pytest.mark.wide
 def test_prompt_tokens_guess_in_the_engine_as_they_were_trained(llm, data, target, tmp_path):
     """Level i of training is what the target says of prompt row i behind the text."""
     stored, ids, made = learned(llm, data, tmp_path, "ppd", 0.015, steps=16)
@@ -80,7 +81,7 @@ def test_prompt_tokens_guess_in_the_engine_as_they_were_trained(llm, data, targe
         assert np.allclose(made[:, cut], said.gather(np.tile(ids, (3, 1))), atol=2e-2)
 
 
-@pytest.mark.wide
+@pytest.mark.first(1)
 @pytest.mark.parametrize("taps", [(), (0, 1, 1)])
 def test_pseudo_states_guess_in_the_engine_as_they_were_trained(taps, llm, data, target, tmp_path):
     """Level i of training is what the target's last layers say of row i, read plainly."""

@@ -236,6 +236,7 @@ def test_in_one_batch_each_says_what_it_says_alone(temperature: float) -> None:
     assert [one.output for one in together] == [plain.output] * len(specs)
 
 
+@pytest.mark.first(6)
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("after", range(3, 12))
 def test_one_that_ends_between_draft_and_verification_costs_nobody(after: int) -> None:
