@@ -32,7 +32,7 @@ class OneByOne:
     def __init__(self, inner: NativeBackend) -> None:
         self.inner, self.config = inner, inner.config
         self.reserve, self.copy, self.apply = inner.reserve, inner.copy, inner.apply
-        self.close, self.run_head = inner.close, inner.run_head
+        self.close, self.run_head, self.pack = inner.close, inner.run_head, inner.pack
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         return self.inner.forward(spans)

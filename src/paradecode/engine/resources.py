@@ -160,8 +160,9 @@ class Resources:
             while len(self._heads) >= MOST_HEADS:
                 del self._heads[next(iter(self._heads))]
             self._heads[path, vocabulary, dtype] = found
-            if isinstance(self.heads, RunsHeads):
-                self.heads.pack(found)
+            place = self.heads or self.models[TARGET]
+            if isinstance(place, RunsHeads):
+                place.pack(found)
         return found
 
     def open_cache(self, model: str, request: GenerationRequest) -> KVCache:
