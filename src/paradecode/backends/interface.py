@@ -249,7 +249,9 @@ class RunsHeads(Protocol):
     """What runs draft heads by itself; others run their networks."""
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """As :func:`paradecode.backends.heads.run.run_head`."""
+        """Draft with a head; arguments and result are those of
+        :func:`paradecode.backends.heads.run.run_head`.
+        """
         ...
 
 

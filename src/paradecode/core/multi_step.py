@@ -1,8 +1,8 @@
-"""Several steps in one call: what a backend must know to do without the method for a while.
+"""Several steps in one call: what a backend must know to decode without the method for a while.
 
-It may run draft, forward, coupled verification and commit in one call, many times over, for all
-sequences of a batch. What it does is what the methods' own loops do, step by step: the same tokens,
-and drafts by the same rules.
+The backend may run draft, forward, coupled verification and commit many times in one call, for all
+sequences of a batch. It does the same as the methods' own loops: the same tokens, and drafts by the
+same rules. The native core does this in csrc/steps.cpp.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ class LookupState(NamedTuple):
 
 
 class Table(Protocol):
-    """What follows a context of up to 4 tokens."""
+    """Maps a context of up to 4 tokens to the tokens that follow it."""
 
     @property
     def keys(self) -> NDArray[np.uint32]:
-        """uint32 [n], ascending: hashes of contexts, as ``methods/draft/ngram_table.py`` has them;
-        the likeliest token of a context comes first."""
+        """uint32 [n], ascending: hashes of contexts, computed as in
+        ``methods/draft/ngram_table.py``. The likeliest token of a context comes first.
+        """
         ...
 
     @property
@@ -66,7 +67,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """Prompt lookup as a backend runs it.
+    """What a backend needs to run prompt lookup.
 
     Attributes:
         shortest, longest: bounds on the n-grams that are looked up.
@@ -88,8 +89,8 @@ class Lookup:
 class MultiStep:
     """Ask for several steps of the target in one call, each verified by the coupled rule.
 
-    The reply is :class:`StepsMade`. It is of no steps where the machine cannot do that, or not now
-    (for another sequence that shares the steps, say): then the method makes the step itself.
+    The reply is :class:`StepsMade`. Its ``count`` is 0 where the backend cannot do that, or not now
+    (because of another sequence that shares the steps, say). The method then makes the step itself.
 
     Attributes:
         lookup: how to draft; None drafts nothing, as plain decoding.
@@ -104,10 +105,10 @@ class MultiStep:
 
 @dataclass(frozen=True, eq=False)
 class StepsMade:
-    """What became of a :class:`MultiStep`.
+    """Reply to a :class:`MultiStep`.
 
     Attributes:
-        count: how many steps.
+        count: number of steps that were made.
         hidden: layer -> float32 [n, hidden size]: its outputs in front of each of the n tokens that
             the steps committed.
     """

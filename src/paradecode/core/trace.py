@@ -26,10 +26,10 @@ class CanvasStep:
     """The decisions of one forward of a canvas. Offsets count from the first output token.
 
     Attributes:
-        offsets, tokens, confidences: of the positions that were decided, ascending.
+        offsets, tokens, confidences: one entry for each decided position, ascending.
         revoked: offsets that were decided before and are masked again.
         window: first offset that could be decided, and one past the last.
-        length: of the canvas after this step.
+        length: length of the canvas after this step.
         proposed: (offset, token, confidence) of proposals that were not committed; recorded only
             if the request asks for log-probabilities.
     """
@@ -143,7 +143,7 @@ class Stats(DraftCounts):
 
     @classmethod
     def of(cls, trace: Sequence[Step], **others: Any) -> Stats:
-        """Statistics of a request's commits; ``others`` are all fields that the commits lack."""
+        """Statistics of a request's commits; ``others`` gives all fields that commits do not have."""
         drafts = [step for step in trace if step.drafted]
         deepest = max((step.accepted for step in drafts), default=0)
         return cls(

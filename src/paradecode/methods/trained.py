@@ -51,12 +51,12 @@ class TrainedPart:
 
     @staticmethod
     def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
-        """Of the network."""
+        """Name -> size of each input of the network."""
         raise NotImplementedError
 
     @staticmethod
     def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
-        """Of the network."""
+        """The operations of the network, in order."""
         raise NotImplementedError
 
     @staticmethod

@@ -171,9 +171,10 @@ class NativeBackend:
         return sum(nbytes for nbytes, _ in self.work().values())
 
     def work(self) -> dict[str, tuple[int, int]]:
-        """Of each matrix that a forward reads: bytes, and products of bytes that a row makes.
+        """Name of each matrix that a forward reads -> its bytes, and the byte products of one row.
 
-        The products are 0 where the weights are floats. Of experts it is the part of one row.
+        The products are 0 where the weights are floats. An expert's matrix counts with the share of
+        a row that it computes on average.
         """
         core, shapes = self._model(), self.config.tensors()
         layers = [name for name in shapes if name.startswith("layers.") and len(shapes[name]) == 2]
@@ -360,7 +361,7 @@ def _kinds(config: ModelConfig) -> list[int]:
 
 
 def _mixture(mixture: Mixture | None) -> list[int]:
-    """As the core takes it."""
+    """The numbers of a mixture of experts in the order in which the core takes them; [] for none."""
     if mixture is None:
         return []
     return [

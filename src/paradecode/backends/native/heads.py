@@ -42,11 +42,13 @@ class NativeHeads:
         return self._heads[head]
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
-        """As ``Backend.apply``."""
+        """Run a network; arguments and result are those of ``Backend.apply``."""
         return run_networks(network, items)
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """As :func:`paradecode.backends.heads.run.run_head`."""
+        """Draft with a head; arguments and result are those of
+        :func:`paradecode.backends.heads.run.run_head`.
+        """
         if head.on_text or head.cell is not None or head.lstm:
             return run_head(head, drafts, self.apply)
         native = self.native(head)  # To pack it once says nothing of later drafts.

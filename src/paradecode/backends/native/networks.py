@@ -15,7 +15,7 @@ _made: WeakKeyDictionary[Network, NativeNetwork] = WeakKeyDictionary()
 
 
 def run_networks(network: Network, items: Sequence[Item]) -> list[Array]:
-    """As ``Backend.apply``."""
+    """Run a network in the core; arguments and result are those of ``Backend.apply``."""
     native = native_network(network)
     for item in items:
         network.check(item)

@@ -28,7 +28,7 @@ class TorchNetworks:
 
     @torch.inference_mode()
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
-        """As ``Backend.apply``."""
+        """Run a network in PyTorch; arguments and result are those of ``Backend.apply``."""
         if network not in self._tensors:
             self._tensors[network] = {
                 name: self._here(tensor, np.float32) for name, tensor in network.tensors.items()

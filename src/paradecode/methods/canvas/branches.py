@@ -15,7 +15,8 @@ from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Rep
 from paradecode.methods.canvas.canvas import Canvas
 
 MOST_ROWS = 4096
-"""Most rows of all canvases of a forward; the visibility mask has so many rows and columns."""
+"""The most rows that the canvases of one forward have together. Its visibility mask is this large
+in both directions."""
 
 
 def run_branches(

@@ -25,7 +25,7 @@ from paradecode.methods.canvas.proposals import propose
 from paradecode.methods.canvas.view import Decision, Progress, View, Window
 
 PATIENCE = 16
-"""So many forwards may be used for each position of the canvas, unless the loop allows more."""
+"""Forwards that a request may use for each position of its canvas, unless its loop allows more."""
 
 
 @dataclass

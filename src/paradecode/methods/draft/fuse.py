@@ -82,7 +82,9 @@ class Fused(Drafter):
             part.rested(seq, made)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        """Those of the part that copies, while no model drafts beside it."""
+        """Steps in which the one part that copies text drafts while all draft models rest; None if
+        they don't.
+        """
         copying = [part for part in self.parts if not part.needs.costs]
         models = [part for part in self.parts if part.needs.costs]
         if len(copying) != 1 or not models or not all(part.needs.rests for part in models):

@@ -18,7 +18,7 @@ from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
 
 MAX_DRAFT = 64
-"""Most draft tokens in one forward."""
+"""The most draft tokens in one forward."""
 
 Proposal = Generator["Request | list[Request]", Any, TokenTree]
 """A drafter may yield requests of its own (a draft model's forwards) before it returns a tree."""
@@ -74,7 +74,7 @@ class Drafter:
         raise NotImplementedError
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
-        """As :meth:`draft`, and may yield requests and get their replies."""
+        """Draft like :meth:`draft`; this method may also yield requests and get their replies."""
         return self.draft(seq, limit)
         yield  # Makes it a generator.
 

@@ -84,7 +84,7 @@ class ModelFree(Drafter):
         """See a verification, as :meth:`observe`; the odds are up to date."""
 
     def odds(self, seq: TokenSequence) -> Odds:
-        """Those of this request."""
+        """The acceptance odds of this request, which begin with measured ones."""
         if self._odds is None:
             found = load_priors(self.priors) if self.priors else priors_of(seq.about().name)
             self._odds = Odds(found[self.group])

@@ -32,7 +32,7 @@ ORDER = 4
 RANKS = 3
 """Tokens of one context that have buckets of their own: further ones share those of the last."""
 MOST_RANKS = 12
-"""Most tokens of one context: the likeliest, and others that a tree may try beside it."""
+"""The most tokens of one context: the likeliest one, and others that a tree may try beside it."""
 SHARES = 10
 """Buckets of an order and a rank: tenths of the share of a context's occurrences."""
 ORDER_BUCKETS = RANKS * SHARES

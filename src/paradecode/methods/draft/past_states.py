@@ -33,7 +33,8 @@ class PastStates:
     """
 
     saves_work: ClassVar[bool] = True
-    """So it goes before what any tenant has learned."""
+    """States can be computed again, so they are forgotten before anything that a tenant has
+    learned."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes

@@ -91,7 +91,7 @@ class RowCost:
     beside: float = 0.0
 
     def seconds(self, seq: TokenSequence, rows: int, count: int) -> float:
-        """Of ``count`` prompt rows beside ``rows`` rows; 0 where nothing was measured."""
+        """Seconds that ``count`` prompt rows add to ``rows`` rows; 0 where nothing was measured."""
         more = (seq.step_seconds(rows + count) or 0.0) - (seq.step_seconds(rows) or 0.0)
         return self.share * more + self.beside * (count > 0)
 
@@ -191,10 +191,10 @@ class GuessRows:
 
 @dataclass
 class PromptRows(GuessRows):
-    """Those that are prompt tokens.
+    """Prompt rows whose input is a trained prompt token.
 
     Args:
-        prompts: float32 [m, hidden size], their embeddings.
+        prompts: float32 [m, hidden size], the embeddings of the prompt tokens.
     """
 
     prompts: NDArray[np.float32]

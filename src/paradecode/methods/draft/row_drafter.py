@@ -73,11 +73,11 @@ class RowDrafter(Drafter):
         raise NotImplementedError
 
     def cost(self, seq: TokenSequence, head: Head) -> RowCost:
-        """Of such rows."""
+        """What this method's prompt rows cost."""
         return RowCost()
 
     def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> GuessRows:
-        """So many rows below the root and each node of a verification."""
+        """The prompt rows of a verification: ``counts`` of them below the root and each node."""
         raise NotImplementedError
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:

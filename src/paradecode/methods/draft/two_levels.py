@@ -22,7 +22,7 @@ CHUNK = 8
 SINKS, WINDOW = 16, 240
 """Keys that the small model sees: the first ones and the latest ones."""
 SHORT = 64
-"""Most tokens behind the cache that are no prompt."""
+"""The most uncached tokens that count as a step; more of them are a prompt."""
 MOST = 256 << 20
 """Bytes of attention weights that the requests of a step may ask for."""
 

@@ -22,9 +22,10 @@ COMMAND = "paradecode train first"
 
 
 class Routers(TrainedPart):
-    """Of each layer but the first: does a text with this prompt need it?
+    """A small router for each layer but the first: it says whether a text with this prompt needs
+    the layer.
 
-    A router is linear in what enters its layer at the prompt's last token, over its rms.
+    Its input is what enters the layer at the prompt's last token, divided by the rms; it is linear.
     """
 
     kind = "layer routers 1"

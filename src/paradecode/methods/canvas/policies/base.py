@@ -58,7 +58,7 @@ class Policy:
 
 
 DEPTH = 4
-"""Most policies on top of one another."""
+"""The most policies that may be nested in one another."""
 
 BREADTH = ("masked", "window", "canvas")
 

@@ -14,7 +14,7 @@ from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.parameters import choice, parameter
 
 ROUNDS = 8
-"""Most rounds for each mask of a block."""
+"""The most rounds for each mask of a block."""
 
 
 @policy(

@@ -25,7 +25,7 @@ from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import parameter, text
 
 PIECE = 64
-"""Most rows of a forward that catches up."""
+"""The most rows of one forward that catches up with the text."""
 
 
 @dataclass
