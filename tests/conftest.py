@@ -70,8 +70,7 @@ def costs_are_measured_once() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def shipped_models_are_read_once() -> Iterator[None]:
     """The catalogue's models are read once: config, mapped weights and tokenizer, which nobody
-    changes.
-    """
+    changes."""
     from paradecode.models import catalogue
 
     paths = {entry.path for entry in catalogue.ENTRIES}

@@ -99,8 +99,7 @@ class Ranked:
     @property
     def mean(self) -> float:
         """Mean log-probability of a token. Candidates are ranked by it, so a long one loses
-        nothing.
-        """
+        nothing."""
         return self.total / len(self.logprobs)
 
 

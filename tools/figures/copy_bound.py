@@ -51,8 +51,7 @@ def seconds(
     recording: Recording, request: Request, copies: NDArray[np.int64], costs: tuple[float, float]
 ) -> float:
     """Seconds of the cheapest way from the first token, which the prompt's forward gave, to the
-    last.
-    """
+    last."""
     plain, drafted = costs
     timing, end = recording.timing, len(request.prompt) + len(request.output)
     best = np.zeros(end + 1)

@@ -89,8 +89,7 @@ class Worker:
 
     def peak_bytes(self) -> int | None:
         """The most resident memory so far, summed over the group (an upper bound if it has
-        several).
-        """
+        several)."""
         found = [status_bytes(pid, "VmHWM") for pid in _members(self._process.pid)]
         self._peak = max(self._peak, sum(found))
         return self._peak or None

@@ -250,8 +250,7 @@ class RunsHeads(Protocol):
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         """Draft with a head; arguments and result are those of
-        :func:`paradecode.backends.heads.run.run_head`.
-        """
+        :func:`paradecode.backends.heads.run.run_head`."""
         ...
 
 

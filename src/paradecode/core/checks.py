@@ -273,9 +273,9 @@ def text_in(path: Path, name: str, most: int, what: str = "text") -> str:
     """The UTF-8 text in a regular file: a pipe would block, and a device may never end.
 
     Args:
-        name: of the setting that named the file, for errors.
-        most: bytes.
-        what: the file should hold, for errors.
+        name: the setting that named the file, for errors.
+        most: bytes that the file may have.
+        what: what the file should hold, for errors.
 
     Raises:
         InvalidInput: the file is missing, no regular file, too large, or holds something else.

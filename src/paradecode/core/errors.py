@@ -29,7 +29,7 @@ class InvalidInput(ParadecodeError, ValueError):
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or its beginning with "..." behind it; the result has at most ``most`` characters."""
+    """The text, cut to at most ``most`` characters with "..." at its end."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 

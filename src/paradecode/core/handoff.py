@@ -49,8 +49,7 @@ class Handoff:
 
     def go_on(self) -> None:
         """Resume work that waits, if the awaited result is there; return when it ends or waits
-        again.
-        """
+        again."""
         if self._awaited is not None and self._awaited.done():
             self._left = PATIENCE
             self._ours.release()

@@ -59,7 +59,7 @@ class Block:
     window: int = 0
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
-        """float32 [n, heads, size]: ``x``, normed if there is a gain, and rotated by its positions."""
+        """float32 [n, heads, size]: ``x``, normed if there is a gain, and rotated by positions."""
         angles = np.multiply.outer(positions, self.frequencies)[:, None, :]
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         x = x.reshape(len(x), -1, self.size)

@@ -84,8 +84,7 @@ class Logits(Protocol):
 
     def probabilities(self, warp: Warp) -> NDArray[np.float64]:
         """float64 [R, V]: the warped distribution. It is as large as the vocabulary, so few
-        verifiers need it.
-        """
+        verifiers need it."""
         ...
 
     def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:

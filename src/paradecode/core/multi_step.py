@@ -19,10 +19,11 @@ class BudgetState(NamedTuple):
     """What the budgets ``fixed`` and ``auto`` know between two steps.
 
     Attributes:
-        calibration: weight, overall ratio, then for each bucket what was promised, and accepted.
-        refusals: drafts in a row of which nothing was verified, of this request and of all its
-            tenant's requests, and how many steps are to be left without a draft.
-        patience: of ``auto``; 0 for ``fixed``.
+        calibration: weight and overall ratio; then for each bucket the promised and the accepted
+            number of tokens.
+        refusals: how many drafts in a row had no token verified, in this request and in all of its
+            tenant's requests; and how many of the next steps have no draft.
+        patience: the setting of ``auto``; 0 for ``fixed``.
         shared: the object in which the tenant's requests share ``calibration`` and the second of
             ``refusals``, or None.
     """
@@ -37,9 +38,9 @@ class LookupState(NamedTuple):
     """What prompt lookup knows between two steps.
 
     Attributes:
-        odds, table_odds: of copied tokens and of the table's: a list for each kind's prior,
-            accepted, tried, all accepted, and all tried.
-        calibration, refusals, shared: as of :class:`BudgetState`.
+        odds, table_odds: what was counted for copied tokens, and for the table's tokens: lists of
+            each kind's prior, accepted, tried, all accepted, and all tried.
+        calibration, refusals, shared: see :class:`BudgetState`.
     """
 
     odds: list[list[float]]
@@ -55,8 +56,7 @@ class Table(Protocol):
     @property
     def keys(self) -> NDArray[np.uint32]:
         """uint32 [n], ascending: hashes of contexts, computed as in
-        ``methods/draft/ngram_table.py``. The likeliest token of a context comes first.
-        """
+        ``methods/draft/ngram_table.py``. The likeliest token of a context comes first."""
         ...
 
     @property
@@ -72,8 +72,8 @@ class Lookup:
     Attributes:
         shortest, longest: bounds on the n-grams that are looked up.
         most: draft tokens in one forward.
-        patience: as of :class:`BudgetState`.
-        read, write: get what the method has learned so far, and tell it what was learned since.
+        patience: see :class:`BudgetState`.
+        read, write: get what the method has learned so far, and give back what was learned since.
     """
 
     shortest: int
@@ -93,9 +93,9 @@ class MultiStep:
     (because of another sequence that shares the steps, say). The method then makes the step itself.
 
     Attributes:
-        lookup: how to draft; None drafts nothing, as plain decoding.
-        steps: how many there may be now; None for as many as the output has.
-        hidden: layers whose outputs the reply is to hold; None for none.
+        lookup: how to draft; None drafts nothing, which is plain decoding.
+        steps: gives the most steps now; None means as many as the output has.
+        hidden: gives the layers whose outputs the reply holds; None means no layer.
     """
 
     lookup: Lookup | None = None

@@ -185,8 +185,8 @@ class Apply:
     The reply is float32 [n, width of the network's result]; that of a head is a TokenTree.
 
     Attributes:
-        inputs: name -> float32 [n, width] or whole numbers [n], as the network declares them; of a
-            head: what it is to draft.
+        inputs: name -> float32 [n, width] or whole numbers [n], as the network declares them; for a
+            head a :class:`HeadDraft`.
     """
 
     network: Network | Head
@@ -219,8 +219,8 @@ class Reply:
     Attributes:
         logits: one row for each requested row, in the requested order.
         hidden: layer index -> float32 [K + M, hidden size].
-        attention: layer index -> float32 [A, heads, V + K + M]: which share of a row's attention
-            each of the ``visible`` slots gets, and then each row, these in order of position.
+        attention: layer index -> float32 [A, heads, V + K + M]: the share of a row's attention that
+            goes to each of the ``visible`` slots, and then to each row in order of position.
     """
 
     logits: Logits

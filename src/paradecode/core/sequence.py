@@ -57,8 +57,8 @@ class ModelFacts:
         canvas_length: positions that a model without a mask token denoises together, or 0.
         eos_tokens: ids that end a text.
         context_length: largest number of positions.
-        name: of the model; may be empty.
-        gives_attention: attention weights can be asked of its forwards.
+        name: the model's name; may be empty.
+        gives_attention: its forwards can return attention weights.
     """
 
     layers: int
@@ -85,8 +85,7 @@ class ModelFacts:
     @property
     def head_layers(self) -> float:
         """Weights of the LM head as a number of layers, each of which has about 12 hidden_size^2
-        weights.
-        """
+        weights."""
         return (self.outputs or self.vocab_size) / (12 * self.hidden_size)
 
 
@@ -142,8 +141,7 @@ class TokenSequence(Protocol):
 
     def found(self, model: str = TARGET) -> int:
         """Number of a canvas's leading tokens whose final keys and values earlier requests have
-        left.
-        """
+        left."""
         ...
 
     def room_for(self, model: str) -> int:
@@ -193,8 +191,7 @@ class TokenSequence(Protocol):
         end: str | None = None,
     ) -> None:
         """Report a step of a canvas, and append ``tokens``, in front of which everything is
-        decided.
-        """
+        decided."""
         ...
 
     def adopt(self, child: TokenSequence) -> None:

@@ -39,8 +39,7 @@ class Vocabulary:
     @classmethod
     def of_target(cls, size: int, outputs: NDArray[np.int32]) -> Vocabulary:
         """The vocabulary of a draft model that reads the target's ``size`` tokens and proposes some
-        of them.
-        """
+        of them."""
         every = np.arange(size, dtype=np.int32)
         return cls(every, every, np.arange(size + 1), outputs, same=True)
 
@@ -59,8 +58,7 @@ class Vocabulary:
 
     def widened(self, logits: Logits) -> Logits:
         """Logits [R, D] of all draft tokens; a token without a row in the LM head has minus
-        infinity.
-        """
+        infinity."""
         if self.outputs is None:
             return logits
         rows, said = logits.shape

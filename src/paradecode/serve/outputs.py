@@ -35,8 +35,7 @@ def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
 
 def _tokens(done: Done) -> int:
     """Tokens of an output. The tokens of all branches of a search count once, with its first
-    output.
-    """
+    output."""
     if done.search is None:
         return done.stats.generated
     return done.search.tokens if done.index == 0 else 0

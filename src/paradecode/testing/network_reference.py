@@ -14,8 +14,7 @@ from paradecode.core.network import KINDS, Array, Item, Network, Op
 
 def apply_network(network: Network, items: Sequence[Item]) -> list[Array]:
     """Run a network for one item after the other; arguments and result are those of
-    ``Backend.apply``.
-    """
+    ``Backend.apply``."""
     with np.errstate(over="ignore", invalid="ignore"):
         return [_run(network, item) for item in items]
 

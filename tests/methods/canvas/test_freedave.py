@@ -194,8 +194,7 @@ def test_the_clock_changes_no_text(kind: str, settings: str, timed: bool) -> Non
 
     def made(*seconds: float) -> list[tuple[list[int], int]]:
         """Outputs and forwards of one tenant's requests, with these seconds for one row and for
-        4,096.
-        """
+        4,096."""
         curve = CostCurve((1, 4096), (64,), (seconds,))
         engine = Engine({"target": toy(kind, 300)}, Limits(kv_tokens=1024), curve=curve)
         found = []

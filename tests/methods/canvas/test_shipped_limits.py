@@ -130,8 +130,7 @@ def test_a_batch_changes_no_bit(first: int) -> None:
 @pytest.mark.parametrize("task", ["reverse", "addition"])
 def test_blocks_of_one_are_plain_decoding(task: str) -> None:
     """The causal twin decodes so; the plain method might propose the mask token, so it is banned
-    there.
-    """
+    there."""
     backend, prompt = backend_of(TWIN), prompts_of(TWIN, task)[0]
     mask = backend.config.mask_token
     for settings in ({}, {"temperature": 0.9, "seed": 5}, {"temperature": 1.0, "top_k": 3}):

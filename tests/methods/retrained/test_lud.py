@@ -80,8 +80,7 @@ def test_what_every_method_promises(case):
 @pytest.mark.parametrize("allowed", [0, 1, 2])
 def test_a_unit_ends_where_no_token_may_follow(allowed):
     """A row without an allowed token is an error if the output begins there, and else ends the
-    unit.
-    """
+    unit."""
 
     def token(logits, row, path):
         if row == allowed:

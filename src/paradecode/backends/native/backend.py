@@ -361,7 +361,7 @@ def _kinds(config: ModelConfig) -> list[int]:
 
 
 def _mixture(mixture: Mixture | None) -> list[int]:
-    """The numbers of a mixture of experts in the order in which the core takes them; [] for none."""
+    """The numbers of a mixture of experts, in the order in which the core takes them."""
     if mixture is None:
         return []
     return [

@@ -47,8 +47,7 @@ class NativeHeads:
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         """Draft with a head; arguments and result are those of
-        :func:`paradecode.backends.heads.run.run_head`.
-        """
+        :func:`paradecode.backends.heads.run.run_head`."""
         if head.on_text or head.cell is not None or head.lstm:
             return run_head(head, drafts, self.apply)
         native = self.native(head)  # To pack it once says nothing of later drafts.

@@ -83,8 +83,7 @@ class Fused(Drafter):
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
         """Steps in which the one part that copies text drafts while all draft models rest; None if
-        they don't.
-        """
+        they don't."""
         copying = [part for part in self.parts if not part.needs.costs]
         models = [part for part in self.parts if part.needs.costs]
         if len(copying) != 1 or not models or not all(part.needs.rests for part in models):

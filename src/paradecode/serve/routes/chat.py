@@ -66,8 +66,7 @@ class _ChatReply(ChoicesReply):
 
     def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
         """The parts of a piece of news, one for each delta; a chunk's details go with the first
-        one.
-        """
+        one."""
         reader = self.readers[index]
         if isinstance(news, Done):
             for delta in reader.finish():

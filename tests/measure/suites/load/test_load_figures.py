@@ -33,8 +33,7 @@ from paradecode_lab.measure.tables import cells, ends
 
 def test_percentile_intervals_are_ranks() -> None:
     """The interval of the median of 100 values goes from the 40th to the 61st (the textbook's
-    ranks).
-    """
+    ranks)."""
     found = percentile(list(range(1, 101)), 0.5)
     assert found == Estimate(50.5, 40.0, 61.0)
 

@@ -193,8 +193,7 @@ Builder = Callable[[Language, Chance], TokenTree]
 
 def levels(draw: str, *branching: int) -> Builder:
     """A tree with ``branching`` children under every node of each level, drawn by the method
-    ``draw``.
-    """
+    ``draw``."""
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs, level = Twigs(language, chance), [ROOT]
@@ -207,8 +206,7 @@ def levels(draw: str, *branching: int) -> Builder:
 
 def pooled(*branching: int) -> Builder:
     """The tree of ``levels("iid", ...)`` with equal draws in one node, whose children are drawn
-    together.
-    """
+    together."""
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs, level = Twigs(language, chance), {ROOT: 1}

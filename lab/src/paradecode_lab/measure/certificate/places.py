@@ -108,8 +108,7 @@ def _candidates(backend: Backend, name: str, tokens: Sequence[int], warp: Warp) 
 
 def _drafted(trial: Trial, candidates: Sequence[_Prefix]) -> list[tuple[float, _Prefix]]:
     """The candidates at which the method's first forward drafts a likely token, with its
-    probability.
-    """
+    probability."""
     engine, plan = trial.engine, trial.plan
     params = SamplingParams(ROOM, temperature=plan.temperature, seed=plan.seed, ignore_eos=True)
     requests = [request(one.prompt, trial.claim.make, params, "places") for one in candidates]

@@ -132,8 +132,7 @@ def _same(each: Figures) -> str:
 
 def _first_difference(each: Figures) -> str:
     """Median position of the first token that differs from the plain mode's, over outputs that
-    differ.
-    """
+    differ."""
     lossless = each.lossless
     places = lossless.first_differences if lossless else ()
     return f"{median(places):.0f}" if places else ""

@@ -18,8 +18,7 @@ class CloverNetwork(HeadNetwork):
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
         """States that draft each level, like all heads' ``states``; the cell is given the tokens of
-        the text.
-        """
+        the text."""
         state, said = self._text(rows), []
         state = self._norm(state, "clover_norm")
         drafts = rows.drafting(0)

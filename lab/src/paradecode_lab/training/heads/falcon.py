@@ -53,8 +53,7 @@ class FalconNetwork(HeadNetwork):
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
         """States that draft each level, like all heads' ``states``; every row that drafts ends a
-        block.
-        """
+        block."""
         text, size = self._read(rows), self.file.block_size
         drafts = [rows.drafting(level) for level in range(count)]
         begins = torch.cat([torch.full_like(each, first)

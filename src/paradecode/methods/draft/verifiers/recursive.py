@@ -88,7 +88,7 @@ class SpecInfer(TopDown):
 @sampling("rsd", paper="Recursive Speculative Decoding", arxiv="2402.14160")
 @dataclass
 class Rsd(SpecInfer):
-    """Recursive rejection sampling: ``specinfer`` for siblings that are drawn without replacement."""
+    """Recursive rejection sampling: ``specinfer`` for siblings drawn without replacement."""
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
 
