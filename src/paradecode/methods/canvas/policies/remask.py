@@ -1,4 +1,4 @@
-"""Mask again what does not hold up."""
+"""A policy that masks decided positions again when they do not hold up."""
 
 from __future__ import annotations
 
