@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import random
 import sys
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def docstrings(source: str) -> Iterator[tuple[int, str, str]]:
                     ast.Assign(targets=[target]) | ast.AnnAssign(target=target),
                     ast.Expr(value=ast.Constant(value=str(text))),
                 ):
-                    yield below.lineno, ast.unparse(target), text
+                    yield below.lineno, ast.unparse(target), inspect.cleandoc(text)
 
 
 def complaints(source: str) -> list[str]:

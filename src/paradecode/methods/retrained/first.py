@@ -42,10 +42,10 @@ class Routers(TrainedPart):
         return {"weight": (routed, facts["hidden_size"]), "bias": (routed,)}
 
     def layers(self, entered: NDArray[np.floating], threshold: float) -> tuple[int, ...]:
-        """The layers to keep; the first always.
+        """The layers to keep; the first layer is always kept.
 
         Args:
-            entered: float32 [layers - 1, hidden size], what enters each layer but the first.
+            entered: float32 [layers - 1, hidden size], the input of each layer but the first.
         """
         entered = entered.astype(np.float64)  # Large weights do not overflow.
         rms = np.sqrt(np.square(entered).mean(1) + 1e-6)

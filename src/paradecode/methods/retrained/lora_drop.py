@@ -1,4 +1,4 @@
-"""Layers that most tokens do not run: a low-rank step from what each of them last put out."""
+"""Many tokens skip some layers: a LoRA corrects each skipped layer's latest output."""
 
 from __future__ import annotations
 

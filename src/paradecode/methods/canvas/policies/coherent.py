@@ -18,7 +18,7 @@ from paradecode.methods.parameters import choice, parameter
 
 WARM_UP, LATE = 5, 0.1
 """Numbers of the released form: the steps before it looks back, and the share of masks below
-which it compares two steps only."""
+which it remembers two positions at most."""
 
 History = dict[int, NDArray[np.float32]]
 """Position -> its distribution, float32 [V]."""

@@ -1,6 +1,6 @@
 """Hidden Transfer: states in the middle of the target, mapped to those of tokens further on.
 
-Rows that enter the target in the middle, made of the states of the rows that they follow.
+Rows enter the target in the middle; they are made from the states of the rows that they follow.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def _sound(rows: Array) -> Array:
 
 
 def _first(rows: TokenTree, real: int, kept: np.ndarray) -> TokenTree:
-    """The first ``real`` rows and, of those behind them, these, which no other hangs below."""
+    """The first ``real`` rows, and behind them the ``kept`` ones; no other row hangs below a
+    dropped one."""
     places = np.cumsum(np.concatenate([np.ones(real, bool), kept])) - 1
     keep = np.concatenate([np.arange(real), real + np.flatnonzero(kept)])
     parents = rows.parents[keep]
