@@ -44,6 +44,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror csrc/* tests/backends/native/selftest/*
 	$(BIN)/mypy
+	$(BIN)/python -m tools.words
 	$(BIN)/python -m pytest tests/test_layering.py
 
 # The documentation as a site; a broken link is an error.

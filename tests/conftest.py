@@ -82,7 +82,8 @@ def costs_are_measured_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def shipped_models_are_read_once() -> Iterator[None]:
-    """Those of the catalogue: config, mapped weights and tokenizer, which nobody changes."""
+    """The catalogue's models are read once: config, mapped weights and tokenizer, which nobody
+    changes."""
     from paradecode.models import catalogue
 
     paths = {entry.path for entry in catalogue.ENTRIES}

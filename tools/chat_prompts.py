@@ -26,7 +26,8 @@ from tools.script import options
 SHORTEST, LONGEST = 15, 1000
 """Characters of a prompt."""
 FOREIGN = 0.02
-"""Most of them that are not ASCII: the rest of these answers a small vocabulary cannot draft."""
+"""The largest share of characters that are not ASCII: a small vocabulary cannot draft their
+answers."""
 BEGINNING = 60
 """Characters by which prompts count as the same."""
 

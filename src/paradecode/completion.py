@@ -98,7 +98,8 @@ class Ranked:
 
     @property
     def mean(self) -> float:
-        """Of a token; candidates are ranked by it, so that long ones are not put behind."""
+        """Mean log-probability of a token. Candidates are ranked by it, so a long one loses
+        nothing."""
         return self.total / len(self.logprobs)
 
 

@@ -93,7 +93,8 @@ def test_native_and_torch_agree_with_numpy(name: str) -> None:
 
 
 def test_torch_takes_what_must_not_be_written(recwarn: pytest.WarningsRecorder) -> None:
-    """As the tensors of a mapped file; PyTorch warns of it once, and then no more."""
+    """PyTorch reads arrays that must not be written, such as a mapped file's tensors, without a
+    warning."""
     torch = pytest.importorskip("torch")
     from paradecode.backends.torch.network import TorchNetworks
 

@@ -118,7 +118,7 @@ def test_programs_of_searches(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.wide
 def test_program_that_adds_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it stands it passes lint, types and the suite; its file is all that is added."""
+    """The page's code passes lint, types and the suite, and its file is all that is added."""
     drafter, check, budget = blocks("docs/add-a-method.md", "python")
     files = {"copy_bigram.py": drafter, "share_budget.py": budget}
     for name, text in files.items():

@@ -246,7 +246,7 @@ def test_a_long_line_takes_linear_time(line):
 
 
 def test_names_that_a_line_binds():
-    """As a regular expression says it, which is short, and quadratic."""
+    """The names are those that a short regular expression finds, which takes quadratic time."""
     oracle = r"\blambda\b[^:]*\bs\b|\bfor\b(?:(?!\bin\b).)*\bs\b|\bs\s*:="
     words = ("for", "in", "s", "t", "lambda", ":", ":=", "(", " ", "s:=", "former", "s :=", "x.s")
     chance = random.Random(0)

@@ -73,7 +73,7 @@ def test_the_cache_and_neighbours_change_nothing(
 
 
 def test_embeddings_are_means_of_the_last_states(llm: LLM, folder: Path) -> None:
-    """Of a prompt and of the same one token longer the sums differ by the last row's state."""
+    """A prompt with one token more has a sum that is larger by the last row's state."""
     short, long = llm.encode(TEXT)[:-1], llm.encode(TEXT)
     first, second = (llm.reading(ids, hidden=True) for ids in (short, long))
     llm._read([first, second])

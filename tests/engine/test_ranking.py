@@ -24,7 +24,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
 
 
 def candidates(llm: LLM, count: int = 40) -> list[list[int]]:
-    """Of one to thirty tokens, more rows together than a round has."""
+    """Candidates of one to thirty tokens, which have more rows together than a round takes."""
     random = np.random.default_rng(3)
     return [
         random.integers(0, llm.config.vocab_size, size).tolist()

@@ -15,7 +15,7 @@ from paradecode_lab.measure.machine import OF_A_TENSOR, commit, digest_of
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_a_package_inside_of_other_work_has_no_commit(tmp_path: Path) -> None:
-    """As in a virtual environment that lies in somebody's own repository."""
+    """A package in a virtual environment may lie in somebody's own repository."""
 
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]

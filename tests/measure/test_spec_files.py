@@ -11,7 +11,7 @@ from paradecode_lab.measure.spec_files import digests_of
 
 
 def spec(method: str, parts: tuple[Spec, ...] = (), **settings: str) -> Spec:
-    """As ``parse`` gives it, but the files need not be what the method reads."""
+    """The spec that ``parse`` would give, but nobody checks that its files fit the method."""
     return Spec(find(method), settings, parts=parts)
 
 

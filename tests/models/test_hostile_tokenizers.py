@@ -173,7 +173,7 @@ def fallback(*tokens: str) -> Tokenizer:
      ("<0x f>", None), ("<0x１２>", None), ("<0x0A>\n", None), ("<0x1>", None)],
 )  # fmt: skip
 def test_which_pieces_are_bytes(piece, byte):
-    """Those that the library reads so; all others are text."""
+    """The library decides which pieces are bytes; all other pieces are text."""
     tokenizer = fallback("a", "b", piece)
     assert byte_in(piece) == byte
     assert spelling(tokenizer, 2) == (piece.encode() if byte is None else bytes([byte]))

@@ -248,7 +248,7 @@ def test_contradictory_vocabularies(changes, match):
     ],
 )  # fmt: skip
 def test_which_prompts_begin_with_bos(changes, ids):
-    """As llama.cpp does where the file does not say it."""
+    """Where the file does not say it, the rule is llama.cpp's."""
     tokenizer = tokenizer_from_header(fields(**{"bos_token_id": 3, **changes}))
     assert tokenizer.encode("ab") == ids
     assert tokenizer.add_bos is (len(ids) == 2)

@@ -73,7 +73,7 @@ def test_a_stream_has_outputs(server: Running, more: dict[str, Any]) -> None:
 
 
 def test_many_inputs_are_read_in_turn(server: Running) -> None:
-    """As many as OpenAI's route takes, whatever the most outputs are: 64."""
+    """The route takes 2,048 inputs like OpenAI's, although a request has at most 64 outputs."""
     answer = server.post("/v1/embeddings", {"input": ["a"] * 2048})
     assert [entry["index"] for entry in answer.json()["data"]] == [*range(2048)]
     for field in (["a"] * 2049, [[1]] * 2049):

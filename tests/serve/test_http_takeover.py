@@ -59,8 +59,8 @@ def pair() -> Iterator[Running]:
 
 
 def streamed(server: Running, body: dict[str, Any], kill_at: int) -> list[list[Any]]:
-    """Of each choice its texts, its calls' names and arguments, its scores and its end. When so
-    many characters have come, the worker that runs it is killed."""
+    """Text, names and arguments of calls, scores and end of each choice. When ``kill_at``
+    characters have come, the worker that runs the request is killed."""
     found: dict[int, list[Any]] = {}
     killed = False
     canvas = body.get("model") == "canvas"

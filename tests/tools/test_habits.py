@@ -1,4 +1,4 @@
-"""Which files the repository takes."""
+"""Which files the repository takes, and how their docstrings begin."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from repository import ROOT
 from tools.habits import MOST_BYTES, misplaced
+from tools.words import complaints
 
 
 def test_no_binaries_and_no_large_files_without_a_place() -> None:
@@ -36,3 +37,25 @@ def test_complaints(tmp_path: Path, path: str, content: bytes, complaints: list[
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).write_bytes(content)
     assert misplaced([path, "deleted.py"], tmp_path) == complaints
+
+
+def test_first_words_of_docstrings() -> None:
+    source = '''"""Of a module."""
+LIMIT = 3
+"""Most rows of a forward."""
+ROWS: int = 4
+"""Mostly rows."""
+
+class Draft:
+    """Those
+
+    of a model."""
+    size: int
+    """Asks for rows."""
+
+    async def ask(self):
+        "So many."
+'''
+    assert complaints(source) == [
+        "1: Of a module.", "3: Most rows of a forward.", "8: Those", "15: So many.",
+    ]  # fmt: skip

@@ -12,7 +12,7 @@ from paradecode.models.catalogue import find, list_models, open_model, pull
 SETS = ("tiny", "graded")
 NAMES = tuple(f"paradecode/{s}-{kind}" for s in SETS for kind in ("diffusion", "autoregressive"))
 MOST_BYTES = 12_000_000
-"""Of the two models of a set."""
+"""Bytes of the two models of a set."""
 
 PRESENT = {listed.name for listed in list_models() if listed.present}
 pytestmark = pytest.mark.skipif(

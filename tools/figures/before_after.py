@@ -29,7 +29,7 @@ METHODS = {
 TASKS = ("reverse: Ben Sam Art Tom", "sort: Ben Sam Art Tom", "copy: Ben Sam Art Tom")
 
 SECONDS = 600.0
-"""That one answer may take."""
+"""Seconds that one answer may take."""
 
 
 def start(name: str, python: Path, model: str) -> Worker:

@@ -50,7 +50,8 @@ def python(outcome: ReplayOutcome) -> float:
 def seconds(
     recording: Recording, request: Request, copies: NDArray[np.int64], costs: tuple[float, float]
 ) -> float:
-    """Of the cheapest way from the first token, which the prompt's forward gave, to the last."""
+    """Seconds of the cheapest way from the first token, which the prompt's forward gave, to the
+    last."""
     plain, drafted = costs
     timing, end = recording.timing, len(request.prompt) + len(request.output)
     best = np.zeros(end + 1)

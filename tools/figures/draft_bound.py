@@ -77,7 +77,8 @@ def rights(drafts: dict[int, list[TokenTree]], output: list[int]) -> list[list[i
 
 
 def seconds(right: list[list[int]], levels: list[float], prompt: int, curve: CostCurve) -> float:
-    """Of the cheapest way from the first token, which the prompt's forward gave, to the last.
+    """Seconds of the cheapest way from the first token, which the prompt's forward gave, to the
+    last.
 
     Args:
         right: see :func:`rights`.

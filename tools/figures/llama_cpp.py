@@ -9,7 +9,7 @@ from tools.script import OUT
 
 PYTHON = OUT / "envs" / LLAMA_CPP.name / "bin" / "python"
 SECONDS = 600.0
-"""That one answer may take."""
+"""Seconds that one answer may take."""
 
 
 def open_rows(model: str, slots: int, sequences: int = 1) -> Worker:

@@ -71,7 +71,7 @@ def spread() -> list[Conversation]:
 
 
 def some_of(prompts: list[list[int]], first: int, count: int) -> list[list[int]]:
-    """So many prompts from the ``first`` on, and again from the beginning."""
+    """``count`` prompts from number ``first`` on; behind the last prompt comes the first again."""
     return [prompts[number % len(prompts)] for number in range(first, first + count)]
 
 

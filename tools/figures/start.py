@@ -27,7 +27,7 @@ from tools.script import REPOSITORY, Columns, err, options, save, show, stamped
 WIDTH, INNER, HEADS, VOCABULARY = 4096, 11008, 32, 32000
 PROMPT, PROMPTS = 480, ("first_prompt", "second_prompt", "third_prompt")
 SCALES = {Kind.Q4_K: {0: 2**-14, 1: 2**-11}, Kind.Q6_K: {-1: 2**-17}}
-"""Of a block's half-precision numbers: the factors of its scales, and of its minima."""
+"""Factors of a block's half-precision numbers, by their place: its scales, and its minima."""
 COLUMNS: Columns = {
     "model": "{model}", "loaded, s": "{load_seconds:.2f}",
     "answered, s": "{first_answer_seconds:.2f}",

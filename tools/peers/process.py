@@ -88,7 +88,8 @@ class Worker:
         return sum(_times(pid) for pid in _members(self._process.pid))
 
     def peak_bytes(self) -> int | None:
-        """Most resident memory so far, summed over the group (an upper bound if it has several)."""
+        """The most resident memory so far, summed over the group (an upper bound if it has
+        several)."""
         found = [status_bytes(pid, "VmHWM") for pid in _members(self._process.pid)]
         self._peak = max(self._peak, sum(found))
         return self._peak or None

@@ -61,7 +61,7 @@ class Steps:
             self._console.print(self.line(), highlight=False)
 
     def drop(self, steps: int) -> None:
-        """So many steps will not come after all."""
+        """Take ``steps`` steps out of the total, because they are not done."""
         self._total -= steps
         self._bar.update(self._task, total=self._total)
 

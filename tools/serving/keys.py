@@ -67,7 +67,7 @@ def ask(client: httpx.Client, key: str, prompt: str, tokens: int) -> tuple[float
 
 
 def greedy(url: str, key: str, clients: int, over: Event) -> None:
-    """So many clients that never pause."""
+    """Send requests without a pause from so many clients, until ``over`` is set."""
     prompts = [one.turns[0] for one in load_prompts()]
 
     def run(number: int) -> None:

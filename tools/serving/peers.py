@@ -50,7 +50,7 @@ from tools.peers.process import WORKERS, last_line, signal_group
 from tools.script import OUT, REPOSITORY, err, options
 
 CONTEXT = 1024
-"""Of one request, at every server."""
+"""Tokens of context of one request, at every server."""
 
 WARM_UP = 8
 """Requests before each measurement."""

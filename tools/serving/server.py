@@ -22,7 +22,7 @@ MEMORY_BOUND = 0.02
 """How much more memory may be held after the torment than after its beginning."""
 
 KV_TOKENS = "16384"
-"""So few that all of their memory is soon touched."""
+"""Tokens of K/V memory: few, so that all of it is soon touched."""
 
 FILLING = 240
 """Tokens of a prompt that every model has room for."""

@@ -1,4 +1,4 @@
-"""The machines that run forwards, by name."""
+"""The backends: machines that run forwards, by name."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def open_backend(
     Args:
         name: ``native`` (CPU), ``torch`` (CPU or CUDA), or ``auto``: native where it was built and
             the device is the CPU, torch otherwise.
-        dtype: of the weights, as the backend names them; ``auto`` keeps what the file has
+        dtype: format of the weights, in the backend's names; ``auto`` keeps the file's format
             (native) or takes fp32 on CPU and bf16 on CUDA (torch).
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads; None lets the backend choose.
         ranks: processes that divide the model among them (torch only), one a CUDA device.
-        apart: whether the CPU threads are its own, so that it can run beside other models (native;
-            torch has one set for all).
-        progress: told how many bytes of how many are loaded (native only).
+        apart: whether the backend has CPU threads of its own, so that it can run beside other
+            models (native; torch has one set for all).
+        progress: called with the loaded bytes and all bytes (native only).
 
     Raises:
         InvalidInput: for an unknown name, dtype or device, ranks that cannot divide the model, or a
@@ -85,7 +85,7 @@ def open_backend(
 
 
 def need_torch(why: str = "") -> None:
-    """Call it before PyTorch is first imported; raises BackendError if it is not installed.
+    """Raise BackendError unless PyTorch is installed; called before PyTorch is first imported.
 
     Args:
         why: the beginning of that error.

@@ -1,4 +1,5 @@
-"""Where what drafts runs: with the target, on threads of its own, or on another device."""
+"""Where draft models and heads run: with the target, on threads of their own, or on another
+device."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from paradecode.models.weights import Weights
 
 @dataclass(frozen=True)
 class DraftPlace:
-    """Where draft models and draft heads run, as its user names it.
+    """The user's choice of where draft models and draft heads run.
 
     Attributes:
         device: ``cpu``, ``cuda`` or ``cuda:N``: PyTorch runs them there, whatever runs the target.
-            None: what runs the target.
-        threads: CPU threads of their own; None: as many as the target has.
+            None: the target's backend runs them.
+        threads: number of CPU threads of their own; None: as many as the target has.
 
     Raises:
         InvalidInput: for a device that is not there, or threads out of range or of a GPU.
@@ -49,16 +50,16 @@ class DraftPlace:
         return self.device is not None or self.threads is not None
 
     def left(self, threads: int | None) -> int | None:
-        """CPU threads of a target that a draft model runs beside, unless ``threads`` names them."""
+        """CPU threads that the target keeps beside a draft model, unless ``threads`` names them."""
         if threads is not None or self.threads is None:
             return threads
         return max(1, default_threads() - self.threads)
 
     def open_heads(self, target: Backend, threads: int | None = None) -> RunsNetworks | None:
-        """What runs draft heads; None is the target's own backend.
+        """The backend that runs draft heads; None is the target's own.
 
         Args:
-            threads: the target's; None: as many as are allowed.
+            threads: threads of the target; None: as many as are allowed.
 
         Raises:
             InvalidInput: if the target leaves no such place.
@@ -87,10 +88,10 @@ class DraftPlace:
         self, config: ModelConfig, weights: Weights, threads: int | None,
         beside: Callable[..., Backend],
     ) -> Backend:  # fmt: skip
-        """A draft model.
+        """Load a draft model.
 
         Args:
-            threads: the target's; None: as many as are allowed.
+            threads: threads of the target; None: as many as are allowed.
             beside: :func:`open_backend` with the target's backend and device.
         """
         if self.device is not None:
@@ -100,6 +101,7 @@ class DraftPlace:
         return beside(config, weights, threads=self.threads or threads, apart=apart)
 
     def _of_torch(self, threads: int | None) -> int | None:
-        """Threads of PyTorch, which takes all cores by itself; None where a GPU drafts."""
+        """Number of PyTorch's threads, which would otherwise take all cores; None where a GPU
+        drafts."""
         on_cpu = self.device is not None and self.device.startswith("cpu")
         return self.threads or threads or default_threads() if on_cpu else None

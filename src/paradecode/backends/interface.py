@@ -1,4 +1,4 @@
-"""What the engine asks of a machine that runs forwards. A backend never sees a method.
+"""The interface of a backend, a machine that runs forwards for the engine. It never sees a method.
 
 Keys and values live in pages of ``PAGE`` slots, shared by all layers of a model: slot s of a
 sequence is row ``s % PAGE`` of page ``pages[s // PAGE]``. The engine owns the page numbers; the
@@ -27,9 +27,9 @@ from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
 
 PAGE = 16
-"""Slots in a page."""
+"""Slots of a page; larger pages share less between requests, and have smaller tables."""
 Progress = Callable[[int, int], None]
-"""Told what is done and what there is to do."""
+"""Called with the amount that is done and with the whole amount."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Span:
 
     Attributes:
         pages: int32 [P], the sequence's page table.
-        tokens: int32 [K]; not looked at where ``embeddings`` or ``resume`` is given.
+        tokens: int32 [K]; ignored for rows with ``embeddings`` or ``resume``.
         positions: int32 [K], rotary positions.
         slots: int32 [K], where each row's key and value are stored; -1 stores nothing (the rows
             still see one another). Distinct; none may lie in what the rows see as cached.
@@ -56,7 +56,7 @@ class Span:
             residual stream behind the last part of it that runs.
         layers: layers, or halves of layers, to run, in order; None for all. A layer whose attention
             does not run neither reads nor stores keys and values.
-        embeddings: float32 [G, D] of the last G rows, or None.
+        embeddings: float32 [G, D], the input of the last G rows, or None.
         resume: float32 [K, D] or None; enters the first of ``layers`` in place of the embedding.
         attention: int32 [A] or None; rows whose attention weights are returned, of every layer
             whose attention runs. Only backends with :func:`gives_attention` take it, and
@@ -84,12 +84,14 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class SpanResult:
-    """Logits of the requested rows; hidden states: layer -> float32 [K, D]; and what was asked of
-    attention: layer -> float32 [A, heads, S], the shares of the S tokens, which add up to 1.
+    """The results of a span: logits of the requested rows; hidden states, layer -> float32 [K, D];
+    and the requested attention, layer -> float32 [A, heads, S], the shares of S tokens, which add
+    up to 1.
 
-    The tokens are the cached slots, as ``visible`` or ``context`` name them, and then ``tail`` and
-    the new rows, both together in order of their positions. Where a row does not see one, it is 0.
-    The states of a model that computes in float64 are float64; ``Span.resume`` takes them.
+    The S tokens are the cached slots that ``visible`` or ``context`` names, and behind them
+    ``tail`` and the new rows, both together in order of their positions. A token that a row does
+    not see has the share 0. The states of a model that computes in float64 are float64;
+    ``Span.resume`` takes them.
     """
 
     logits: Logits
@@ -98,13 +100,13 @@ class SpanResult:
 
 
 class RunsNetworks(Protocol):
-    """What runs small networks: a backend, or a place of their own for draft heads."""
+    """Runs small networks: a backend, or a separate place for draft heads."""
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
         """Run a small network over several items: float32 [rows of the item, width] of each.
 
         Raises:
-            InvalidInput: if an item has not what the network reads.
+            InvalidInput: if an item lacks an input of the network.
         """
         ...
 
@@ -140,13 +142,13 @@ class Backend(RunsNetworks, Protocol):
 
 
 class CommittedStep(NamedTuple):
-    """What one of several steps did for a sequence.
+    """The result of one of several steps for a sequence.
 
     Attributes:
         drafted: int32 [M], the chain that was verified; None for no draft.
-        estimates: float32 [M], of its tokens.
-        tokens: those of the draft that were accepted, and the one that follows them.
-        logprobs: of each of the tokens, before the warp; empty where nobody wants them.
+        estimates: float32 [M], acceptance estimates of its tokens.
+        tokens: the accepted tokens of the draft, and the token that follows them.
+        logprobs: log-probability of each token, before the warp; empty where nobody wants them.
         ended: seconds since the call began.
         forward: seconds of the forward, which all sequences share.
         hidden: float32 [tokens, layers asked for * hidden size], in front of each of the tokens;
@@ -163,7 +165,7 @@ class CommittedStep(NamedTuple):
 
 
 class Curve(Protocol):
-    """Seconds of a forward, ``[contexts][rows]``; both of these ascend."""
+    """Seconds of a forward, ``[contexts][rows]``; contexts and rows ascend."""
 
     @property
     def rows(self) -> tuple[int, ...]: ...
@@ -174,14 +176,14 @@ class Curve(Protocol):
 
 
 class StepsInput(NamedTuple):
-    """What steps cost, and when a run of several ends.
+    """The costs of steps, and the time when a run of several steps ends.
 
     Attributes:
-        curve: None where it was not measured.
+        curve: seconds of a forward; None where it was not measured.
         overhead: seconds beside the forward: of a step, of each of its sequences, and of a draft.
-        sequences, rows: of the last forward before.
-        spare: draft rows that a step may have, of each group of sequences.
-        groups: of each sequence, an index into ``spare``.
+        sequences, rows: numbers in the forward before.
+        spare: for each group of sequences the draft rows that a step may have.
+        groups: for each sequence its index into ``spare``.
         limit: seconds after which no further step begins.
     """
 
@@ -195,30 +197,30 @@ class StepsInput(NamedTuple):
 
 
 class Stepper(Protocol):
-    """A sequence as a backend makes its steps, which its :class:`MultiStep` describes."""
+    """A sequence whose steps a backend makes; its :class:`MultiStep` says how."""
 
     def enter(
         self, text: NDArray[np.int32], room: int, steps: int, rows: int,
         hidden: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        """Where it stands, once the method itself has made steps.
+        """Take the sequence's present state, after the method itself has made steps.
 
         Args:
             text: int32 [n], prompt and output, which only grows; keys and values of all but the
                 last token are stored.
             room: tokens that may still be committed.
-            steps: that may be made.
-            rows: its rows in the last forward.
-            hidden: layers, from 0, whose outputs its steps are to hold.
+            steps: the most steps that may be made.
+            rows: the sequence's rows in the last forward.
+            hidden: layers, from 0, whose outputs the steps return.
         """
         ...
 
     def hold(self, pages: NDArray[np.int32]) -> None:
-        """The page table from now on, int32 [P]; no step writes beyond it."""
+        """Take the page table, int32 [P], that holds from now on; no step writes beyond it."""
         ...
 
     def leave(self) -> None:
-        """Tell the method what was learned since :meth:`enter`."""
+        """Give the method what was learned since :meth:`enter`."""
         ...
 
 
@@ -229,31 +231,32 @@ class MakesSteps(Protocol):
     def stepper(
         self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int, scored: bool
     ) -> Stepper:
-        """For one sequence. Raises InvalidInput if a setting is out of range.
+        """The stepper of one sequence. Raises InvalidInput if a setting is out of range.
 
         Args:
             stops: int32, ids that end the output, after which no step follows.
-            warp, seed: of sampling; the keys are those of :func:`paradecode.core.noise.key`.
+            warp, seed: sampling settings; the keys are those of :func:`paradecode.core.noise.key`.
             scored: whether log-probabilities of its tokens are wanted.
         """
         ...
 
     def steps(self, steppers: Sequence[Stepper], given: StepsInput) -> list[list[CommittedStep]]:
-        """The steps that were made, of each sequence; none if the first would fail for one of them,
-        or needs more pages."""
+        """Make steps; returns those of each sequence. There are none if the first step would
+        fail for a sequence, or needs more pages."""
         ...
 
 
 @runtime_checkable
 class RunsHeads(Protocol):
-    """What runs draft heads by itself; others run their networks."""
+    """A backend that runs draft heads by itself; other backends run the heads' networks."""
 
     def pack(self, head: Head) -> None:
         """Do now what the first draft of a head would wait for."""
         ...
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """As :func:`paradecode.backends.heads.run.run_head`."""
+        """Draft with a head; arguments and result are those of
+        :func:`paradecode.backends.heads.run.run_head`."""
         ...
 
 

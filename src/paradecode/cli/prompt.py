@@ -7,7 +7,7 @@ import sys
 from paradecode.core.errors import InvalidInput
 
 LONGEST_PROMPT = 1 << 22
-"""Most characters that are read."""
+"""The most characters that are read of a prompt."""
 
 NEEDED = "give UTF-8 text, as argument or on standard input"
 

@@ -70,10 +70,10 @@ class TokenAutomaton:
         return False
 
     def follow(self, ends: Sequence[int]) -> AutomatonMatcher:
-        """A matcher at the start of an output, of texts that have no token of ``ends`` inside.
+        """A matcher at the start of an output; the tokens ``ends`` may only end the text.
 
         Raises:
-            InvalidInput: every text has one.
+            InvalidInput: every text has one of ``ends`` inside.
         """
         known = [token for token in ends if 0 <= token < self.vocab_size]
         inside = [token for token in known if (self.table[:, self.columns[token]] != DEAD).any()]

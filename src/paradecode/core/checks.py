@@ -130,7 +130,7 @@ def indices(name: str, value: Any) -> NDArray[np.int32]:
 
 
 def maybe(check: Check) -> Check:
-    """The same, or None."""
+    """The check ``check``, which also lets None pass."""
     return lambda name, value: None if value is None else check(name, value)
 
 
@@ -251,7 +251,7 @@ def _checks(kind: Any) -> tuple[dict[str, Check], tuple[str, ...]]:
 
 
 def _of_type(hint: Any) -> Check:
-    """The check of an annotation; what is none of the kinds below must be an object."""
+    """The check that fits an annotation; a kind that is not listed below must be an object."""
     plain = {bool: flag, int: whole(0), float: number(0.0), str: text(MOST_TEXT), Any: anything}
     if hint in plain:
         return plain[hint]
@@ -273,9 +273,9 @@ def text_in(path: Path, name: str, most: int, what: str = "text") -> str:
     """The UTF-8 text in a regular file: a pipe would block, and a device may never end.
 
     Args:
-        name: of the setting that named the file, for errors.
-        most: bytes.
-        what: the file should hold, for errors.
+        name: the setting that named the file, for errors.
+        most: bytes that the file may have.
+        what: what the file should hold, for errors.
 
     Raises:
         InvalidInput: the file is missing, no regular file, too large, or holds something else.
@@ -323,5 +323,5 @@ def _shown(value: float | None) -> str:
 
 
 def _inside(value: Any, low: float | None, high: float | None) -> bool:
-    """False for NaN wherever there is a bound."""
+    """Whether ``value`` is within the bounds; NaN is not, if there is a bound."""
     return (low is None or bool(low <= value)) and (high is None or bool(value <= high))

@@ -68,7 +68,7 @@ def draw(
     A second call for the same node continues its sequence of draws.
 
     Args:
-        sampler: of the sequence; its seed and position give the noise.
+        sampler: the sequence's sampler, whose seed and position give the noise.
         mode: SWOR, or IID, where equal draws become separate nodes.
     """
     one_by_one = draw_iid if mode is Mode.IID else draw_swor

@@ -67,7 +67,7 @@ class Drawn:
         return row
 
     def of(self, token: int) -> float:
-        """q of one token."""
+        """The probability q of one token."""
         place = int(np.searchsorted(self.ids, token))
         known = place < len(self.ids) and self.ids[place] == token
         return float(self.probabilities[place]) if known else 0.0

@@ -29,12 +29,12 @@ class InvalidInput(ParadecodeError, ValueError):
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or its beginning and "..."; ``most`` characters at most."""
+    """The text, cut to at most ``most`` characters with "..." at its end."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 class _Beginnings(Repr):
-    """``repr`` of the beginning of a value: all of it could take more memory than the value."""
+    """A ``repr`` that reads only the beginning of a value: all of it might take too much memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class _Beginnings(Repr):
         self.maxlevel = 1 << 20  # As deep as ``repr`` goes.
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """In the order of the value; the library would sort all of it."""
+        """The first keys in the dict's own order; the library's method would sort all keys."""
         if level <= 0:
             return "{...}"
         first = islice(x.items(), self.maxdict)
@@ -56,7 +56,7 @@ _BEGINNINGS = _Beginnings()
 
 
 def shown(value: object) -> str:
-    """How a value reads in a message."""
+    """The value as a message shows it."""
     try:
         return cut(_BEGINNINGS.repr(value), MOST_SHOWN)
     except (ValueError, RecursionError):  # Thousands of digits, or of nested lists.

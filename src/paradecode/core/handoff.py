@@ -1,4 +1,4 @@
-"""Work that may have to wait, deep inside of a call, while its caller goes on with other things."""
+"""Work that may have to wait deep inside of a call, while its caller goes on with other things."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 0.003
-"""Seconds that a caller waits itself, each time it lets work go on: most answers come sooner."""
+"""Seconds that the caller itself waits each time it resumes work. The majority of answers come
+sooner."""
 
 _thread = threading.local()
 
 
 class Stopped(BaseException):
-    """Ends work that nobody wants any more, from where it waits."""
+    """Raised where work waits, to end work that nobody wants any more."""
 
 
 class Handoff:
     """Runs work in a thread, but never at the same time as its caller: one of the two waits.
 
-    So the work may use all that its caller uses. Where it calls :func:`wait_for`, the caller goes
-    on, and lets it go on later.
+    The work may therefore use everything that its caller uses. When it calls :func:`wait_for`, the
+    caller goes on, and resumes the work later.
     """
 
     def __init__(self) -> None:
@@ -37,24 +38,25 @@ class Handoff:
 
     @property
     def waits(self) -> bool:
-        """Whether work has begun and waits."""
+        """Whether there is work that has begun and now waits."""
         return self._awaited is not None
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do the work, until it ends or waits. Raises what it raises."""
+        """Start the work; return when it ends or waits. Raises what the work raises."""
         self._left = PATIENCE
         threading.Thread(target=self._work, args=(work,), daemon=True).start()
         self._hand_over()
 
     def go_on(self) -> None:
-        """The same for work that waits, if what it waits for is there."""
+        """Resume work that waits, if the awaited result is there; return when it ends or waits
+        again."""
         if self._awaited is not None and self._awaited.done():
             self._left = PATIENCE
             self._ours.release()
             self._hand_over()
 
     def stop(self) -> None:
-        """End work that waits."""
+        """End the work that waits."""
         self._stopped = True
         while self.waits:
             self._ours.release()
@@ -92,7 +94,7 @@ class Handoff:
 
 
 def wait_for(awaited: Future[T]) -> T:
-    """The result of what happens elsewhere; if the engine can, it makes steps for others meanwhile.
+    """The result of something that happens elsewhere; the engine may run other requests meanwhile.
 
     Raises:
         Exception: what the future raises.

@@ -1,7 +1,7 @@
 """Draft heads: small networks that guess what follows from the target's own hidden states.
 
 A head reads, for each committed position t, the target's states at t and the token at t + 1, and
-guesses the token at t + 2. It is networks and a few numbers, which
+guesses the token at t + 2. It consists of networks and a few numbers, which
 :mod:`paradecode.backends.heads.run` runs on any backend. Its keys and values belong to the request.
 """
 
@@ -19,27 +19,28 @@ from paradecode.core.logits import Warp
 from paradecode.core.network import Array, Network
 
 USUAL_ROWS = 32
-"""More rows than this are a prompt's, whose time says nothing of the drafts that follow."""
+"""Rows that a draft usually adds. More rows come from a prompt, and their time is not a draft's."""
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One layer: what comes before its attention, and what comes after it.
+    """One layer: a network before its attention, and a network after it.
 
     Attributes:
-        before: reads ``state`` (and ``token`` in the first block); its result are queries, keys,
-            values and what ``after`` goes on with, side by side.
+        before: reads ``state`` (and ``token`` in the first block). Its result holds queries, keys,
+            values and the input ``rest`` of ``after``, side by side.
         after: reads ``mixed`` (what attention gives) and ``rest``; its result is the next state.
-        heads, kv_heads, size: of the attention; ``size`` numbers a head.
-        frequencies: float64 [size / 2], by which positions rotate queries and keys.
-        epsilon, q_norm, k_norm: of the norms of each head of queries and keys, where there are any.
-        text: of a head that sees the text apart: reads ``state``, what ``enter`` makes of the
-            features; its result are the keys and values of the text's rows, side by side. None in
-            the first block: it reads the text's tokens as it reads a draft's.
-        text_norm: of the norm of each head of these keys, where there is one.
-        part: which of the states that ``enter`` makes side by side ``text`` reads, from 0.
-        crosses: its rows see the text alone: ``before`` makes no keys and values.
-        window: a row sees so many positions before its own; of the text no more are kept. 0: all.
+        heads, kv_heads, size: numbers of query heads and of key heads, and the numbers in a head.
+        frequencies: float64 [size / 2], by which positions rotate queries and keys. epsilon,
+        q_norm, k_norm: epsilon and gains of the norms of queries and keys, if there are any. text:
+        for a head that reads the text apart from drafts. It reads ``state``, a part of what
+            ``enter`` makes of the features; its result holds the keys and values of the text's
+            rows, side by side. None in the first block, which reads text and drafts alike.
+        text_norm: gain of the norm of the text's keys, if there is one.
+        part: which part of the result of ``enter`` is the input of ``text``, from 0.
+        crosses: rows see the text alone, so ``before`` makes no keys and values.
+        window: positions before its own that a row sees; rows of the text further back are
+            forgotten. 0 means all.
     """
 
     before: Network
@@ -58,7 +59,7 @@ class Block:
     window: int = 0
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
-        """float32 [n, heads, size]: normed if there is a gain, and its halves turned."""
+        """float32 [n, heads, size]: ``x``, normed if there is a gain, and rotated by positions."""
         angles = np.multiply.outer(positions, self.frequencies)[:, None, :]
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         x = x.reshape(len(x), -1, self.size)
@@ -70,12 +71,12 @@ class Block:
 
 @dataclass(frozen=True)
 class HeadCarry:
-    """Where the LSTM layers of a head are behind some row.
+    """What the LSTM layers of a head take along from row to row.
 
     Attributes:
         hidden, cells: float32 [n, width] of each layer, for n texts that go on apart.
-        last: float32 [rows, width], what the block has read of the last committed rows: of as many
-            as see one another, less 1.
+        last: float32 [rows, width], what the block has read of the last committed rows. The number
+            of rows is that of the rows that see one another, less 1.
     """
 
     hidden: tuple[Array, ...]
@@ -84,13 +85,13 @@ class HeadCarry:
 
 
 class Memory:
-    """Keys and values of one request in one head; rows behind ``length`` are a draft's.
+    """The keys and values of one request in one head; rows behind ``length`` belong to a draft.
 
     Attributes:
         length: committed rows.
         carried: what a head with LSTM layers takes along from the committed rows.
-        recent: the last known tokens; the newest is that of the next row to be committed. Empty
-            before the first, if nobody said it.
+        recent: the last known tokens. The newest one belongs to the next row to be committed. Empty
+            before the first row, if nobody gave its token.
     """
 
     def __init__(self) -> None:
@@ -123,10 +124,10 @@ class Memory:
 
 @dataclass
 class DraftPace:
-    """What a draft has taken of late, in seconds: all of it, and one level; 0 before the first.
+    """The latest times of a draft, in seconds: all of it, and one level; 0 before the first draft.
 
     Attributes:
-        row: of a row of the text, where more came than usual.
+        row: seconds of a row of the text, where more rows than usual came.
     """
 
     draft: float = 0.0
@@ -134,7 +135,7 @@ class DraftPace:
     row: float = 0.0
 
     def behind(self, rows: int) -> float:
-        """The time of a draft that takes in so many rows first."""
+        """Seconds of a draft that first takes in ``rows`` rows."""
         return self.draft + self.row * max(0, rows - USUAL_ROWS)
 
     def book(self, seconds: float, levels: int) -> None:
@@ -148,20 +149,21 @@ class DraftPace:
 
 @dataclass(frozen=True)
 class Masks:
-    """What a head drafts on: the last token and masks behind it, which all see one another.
+    """The rows on which a head drafts: the last token and masks behind it, which all see one
+    another.
 
-    The target's states are seen as keys and values of the rows of the text, and nowhere else. The
+    The target's states are the source of the text rows' keys and values, and of nothing else. The
     first block reads ``token`` alone.
 
     Attributes:
-        rows: of a draft, the last token's included.
-        token: the mask's.
+        rows: rows of a draft, with that of the last token.
+        token: id of the mask token.
         first: the row that guesses the first token: 0 if rows guess the token behind them (DSpark),
             1 if masks guess their own.
-        bias: reads ``token``, the one in front of the guess, and ``state``, the guessing row's; is
-            added to the logits. So a guess knows of the one before it.
-        blind: the first row is a mask, too, and the last token is what ``bias`` reads for every row
-            (FlexDraft). So the rows can be computed before that token is known.
+        bias: reads ``token``, the one in front of the guess, and ``state``, the guessing row's. Its
+            result is added to the logits, so a guess depends on the guess before it.
+        blind: the first row is a mask, too, and ``bias`` reads the last token for every row
+            (FlexDraft). The rows can then be computed before that token is known.
     """
 
     rows: int
@@ -173,13 +175,13 @@ class Masks:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """How a recurrent head goes on behind a token: no attention, so a level costs little.
+    """How a recurrent head continues behind a token: without attention, so a level costs little.
 
     Attributes:
-        embed: reads ``token``; makes what ``steps`` read as ``embedded``.
-        steps: read ``state`` and ``embedded``; make the next state and, behind its numbers, what
-            ``outs`` read. The first takes the last row's state and the token behind it, each
-            other one a level; the last one takes all levels from its own on.
+        embed: reads ``token``; its result is the input ``embedded`` of ``steps``.
+        steps: read ``state`` and ``embedded``; each makes the next state and, behind its numbers,
+            the input of ``outs``. The first step takes the last row's state and the token behind
+            it. Each later step makes one level; the last step makes all further levels.
     """
 
     embed: Network
@@ -188,14 +190,14 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Lstm:
-    """A layer that takes a state along from row to row.
+    """A layer that carries a state from row to row.
 
     Attributes:
         before: reads ``state``, and in the first layer ``token``; its result is what the row gives
             to the four gates (input, forget, candidate, output), side by side.
         step: reads these as ``input``, ``forget``, ``candidate`` and ``output``, and ``hidden`` and
-            ``cell`` of the row before; its result are the row's own hidden and cell, side by side.
-            The hidden ones are what the next layer reads.
+            ``cell`` of the row before; its result holds the row's own hidden and cell, side by
+            side. The next layer reads the hidden part.
     """
 
     before: Network
@@ -204,32 +206,35 @@ class Lstm:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A head as data.
+    """A draft head as data: its networks and their sizes.
 
     Attributes:
-        kind: the head's; a method says which kinds it runs.
+        kind: kind of the head; a method says which kinds it runs.
         taps: layers of the target whose outputs, side by side, are the features.
         width: numbers of a state.
         enter: reads ``features``; makes the state of a committed row.
-        blocks: in order; none if the features say it all.
-        outs: read ``state``; each makes logits over the head's vocabulary. Several (Medusa) speak
-            of the tokens one, two, ... further on.
-        back: reads ``state``; what a draft's next row has in place of features; None: the state.
-        to_target: int32 [V], the target's ids of the head's tokens, ascending; None: the same.
-        mask: of a head that drafts in one forward: the features [1, F] and the token of the rows
+        blocks: the layers in order; none if ``enter`` is all that the head needs.
+        outs: read ``state``; each makes logits over the head's vocabulary. Where there are several
+            (Medusa), they guess the tokens one, two, ... places further on.
+        back: reads ``state``; makes what a draft's next row has in place of features. None: the
+            state itself.
+        to_target: int32 [V], the target's ids of the head's tokens, ascending; None: the same ids.
+        mask: for a head that drafts in one forward: the features [1, F] and the token of the rows
             behind the last committed one. None drafts one level after the other.
-        masks: of a head that drafts on masks.
+        masks: for a head that drafts on mask tokens.
         prompts: float32 [m, width], embeddings of rows in the target's own forward (PPD).
-        transfers: of rows that enter the target's forward behind the layers ``taps``, which ascend
-            (Hidden Transfer), one a level: reads ``state``, the node's there, and makes the row.
-        cell: of a recurrent head, whose blocks run for rows of the text alone.
+        transfers: for rows that enter the target's forward behind the layers ``taps``, which ascend
+            (Hidden Transfer). There is one for each level: it reads ``state``, that of the node in
+            this layer, and makes the row.
+        cell: for a recurrent head, whose blocks run for rows of the text alone.
         lstm: layers in front of the one block of a semi-autoregressive head.
         together: rows of such a head that see one another, and guess one token each.
         grams: tokens that the first block reads: the row's, and those before it as ``token1``,
-            ``token2``, ... More than one: of a head whose blocks have a ``text``.
-        anchor: of a head of n-grams: reads the features of the last row; what ``outs``, one a
-            level, read in front of a new row's state.
-        pace: what drafts take.
+            ``token2``, ... More than one needs blocks with a ``text``.
+        anchor: for a head of n-grams: reads the features of the last row; its result stands in
+        front
+            of a new row's state in what ``outs`` read, one for each level.
+        pace: the latest times of drafts.
     """
 
     kind: str
@@ -253,18 +258,18 @@ class Head:
 
     @property
     def on_text(self) -> bool:
-        """Whether the text's keys and values are made apart from those of a draft's rows."""
+        """Whether the keys and values of the text are made apart from those of a draft's rows."""
         return any(block.text is not None for block in self.blocks)
 
     @property
     def at_once(self) -> bool:
-        """Whether all levels of a draft are made together: a further one costs nothing."""
+        """Whether one run makes all levels of a draft, so that a further level costs nothing."""
         levels = self.cell is not None or self.lstm or self.grams > 1
         together = self.masks is not None or self.mask is not None or not self.blocks
         return together and not levels
 
     def held_in(self, dtype: str) -> Head:
-        """The same with networks of another ``dtype``."""
+        """This head with networks of another ``dtype``."""
 
         def held(network: Network) -> Network:
             return replace(network, dtype=dtype)
@@ -288,7 +293,7 @@ class Head:
         )  # fmt: skip
 
     def check(self, draft: HeadDraft) -> None:
-        """Raise InvalidInput unless the rows of a draft are rows for this head."""
+        """Raise InvalidInput unless the features and tokens of a draft fit this head."""
         wanted, given = self.enter.inputs["features"], draft.features.shape
         if given != (len(draft.tokens), wanted) or len(draft.tokens) == 0:
             raise InvalidInput("features", given, f"give rows of {wanted} numbers")
@@ -296,14 +301,15 @@ class Head:
 
 @dataclass(frozen=True, eq=False)
 class HeadDraft:
-    """What a head is to do for one request: take rows in, and draft behind the last of them.
+    """What a head has to do for one request: take in rows, and draft behind the last of them.
 
     Attributes:
-        memory: of this request; the rows are added to it.
+        memory: the request's memory, to which the rows are added.
         features: float32 [n, F], n > 0: the target's states at positions ``start``, ...
         tokens: int64 [n]: the token that follows each of these positions.
-        count, width, depth: most nodes, children of a node and expanded nodes of a level, levels.
-        least: reach below which a node is not expanded.
+        count, width, depth: the most nodes of the draft; the most children of a node, and expanded
+            nodes of a level; the most levels.
+        least: a node that is reached with a lower probability is not expanded.
         warp, keys: of the request's sampling. With keys (of noise, one a level), tokens are ranked
             with the noise that the target's own draw will see.
     """
@@ -321,13 +327,13 @@ class HeadDraft:
 
 
 def took_in(head: Head, drafts: Sequence[HeadDraft], started: float, levels: int) -> None:
-    """The rows of these drafts are in their memories from now on, and their time is booked.
+    """Book that the rows of these drafts are in their memories, and how long the drafts took.
 
-    For whoever runs a head, when nothing can fail any more: who failed may be asked again.
+    Whoever runs a head calls this when nothing can fail any more, because a failed run is repeated.
 
     Args:
         started: ``time.perf_counter()`` when it began.
-        levels: that were run.
+        levels: number of levels that were run.
     """
     for draft in drafts:
         draft.memory.length += len(draft.tokens)

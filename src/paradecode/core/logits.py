@@ -47,7 +47,7 @@ class Logits(Protocol):
         ...
 
     def with_bias(self, biases: Sequence[Bias | None]) -> Logits:
-        """New logits with a sparse addition a row; this object does not change."""
+        """New logits with a sparse addition to each row; this object does not change."""
         ...
 
     def tempered(self, temperature: float) -> Logits:
@@ -83,7 +83,8 @@ class Logits(Protocol):
         ...
 
     def probabilities(self, warp: Warp) -> NDArray[np.float64]:
-        """float64 [R, V]: the warped distribution. Vocabulary-sized: for verifiers that need it."""
+        """float64 [R, V]: the warped distribution. It is as large as the vocabulary, so few
+        verifiers need it."""
         ...
 
     def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:

@@ -1,8 +1,8 @@
-"""Several steps in one call: what a backend must know to do without the method for a while.
+"""Several steps in one call: what a backend must know to decode without the method for a while.
 
-It may run draft, forward, coupled verification and commit in one call, many times over, for all
-sequences of a batch. What it does is what the methods' own loops do, step by step: the same tokens,
-and drafts by the same rules.
+The backend may run draft, forward, coupled verification and commit many times in one call, for all
+sequences of a batch. It does the same as the methods' own loops: the same tokens, and drafts by the
+same rules. The native core does this in csrc/steps.cpp.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ class BudgetState(NamedTuple):
     """What the budgets ``fixed`` and ``auto`` know between two steps.
 
     Attributes:
-        calibration: weight, overall ratio, then for each bucket what was promised, and accepted.
-        refusals: drafts in a row of which nothing was verified, of this request and of all its
-            tenant's requests, and how many steps are to be left without a draft.
-        patience: of ``auto``; 0 for ``fixed``.
+        calibration: weight and overall ratio; then for each bucket the promised and the accepted
+            number of tokens.
+        refusals: how many drafts in a row had no token verified, in this request and in all of its
+            tenant's requests; and how many of the next steps have no draft.
+        patience: the setting of ``auto``; 0 for ``fixed``.
         shared: the object in which the tenant's requests share ``calibration`` and the second of
             ``refusals``, or None.
     """
@@ -37,9 +38,9 @@ class LookupState(NamedTuple):
     """What prompt lookup knows between two steps.
 
     Attributes:
-        odds, table_odds: of copied tokens and of the table's: a list for each kind's prior,
-            accepted, tried, all accepted, and all tried.
-        calibration, refusals, shared: as of :class:`BudgetState`.
+        odds, table_odds: what was counted for copied tokens, and for the table's tokens: lists of
+            each kind's prior, accepted, tried, all accepted, and all tried.
+        calibration, refusals, shared: see :class:`BudgetState`.
     """
 
     odds: list[list[float]]
@@ -50,12 +51,12 @@ class LookupState(NamedTuple):
 
 
 class Table(Protocol):
-    """What follows a context of up to 4 tokens."""
+    """Maps a context of up to 4 tokens to the tokens that follow it."""
 
     @property
     def keys(self) -> NDArray[np.uint32]:
-        """uint32 [n], ascending: hashes of contexts, as ``methods/draft/ngram_table.py`` has them;
-        the likeliest token of a context comes first."""
+        """uint32 [n], ascending: hashes of contexts, computed as in
+        ``methods/draft/ngram_table.py``. The likeliest token of a context comes first."""
         ...
 
     @property
@@ -66,13 +67,13 @@ class Table(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """Prompt lookup as a backend runs it.
+    """What a backend needs to run prompt lookup.
 
     Attributes:
         shortest, longest: bounds on the n-grams that are looked up.
         most: draft tokens in one forward.
-        patience: as of :class:`BudgetState`.
-        read, write: get what the method has learned so far, and tell it what was learned since.
+        patience: see :class:`BudgetState`.
+        read, write: get what the method has learned so far, and give back what was learned since.
     """
 
     shortest: int
@@ -88,13 +89,13 @@ class Lookup:
 class MultiStep:
     """Ask for several steps of the target in one call, each verified by the coupled rule.
 
-    The reply is :class:`StepsMade`. It is of no steps where the machine cannot do that, or not now
-    (for another sequence that shares the steps, say): then the method makes the step itself.
+    The reply is :class:`StepsMade`. Its ``count`` is 0 where the backend cannot do that, or not now
+    (because of another sequence that shares the steps, say). The method then makes the step itself.
 
     Attributes:
-        lookup: how to draft; None drafts nothing, as plain decoding.
-        steps: how many there may be now; None for as many as the output has.
-        hidden: layers whose outputs the reply is to hold; None for none.
+        lookup: how to draft; None drafts nothing, which is plain decoding.
+        steps: gives the most steps now; None means as many as the output has.
+        hidden: gives the layers whose outputs the reply holds; None means no layer.
     """
 
     lookup: Lookup | None = None
@@ -104,10 +105,10 @@ class MultiStep:
 
 @dataclass(frozen=True, eq=False)
 class StepsMade:
-    """What became of a :class:`MultiStep`.
+    """Reply to a :class:`MultiStep`.
 
     Attributes:
-        count: how many steps.
+        count: number of steps that were made.
         hidden: layer -> float32 [n, hidden size]: its outputs in front of each of the n tokens that
             the steps committed.
     """

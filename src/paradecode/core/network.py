@@ -115,7 +115,7 @@ class Network:
 
 
 Run = Callable[[Network, Sequence[Item]], Sequence[Array]]
-"""``Backend.apply``."""
+"""The type of ``Backend.apply``."""
 
 
 def _width(step: Op, widths: list[int], shapes: list[tuple[int, ...]]) -> int | None:

@@ -54,7 +54,7 @@ def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
     """float64, same shape as ``ids``: uniforms in (0, 1) with 32 bits of resolution.
 
     Args:
-        ids: of at least one dimension.
+        ids: token ids, with at least one dimension.
     """
     z = (ids.astype(np.uint64) + _ONE) * _GOLDEN + np.uint64(base)
     for shift, factor in _ROUNDS:

@@ -51,11 +51,12 @@ class Store(Enum):
 class Overwrite:
     """Store the rows into chosen slots; slot i is position i.
 
-    The old content of a slot is replaced, in the layers that run. So a committed row that went
-    through some layers can go through others later. Slots after the committed rows may be written,
-    and then be named in ``Forward.visible``; a slot that is left out is never seen. While such a
-    slot holds rows, no more tokens can be committed to this cache; a draft takes the slots that it
-    needs, and ends what they held. While a draft is held, only committed rows can be replaced.
+    The old content of a slot is replaced, in the layers that run. A committed row that went through
+    some layers can therefore go through others later. Slots after the committed rows may be
+    written, and then be named in ``Forward.visible``; a slot that is not named there is not seen.
+    While such a slot holds rows, no more tokens can be committed to this cache. A draft takes the
+    slots that it needs, and their old content is lost. While a draft is held, only committed rows
+    can be replaced.
 
     Attributes:
         slots: int32 [K], distinct, one for each row; -1 stores nothing.
@@ -68,10 +69,10 @@ class Overwrite:
 class Denoise:
     """The rows of a forward are a canvas of a model that refines random tokens.
 
-    It reads them as its decoder does, together with its last guess.
+    Such a model reads the canvas together with its own guess from the step before.
 
     Attributes:
-        guess: logits [K, V] that it gave of these rows in the step before; None at first.
+        guess: logits [K, V] of these rows from the step before; None in the first step.
     """
 
     guess: Logits | None = None
@@ -184,8 +185,8 @@ class Apply:
     The reply is float32 [n, width of the network's result]; that of a head is a TokenTree.
 
     Attributes:
-        inputs: name -> float32 [n, width] or whole numbers [n], as the network declares them; of a
-            head: what it is to draft.
+        inputs: name -> float32 [n, width] or whole numbers [n], as the network declares them; for a
+            head a :class:`HeadDraft`.
     """
 
     network: Network | Head
@@ -218,8 +219,8 @@ class Reply:
     Attributes:
         logits: one row for each requested row, in the requested order.
         hidden: layer index -> float32 [K + M, hidden size].
-        attention: layer index -> float32 [A, heads, V + K + M]: which share of a row's attention
-            each of the ``visible`` slots gets, and then each row, these in order of position.
+        attention: layer index -> float32 [A, heads, V + K + M]: the share of a row's attention that
+            goes to each of the ``visible`` slots, and then to each row in order of position.
     """
 
     logits: Logits

@@ -134,7 +134,7 @@ class SamplingParams:
 
     @property
     def penalised(self) -> bool:
-        """Whether there is a penalty for tokens that occurred."""
+        """Whether tokens that have occurred get a penalty."""
         return (
             self.repetition_penalty != 1.0
             or self.presence_penalty != 0.0
@@ -198,7 +198,7 @@ class Sampler:
         params: with ``seed`` set.
         prompt: int32, the prompt's tokens.
         stop_ids: every token id that ends the output.
-        matcher: of the constraint that the output must meet.
+        matcher: matcher of the constraint that the output must meet.
     """
 
     def __init__(
@@ -312,8 +312,11 @@ class Sampler:
         return int(self.processed(logits, row, path).sample(self.warp, keys)[0])
 
     def token_behind(self, logits: Logits, row: int, path: Sequence[int]) -> int | None:
-        """The same, or None where no token may follow ``path``, which may never be committed: the
-        error is that of an output that gets there."""
+        """The token that :meth:`token` gives, or None where no token may follow ``path``.
+
+        Such a path is never committed; the output's own sampler raises the error when it gets
+        there.
+        """
         try:
             return self.token(logits, row, path)
         except InvalidInput:

@@ -46,7 +46,7 @@ class ModelFacts:
     """What a method may know about a model.
 
     Attributes:
-        layers, heads, hidden_size, vocab_size: its sizes; ``heads`` of the attention of a layer.
+        layers, heads, hidden_size, vocab_size: its sizes; ``heads`` counts a layer's query heads.
         outputs: tokens that its LM head tells apart; 0: all of them.
         vocabulary: maps its tokens to the target's; None if they are the same, and its head says
             all of them.
@@ -57,8 +57,8 @@ class ModelFacts:
         canvas_length: positions that a model without a mask token denoises together, or 0.
         eos_tokens: ids that end a text.
         context_length: largest number of positions.
-        name: of the model; may be empty.
-        gives_attention: attention weights can be asked of its forwards.
+        name: the model's name; may be empty.
+        gives_attention: its forwards can return attention weights.
     """
 
     layers: int
@@ -79,17 +79,18 @@ class ModelFacts:
 
     @property
     def writes(self) -> bool:
-        """Whether it writes from left to right."""
+        """Whether the model writes from left to right."""
         return self.attention == "causal" and not self.canvas_length
 
     @property
     def head_layers(self) -> float:
-        """The LM head's weights, in layers' worth of them: a layer has about 12 hidden_size^2."""
+        """Weights of the LM head as a number of layers, each of which has about 12 hidden_size^2
+        weights."""
         return (self.outputs or self.vocab_size) / (12 * self.hidden_size)
 
 
 class TokenSequence(Protocol):
-    """One live request."""
+    """One live request, seen from its decoder."""
 
     params: SamplingParams
     sampler: Sampler
@@ -127,7 +128,7 @@ class TokenSequence(Protocol):
 
         Args:
             vocabulary: how many of its tokens it may guess; 0 for all.
-            dtype: of its matrices: ``q8`` or ``q4``, where the backend rounds them.
+            dtype: format of its matrices, ``q8`` or ``q4``, where the backend rounds them.
 
         Raises:
             InvalidModel: if there is none, or it does not fit the target.
@@ -139,10 +140,8 @@ class TokenSequence(Protocol):
         ...
 
     def found(self, model: str = TARGET) -> int:
-        """How many leading tokens of a canvas have final keys and values from earlier requests.
-
-        They are in the slots of these positions; 0 where nothing is shared.
-        """
+        """Number of a canvas's leading tokens whose final keys and values earlier requests have
+        left."""
         ...
 
     def room_for(self, model: str) -> int:
@@ -191,13 +190,8 @@ class TokenSequence(Protocol):
         logprobs: list[TokenLogprob],
         end: str | None = None,
     ) -> None:
-        """Report a step of a canvas, and append ``tokens``, before which all is decided.
-
-        Args:
-            tokens: may be empty; they are cut after the first one that ends the output.
-            logprobs: one entry for each token if ``params.logprobs`` asks for them.
-            end: finish reason if the canvas ends after these tokens.
-        """
+        """Report a step of a canvas, and append ``tokens``, in front of which everything is
+        decided."""
         ...
 
     def adopt(self, child: TokenSequence) -> None:
@@ -212,7 +206,7 @@ class TokenSequence(Protocol):
 if not TYPE_CHECKING:  # Type checkers learn the new name alone.
 
     def __getattr__(name: str) -> Any:
-        """Return ``TokenSequence`` under its name of version 0.1, which goes in 0.4."""
+        """Return ``TokenSequence`` under its old name, which is removed in version 0.4."""
         if name != "Sequence":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         text = "paradecode.core.sequence.Sequence is TokenSequence now; the old name goes in 0.4"

@@ -1,9 +1,9 @@
-"""Small trained parts on disk: safetensors files of one dtype that say what they hold.
+"""Small trained parts on disk: safetensors files of one dtype, with a name for what they hold.
 
-The format is written out here because methods read these files, and methods and core use no library
-but NumPy. A file has the length of its header (8 bytes, little-endian), the header as JSON, and the
-numbers of all tensors. Users name these files, so :func:`load` bounds everything before it reads
-it, and refuses a file that is not exactly what was asked for.
+Methods read these files, and methods and core use no library but NumPy, so this module has the
+format itself. A file has the length of its header (8 bytes, little-endian), the header as JSON, and
+the numbers of all tensors. Users name these files, so :func:`load` bounds everything before it
+reads it, and refuses a file that is not exactly what was asked for.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def save(
     most: int = MOST_BYTES,
     field: str = "output",
 ) -> None:
-    """Write tensors and what they are.
+    """Write tensors, with facts about them.
 
     The file gets its name only when it is complete, so an interrupted run leaves no file.
 
     Args:
-        kind: what the file is, e.g. ``acceptance head 1``; :func:`load` asks for the same.
+        kind: the kind of file, e.g. ``acceptance head 1``; :func:`load` must be given the same.
         dtype: float32, float16 or uint32; the tensors are converted to it.
         most: bytes that all tensors may have together.
         field: name of the setting that names the file, for errors.

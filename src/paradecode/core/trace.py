@@ -26,10 +26,10 @@ class CanvasStep:
     """The decisions of one forward of a canvas. Offsets count from the first output token.
 
     Attributes:
-        offsets, tokens, confidences: of the positions that were decided, ascending.
+        offsets, tokens, confidences: one entry for each decided position, ascending.
         revoked: offsets that were decided before and are masked again.
         window: first offset that could be decided, and one past the last.
-        length: of the canvas after this step.
+        length: length of the canvas after this step.
         proposed: (offset, token, confidence) of proposals that were not committed; recorded only
             if the request asks for log-probabilities.
     """
@@ -86,8 +86,9 @@ class DraftCounts:
 
     Attributes:
         forwards: target forwards; all chunks of a prefill count as one.
-        rows: rows that the target computed, including the prompt; what ran through some layers
-            counts in part, but for layers that only draft, and for those that go on from there.
+        rows: rows that the target computed, including the prompt. A row that ran through a part of
+            the layers counts in part. A row that goes on behind layers that drafted counts whole,
+            and those layers count nothing.
         drafts: forwards that scored a draft.
         drafted, accepted: draft tokens that were scored, and that were accepted.
         accepted_per_position: how often the draft token at depth 1, 2, ... was accepted.
@@ -143,7 +144,8 @@ class Stats(DraftCounts):
 
     @classmethod
     def of(cls, trace: Sequence[Step], **others: Any) -> Stats:
-        """Statistics of a request's commits; ``others`` are all fields that the commits lack."""
+        """Statistics of a request's commits; ``others`` gives the fields that commits do not
+        have."""
         drafts = [step for step in trace if step.drafted]
         deepest = max((step.accepted for step in drafts), default=0)
         return cls(

@@ -17,7 +17,7 @@ class TreeBuilder:
     """Builds a tree; nodes are numbered in the order in which they are added.
 
     Attributes:
-        tokens, parents, estimates, drawn: as of :class:`TokenTree`.
+        tokens, parents, estimates, drawn: see :class:`TokenTree`.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class TreeBuilder:
         return nodes
 
     def tree(self) -> TokenTree:
-        """The tree of all nodes so far."""
+        """The tree of all nodes that were added."""
         if not self.tokens:
             return EMPTY
         estimates = np.array(self.estimates, np.float32)

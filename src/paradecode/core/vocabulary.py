@@ -12,7 +12,8 @@ from paradecode.core.logits import ArrayLogits, Logits
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The vocabulary of a draft model whose tokens, or those that it says, are not the target's.
+    """The vocabulary of a draft model whose tokens, or the tokens it can propose, differ from the
+    target's.
 
     The draft model reads each target token as its own tokens with the same text. It proposes only
     tokens that the target has, too (token-level intersection; Timor et al. 2025, arXiv 2502.05202).
@@ -37,12 +38,13 @@ class Vocabulary:
 
     @classmethod
     def of_target(cls, size: int, outputs: NDArray[np.int32]) -> Vocabulary:
-        """The vocabulary of a draft model that knows the target's ``size`` tokens and says some."""
+        """The vocabulary of a draft model that reads the target's ``size`` tokens and proposes some
+        of them."""
         every = np.arange(size, dtype=np.int32)
         return cls(every, every, np.arange(size + 1), outputs, same=True)
 
     def translate(self, tokens: NDArray[np.integer]) -> NDArray[np.int32]:
-        """The draft model's tokens, int32, for the text of target tokens."""
+        """int32: the draft model's tokens for the text of the target tokens ``tokens``."""
         if len(tokens) == 0:
             return np.empty(0, np.int32)
         if self.same:
@@ -51,11 +53,12 @@ class Vocabulary:
         return np.concatenate([self.pieces[start:end] for start, end in spans])
 
     def said(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
-        """int32, the draft tokens that these rows of its LM head say."""
+        """int32: the draft tokens of these rows of the LM head."""
         return rows if self.outputs is None else self.outputs[rows]
 
     def widened(self, logits: Logits) -> Logits:
-        """Logits [R, D] of all draft tokens; what has no row in the LM head has minus infinity."""
+        """Logits [R, D] of all draft tokens; a token without a row in the LM head has minus
+        infinity."""
         if self.outputs is None:
             return logits
         rows, said = logits.shape

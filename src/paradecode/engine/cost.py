@@ -22,14 +22,14 @@ QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 5, 8, 16, 32), (256,), 5
 FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 FULL_CONTEXTS, FULL_REPEATS = (64, 300, 1500), 25
 ENOUGH_REPEATS, LONG = 12, 10.0
-"""With so many repeats a measurement that has taken longer than so many seconds ends."""
+"""A slow measurement ends early: after these repeats, once it has taken so many seconds."""
 MANY_ROWS = 16
-"""Forwards of more rows take most of the time, so they get a quarter of the repeats."""
+"""A forward of more rows than this gets a quarter of the repeats, because it takes long."""
 OVERHEAD = 8e-5, 8e-5, 6e-5
-"""Seconds of a step that methods make, outside of the forward: once, for each sequence, and for a
-sequence's draft (measured)."""
+"""Measured seconds of a step outside of the forward, where methods make the step: once for the
+step, for each sequence, and for a sequence's draft."""
 FREE_ROWS = 16
-"""Where nothing was measured, so many rows count as much as reading the weights once."""
+"""Rows that together cost as much as reading the weights once, where nothing was measured."""
 STEP = 32
 """Tokens of context between two values of :meth:`CostCurve.at`."""
 
@@ -48,7 +48,8 @@ class CostCurve:
     seconds: tuple[tuple[float, ...], ...]
 
     def at(self, rows: int, context: int) -> float:
-        """Seconds; between the points of the grid, and beyond them, on straight lines.
+        """Seconds of a forward; straight lines connect the points of the grid and go on beyond
+        them.
 
         The context is rounded down to a multiple of 32 tokens.
         """
@@ -62,7 +63,7 @@ class CostCurve:
 
     @property
     def sound(self) -> bool:
-        """Whether the grid ascends and holds possible times: what was read from a file may not."""
+        """Whether the grid ascends and its times are possible. A curve from a file may be wrong."""
         rows, contexts, seconds = self.rows, self.contexts, self.seconds
         shaped = len(seconds) == len(contexts) > 0 and all(len(s) == len(rows) > 0 for s in seconds)
         ordered = sorted(set(rows)) == list(rows) and sorted(set(contexts)) == list(contexts)
@@ -78,7 +79,8 @@ class CostCurve:
 
 
 def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Piecewise linear; beyond the last point with the last slope, never below the first value."""
+    """Piecewise linear value at ``x``. Beyond the last point the last slope goes on; the result
+    is never below the first value."""
     if x <= xs[0] or len(xs) == 1:
         return ys[0]
     end = min(bisect_left(xs, x), len(xs) - 1)
@@ -88,13 +90,14 @@ def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 
 @dataclass
 class Load:
-    """What the engine's target steps hold at present, and what they cost.
+    """The sequences and rows of the engine's target steps now, and what they cost.
 
     Attributes:
-        curve: measured cost of a forward, or None.
-        others: the same for the other models.
-        sequences, rows: of the last step's target forwards; a request that had none, as its draft
-            model ran or it came in since, counts as one row.
+        curve: measured cost of a forward of the target, or None.
+        others: measured costs of the other models.
+        sequences, rows: numbers in the last step's target forwards. A request without a target
+            forward in that step, because its draft model ran or it came in later, counts as one
+            row.
         together: the backend can make several steps of all sequences in one call.
     """
 
@@ -110,18 +113,19 @@ class Load:
         return OVERHEAD[0] + OVERHEAD[1] * self.sequences
 
     def of_step(self, model: str, rows: int, context: int) -> float:
-        """Seconds of a step of sequences with one row each; a guess where it was not measured."""
+        """Seconds of a step in which each sequence has one row; a guess where nothing was
+        measured."""
         curve = self.curve if model == TARGET else self.others.get(model)
         if curve is None:
             return float(FREE_ROWS + rows)
         return curve.at(rows, context) + OVERHEAD[0] + OVERHEAD[1] * rows
 
     def seconds(self, model: str, rows: int, before: int, length: int) -> float | None:
-        """Seconds of a step with ``rows`` rows of a sequence; None where none were measured.
+        """Seconds of a step in which one sequence has ``rows`` rows; None if nothing was measured.
 
         Args:
-            before: its rows in the last target forward; those of the others stay.
-            length: its tokens, or how many of them the rows see.
+            before: the sequence's rows in the last target forward; other sequences keep theirs.
+            length: the sequence's tokens, or how many of them the rows see.
         """
         if model != TARGET:
             other = self.others.get(model)

@@ -8,15 +8,17 @@ from collections.abc import Iterable
 from paradecode.engine.cost import CostCurve, Load
 
 LEVEL, SHAPE = 0.1, 0.01
-"""How fast all points follow what a forward took, and those beside its rows."""
+"""Exponents by which a forward that deviates moves all points, and the points beside its rows;
+higher follows the machine faster, and its noise."""
 MOST = 2.0
-"""A forward counts as at most so many times slower or faster than expected: others run, too."""
+"""The largest factor by which a forward counts as slower or faster than expected. It bounds the
+effect of other programs that run at the same time."""
 ENOUGH = 0.02
-"""Points move together, when one would move by so much."""
+"""Relative change of a point that makes a new curve; higher makes new curves less often."""
 
 
 class CostCorrection:
-    """Corrects a curve by what forwards take.
+    """Corrects a curve by the seconds that forwards take.
 
     The machine may have been busy when the curve was measured, and its speed changes: memory and
     arithmetic each in their own way. Each point of the grid has a factor. A forward moves the
@@ -33,7 +35,8 @@ class CostCorrection:
         self._used = list(self._shape)
 
     def observe(self, forwards: Iterable[tuple[int, float]], context: int) -> CostCurve:
-        """Learn from forwards, (rows, seconds) each, that see ``context`` tokens; the new curve."""
+        """Learn from forwards, (rows, seconds) each, that see ``context`` tokens; returns the
+        new curve."""
         rows = self._measured.rows
         for count, seconds in forwards:
             at = min(max(bisect_right(rows, count) - 1, 0), len(rows) - 1)
@@ -53,7 +56,7 @@ class CostCorrection:
         return self.curve
 
     def correct(self, load: Load, forwards: Iterable[tuple[int, float]], context: int) -> None:
-        """Do so for the load's curve, if nobody has set another one."""
+        """Correct the load's curve by these forwards, unless somebody has set another curve."""
         if load.curve is self.curve:
             load.curve = self.observe(forwards, context)
 

@@ -47,8 +47,8 @@ _log = logging.getLogger(__name__)
 
 
 PAUSE = 0.002
-"""Seconds that a step sleeps where every request waits for something outside of the engine; more
-seconds burn less of a core, and notice the answer later."""
+"""Seconds that a step sleeps where every request waits for something outside of the engine. A
+longer pause burns less of a core, and notices the answer later."""
 
 
 class Engine(Resources):
@@ -58,7 +58,7 @@ class Engine(Resources):
         queue: requests that wait.
         running: requests that take part in the steps.
         forwards: how many packed forwards were run, over all models.
-        inside: an operation is going on.
+        inside: whether an operation is going on.
     """
 
     def __post_init__(self, curve: CostCurve | None, measured: bool) -> None:
@@ -105,7 +105,7 @@ class Engine(Resources):
         return sequence
 
     def seeded(self, request: GenerationRequest) -> GenerationRequest:
-        """The same with a seed of its own, if it has none."""
+        """The request, with a seed of its own if it has none."""
         if request.params.seed is not None:
             return request
         self._unseeded = mix(self._unseeded)
@@ -146,12 +146,12 @@ class Engine(Resources):
     def drop(self, sequence: LiveSequence) -> None:
         """Cancel a request when no operation is going on, at once or before the next one ends.
 
-        For finalizers, which run at any moment and in any thread.
+        Finalizers call this, at any moment and in any thread.
         """
         self._dropped.append(sequence)
 
     def settle(self) -> None:
-        """Cancel what was dropped, unless an operation is going on."""
+        """Cancel the requests that were dropped, unless an operation is going on."""
         while self._dropped and not self.inside:
             self.cancel(self._dropped.popleft())
 
@@ -160,7 +160,8 @@ class Engine(Resources):
         return bool(self.running or self.queue.size)
 
     def check(self) -> None:
-        """Assert the page books: every page is free, idle or held by a live sequence."""
+        """Assert that the page books are right: each page is free, idle or held by a live
+        sequence."""
         for name, pool in self.pools.items():
             tables = [
                 sequence.caches[name].pages
@@ -208,7 +209,7 @@ class Engine(Resources):
                 changed.append(live.sequence)
 
     def _has_room(self, live: Live) -> bool:
-        """Whether this one leaves something for others than its owner."""
+        """Whether the request leaves some of the batch and the memory to other owners."""
         owner = live.request.owner
         own = [other.reserved for other in self.running if other.request.owner == owner]
         pages = self.pools[TARGET].count
@@ -217,7 +218,8 @@ class Engine(Resources):
         return not (owner and own) or (few and sum(own) + live.reserved <= most)
 
     def _make_steps(self, changed: list[LiveSequence]) -> None:
-        """Several steps in one call, where all requests wait for that; else none makes them."""
+        """Make several steps in one call if all requests wait for that; else each method makes
+        its own."""
         waiting = [steps for live in self.running if (steps := live.steps) is not None]
         backend = self.models[TARGET]
         if waiting and len(waiting) == len(self.running) and isinstance(backend, MakesSteps):
@@ -254,7 +256,7 @@ class Engine(Resources):
         self, group: list[PendingForward], rows: Mapping[str, int], ran: Counter[KVCache],
         overlaps: Sequence[PendingOverlap] = (),
     ) -> None:  # fmt: skip
-        """A packed forward, and what methods do meanwhile."""
+        """Run a packed forward, and meanwhile what methods do beside it."""
 
         def sides(going: Callable[[], bool]) -> None:
             run_sides(overlaps, lambda asked: self._run(asked, rows_by_owner(asked), ran), going)
@@ -266,7 +268,7 @@ class Engine(Resources):
     def _chosen(
         self, forwards: list[PendingForward], asked: Mapping[str, int]
     ) -> list[tuple[PendingForward, int]]:
-        """Which of them run in this step, and how many of their rows.
+        """Choose which forwards run in this step, and how many rows of each.
 
         Args:
             asked: rows of the whole step, by owner.
@@ -282,8 +284,8 @@ class Engine(Resources):
     def _apply(self, changed: list[LiveSequence]) -> None:
         """Run small networks, each once for all sequences that ask for it, until none does.
 
-        They go before the models' forwards: whoever drafts with a head verifies together with those
-        that do not, and a forward of the target is run for all of them.
+        They run before the models' forwards. A sequence that drafts with a head can then verify in
+        the same forward of the target as the others.
         """
         while asking := [live for live in self.running if live.applies]:
             groups: dict[Network | Head, list[PendingApply]] = {}

@@ -23,7 +23,7 @@ from paradecode.engine.lowering import checked, span_of
 from paradecode.engine.sequence import LiveSequence
 
 Results = tuple[Sequence["SpanResult | Exception"], float]
-"""What a packed forward gave for each span, and its seconds."""
+"""What a packed forward gave for each span, and the seconds that it took."""
 Run = Callable[[], Results]
 
 
@@ -32,12 +32,12 @@ class PendingForward:
 
     Args:
         owner: the sequence whose method asked.
-        sequence: the one that the rows belong to: the owner, or a fork of it.
+        sequence: the sequence that the rows belong to: the owner, or a fork of it.
 
     Attributes:
         done: how many of the ``tokens`` rows were run.
-        waited: for how many steps there was no room.
-        joined: whether its rows go on behind layers that drafted.
+        waited: number of steps in which there was no room for it.
+        joined: whether its rows have run through the first layers already, to draft.
         reply, error: the answer, when it is complete, or why there will be none.
     """
 
@@ -56,9 +56,10 @@ class PendingForward:
 
     @property
     def drafts(self) -> bool:
-        """Whether this serves a draft only: another model, or some layers that store nothing.
+        """Whether this forward serves a draft only: it runs another model, or layers that store
+        nothing.
 
-        Layers that are asked for their attention weights only look, which is the target's work.
+        A forward that only reads attention weights is the target's own work.
         """
         f = self.forward  # Without layers it is the target's LM head.
         stores = len(f.tokens) > 0 and f.store is not Store.NONE
@@ -90,12 +91,13 @@ class PendingForward:
         )
 
     def once(self, part: Forward) -> int:
-        """Rows of ``part`` that no later step of this kind has: of a prompt, if this is its end."""
+        """Rows of ``part`` that the next step does not have again: a prompt's, if it ends with
+        this part."""
         ends = self.done + len(part.tokens) == len(self.forward.tokens)
         return max(0, len(part.tokens) - 1) if ends else 0
 
     def plan(self, part: Forward) -> Span:
-        """What the backend is to run for ``part``; raises what :func:`span_of` raises."""
+        """The span that a backend runs for ``part``; raises what :func:`span_of` raises."""
         self.joined = self.cache.joins(part)
         span, self._tentative = span_of(part, self.cache, self.sequence.tokens_for(part.model))
         return span
@@ -134,7 +136,8 @@ class PendingForward:
 
 
 def by_model_and_layers(asked: Sequence[PendingForward]) -> list[list[PendingForward]]:
-    """What can share a forward: same model, same layers, one that writes a cache."""
+    """Groups of forwards that can run together: same model, same layers, and one writer of each
+    cache."""
     groups: dict[tuple[str, Layers | None, int], list[PendingForward]] = {}
     seen: dict[int, tuple[int, bool]] = {}
     for pending in asked:
@@ -159,12 +162,12 @@ def run_together(
     ran: Counter[KVCache],
     around: Callable[[Run], Results] | None = None,
 ) -> int:
-    """Run so many rows of each in one packed forward, and book the replies.
+    """Run the given number of rows of each in one packed forward, and book the replies.
 
     Args:
-        ran: the rows that the target ran of each cache in this step; those of the batch are added,
-            of a prompt that is read now but one, as the next step has none of them.
-        around: calls what runs the forward, beside something else.
+        ran: number of rows that the target ran for each cache in this step. The batch's rows are
+            added; a prompt that ends here counts as one row, which is what its next step has.
+        around: a function that calls the forward while something else runs beside it.
 
     Returns:
         1, or 0 if no part could be run.
@@ -207,7 +210,7 @@ def run_together(
 
 
 def _timed(backend: Backend, spans: Sequence[Span]) -> Results:
-    """What the forward gives for each, and its seconds."""
+    """Run the forward; returns the result of each span, and the seconds."""
     started = time.perf_counter()
     try:
         results: Sequence[SpanResult | Exception] = backend.forward(spans)
@@ -231,8 +234,8 @@ class PendingApply:
 
     Attributes:
         owner: the sequence whose method asked; the time counts as its other models'.
-        reply: the network's result, when it was run.
-        error: why there will be none.
+        reply: the network's result; None before it was run.
+        error: why there will be no reply.
     """
 
     def __init__(self, asked: Apply, owner: LiveSequence) -> None:

@@ -20,7 +20,8 @@ from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.slots import StoredSlots
 
 CHANGES = 8192
-"""Changes of a pool's published pages that are remembered."""
+"""The latest changes of a pool's published pages that are remembered; whoever missed more reads
+all."""
 
 
 class PagePool:
@@ -62,7 +63,7 @@ class PagePool:
         return len(self._idle)
 
     def take(self) -> int:
-        """A page of one's own. Raises CapacityError when all pages are held."""
+        """Take a page for one holder. Raises CapacityError when all pages are held."""
         if self._free:
             page = self._free.pop()
         elif self._idle:
@@ -76,13 +77,13 @@ class PagePool:
         return page
 
     def share(self, page: int) -> int:
-        """One more holder of a held or idle page."""
+        """Add a holder to a held or idle page; returns the page."""
         self._idle.pop(page, None)
         self._holders[page] += 1
         return page
 
     def release(self, page: int) -> None:
-        """One holder fewer."""
+        """Remove a holder of the page."""
         if self._holders[page] <= 0:
             raise AssertionError(f"page {page} released more often than taken")
         self._holders[page] -= 1
@@ -106,7 +107,7 @@ class PagePool:
         return self._page_of.get(key)
 
     def changed(self, since: int | None) -> tuple[bool, list[bytes], list[bytes]]:
-        """What became of the published pages after the first ``since`` changes.
+        """The changes of the published pages after the first ``since`` changes.
 
         Returns:
             Whether this is all that is published, because ``since`` is None or too long ago; the
@@ -124,7 +125,7 @@ class PagePool:
         self.changes += 1
 
     def check(self, held_by: list[list[int]]) -> None:
-        """Assert that the books are right, given the page tables of all live sequences."""
+        """Assert that the books agree with the page tables of all live sequences."""
         counts = [0] * self.count
         for page in chain.from_iterable(held_by):
             counts[page] += 1
@@ -139,13 +140,13 @@ class PagePool:
 
 
 def _as_text(forward: Forward) -> bool:
-    """Whether its rows are computed from the tokens before them, and from all of these only."""
+    """Whether the rows depend on the tokens before them, on all of these, and on nothing else."""
     changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
     return forward.attend is Attend.CAUSAL and all(part is None for part in changed)
 
 
 def given_rows(forward: Forward) -> int:
-    """How many of the tree's rows have no token."""
+    """Number of tree rows whose input is given in place of a token."""
     return 0 if forward.given is None else len(forward.given)
 
 
@@ -155,7 +156,8 @@ def first_key(salt: str, model: str) -> bytes:
 
 
 def next_key(previous: bytes, tokens: NDArray[np.int32]) -> bytes:
-    """The key of a page that holds ``tokens`` [PAGE] after everything ``previous`` stands for."""
+    """The key of a page that holds ``tokens`` [PAGE] and comes after the pages that ``previous``
+    names."""
     assert len(tokens) == PAGE
     return hashlib.blake2b(previous + tokens.tobytes(), digest_size=16).digest()
 
@@ -176,14 +178,15 @@ class KVCache:
 
     Attributes:
         pages: the page table.
-        ran: the layers that the tentative rows went through, if not all: such rows are partial, and
-            are dropped unless they go on through the others (:meth:`join`).
-        states: float32 [M, hidden size] of these rows behind the last of ``ran``, if asked for.
-        filled: which slots hold keys and values of each layer; None where the committed rows hold
+        ran: the layers that the tentative rows went through, if these are not all layers. Such rows
+            are partial: they are dropped unless they go on through the others (:meth:`join`).
+        states: float32 [M, hidden size], outputs of the last layer of ``ran`` for these rows, if
+            the forward asked for them.
+        filled: which slots hold keys and values of each layer; None where all committed rows hold
             those of all layers, and no slot behind them was written.
-        final: of a model with blocks, how many leading slots hold what any request with these
-            tokens would have there: whole blocks, computed from committed tokens.
-        reusable: other requests may share the full pages.
+        final: for a model with blocks, number of leading slots whose content any request with these
+            tokens would compute: whole blocks of committed tokens.
+        reusable: whether other requests may share the full pages.
     """
 
     def __init__(
@@ -232,7 +235,7 @@ class KVCache:
         Args:
             tentative: the tentative rows, those of the forward included.
             history: int32 [n], all committed tokens.
-            hidden: layer -> float32 [rows of the forward, hidden size], those that it gave.
+            hidden: layer -> float32 [rows of the forward, hidden size], its hidden states.
         """
         count, layers = len(forward.tokens), forward.layers
         if self.joins(forward):
@@ -271,7 +274,7 @@ class KVCache:
         layers: Layers | None,
         hidden: Mapping[int, NDArray[np.float32]],
     ) -> None:
-        """The newest tentative rows have gone through ``layers``."""
+        """Book that the newest tentative rows have gone through ``layers``."""
         held, states = len(self.tentative), None
         if layers and (last := halves(layers[-1])[0]) in hidden:
             states = hidden[last][held - len(tentative) :]
@@ -284,7 +287,8 @@ class KVCache:
         self.tentative = tentative
 
     def _final(self, forward: Forward, slots: NDArray[np.int32], history: NDArray[np.int32]) -> int:
-        """:attr:`final` after a forward that stores rows in ``slots`` (-1: not at all)."""
+        """The value of :attr:`final` after a forward that stores rows in ``slots`` (-1: not
+        stored)."""
         written, at, seen = slots[slots >= 0], forward.positions, forward.visible
         if not len(written) or at is None or seen is None:
             return min([self.final, *written.tolist()])
@@ -325,8 +329,8 @@ class KVCache:
         return len(path)
 
     def joins(self, forward: Forward) -> bool:
-        """Whether partial rows go on: with tokens through all layers that they lack, to be kept, or
-        through the next of them."""
+        """Whether the forward continues partial rows: through all layers that they lack, with
+        tokens, so that they can be kept; or through the next layers only."""
         if self.ran is None or forward.layers is None or forward.store is not Store.COMMIT:
             return False
         ran = (*self.ran, *forward.layers)
@@ -335,11 +339,12 @@ class KVCache:
         return goes_on and forward.under is None and _as_text(forward)
 
     def join(self, forward: Forward) -> NDArray[np.float32]:
-        """Make partial rows ready for a forward that :meth:`joins`: each moves where it is to stay.
+        """Prepare partial rows for a forward that :meth:`joins`: each moves to the slot where it
+        stays.
 
         Returns:
-            float32 [K + M - G, hidden size]: what enters the first of the forward's layers, but for
-            the rows that are given.
+            float32 [K + M - G, hidden size]: the input of the first of the forward's layers,
+            without that of the given rows.
 
         Raises:
             DecoderError: if one of its rows is not among them, or their states were not asked for.
@@ -365,7 +370,7 @@ class KVCache:
 
     @property
     def regular(self) -> bool:
-        """Whether nothing but all layers of committed tokens is stored."""
+        """Whether the cache holds all layers of committed tokens, and nothing else."""
         return self.filled is None and not len(self.tentative)
 
     def fork(self) -> KVCache:
@@ -394,7 +399,7 @@ class KVCache:
         return self.filled.holds(slots, layers)
 
     def complete(self, layers: Layers | None) -> bool:
-        """Whether the committed rows hold keys and values of all of these layers that attend."""
+        """Whether the committed rows hold keys and values of all attending layers of ``layers``."""
         return self.filled is None or self.filled.leads(self.length, layers)
 
     def drop(self) -> None:
@@ -402,7 +407,8 @@ class KVCache:
         self.tentative, self.ran, self.states = EMPTY, None, None
 
     def own(self, slots: NDArray[np.int32]) -> None:
-        """Have a page of one's own under each slot that will be written (-1: none)."""
+        """Make sure that no other cache shares the page of a slot that will be written (-1:
+        none)."""
         touched = sorted({slot // PAGE for slot in slots.tolist() if slot >= 0})
         while touched and len(self.pages) <= touched[-1]:
             self.pages.append(self.pool.take())
@@ -422,13 +428,13 @@ class KVCache:
         self.length += rows
 
     def _fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
-        """Book rows that these layers (None: all), as far as they attend, stored in the slots."""
+        """Book that these layers (None: all) stored rows in the slots, if they attend."""
         if self.filled is None:
             self.filled = StoredSlots(self.backend.config.layers, self.capacity, self.length)
         self.filled.fill(slots, layers)
 
     def _line_up(self, nodes: list[int]) -> None:
-        """Bring these tentative rows to the first tentative slots, in this order."""
+        """Move these tentative rows to the first tentative slots, in this order."""
         moves = [(node, place) for place, node in enumerate(nodes) if node != place]
         if moves:
             source, target = (np.array(moves, np.int64) + self.length).T

@@ -1,9 +1,9 @@
-"""A request that was given to the engine, and its method at work.
+"""A live request: its method's generator, and what the generator waits for.
 
 Three objects make up a request. :class:`~paradecode.engine.request.GenerationRequest` says what is
 wanted and never changes. :class:`~paradecode.engine.sequence.LiveSequence` holds what was decoded,
-its keys and values, and in ``state`` where the request stands. :class:`Live` holds the method's
-generator and what that waits for.
+its keys and values, and the stage of the request in ``state``. :class:`Live` holds the method's
+generator and the requests that it waits for.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ MAX_FORKS_IN_A_ROW = 256
 """Forks that a decoder may ask for without another request in between."""
 
 MAX_IDLE_CALLS = 4096
-"""Requests a decoder may make without committing a token before it counts as stuck."""
+"""Requests that a decoder may make without committing a token before it counts as stuck."""
 
 
 class Live:
-    """A request in the engine: its method's generator, and what that waits for.
+    """A request in the engine: its method's generator, and what the generator waits for.
 
     Attributes:
-        reserved: pages set aside for it in each model, those of its forks included.
-        told: how many steps of its trace callers know.
+        reserved: pages set aside for it in each model, with those of its forks.
+        told: number of steps of its trace that callers have received.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Live:
 
     @property
     def drafting(self) -> bool:
-        """Whether it waits for a model that drafts, and not for the target."""
+        """Whether the request waits for a model that drafts, and not for the target."""
         asked = self.forwards
         return bool(asked) and all(pending.drafts for pending in asked)
 
@@ -94,13 +94,13 @@ class Live:
 
     @property
     def steps(self) -> PendingSteps | None:
-        """Several steps that were asked for and are still to be made."""
+        """The steps that the method asked the backend for, if they are still to be made."""
         waiting = any(pending is self._steps for pending in self._pending)
         return self._steps if waiting and self._steps and self._steps.reply is None else None
 
     @property
     def waits(self) -> bool:
-        """Whether its method is in the middle of something that takes long."""
+        """Whether the method is in the middle of something that takes long."""
         return self._handoff is not None and self._handoff.waits
 
     def start(self) -> None:
@@ -108,7 +108,7 @@ class Live:
         self._resume(None)
 
     def advance(self) -> None:
-        """Resume the method if everything it waits for has arrived; raises what went wrong."""
+        """Resume the method if all its replies have arrived; raises what went wrong."""
         if self._handoff is not None and self._handoff.waits:
             self._handoff.go_on()
             return
@@ -146,7 +146,7 @@ class Live:
         self._call(lambda: self._send(answer))
 
     def _call(self, work: Callable[[], None]) -> None:
-        """Do work of the method, which may have to wait."""
+        """Do work of the method, during which it may have to wait."""
         if self._handoff is None:
             work()
         else:
@@ -187,7 +187,8 @@ class Live:
         return self._steps is not None and self._steps.stepper is not None and not self.children
 
     def _may_step(self, asked: MultiStep) -> bool:
-        """Whether the backend can make several steps now, as far as that is known."""
+        """Whether the backend can make several steps now, judged by what is known before it
+        tries."""
         if self._steps is None or self._steps.asked is not asked:
             self._steps = PendingSteps(asked, self.sequence, self._resources)
         wanted = asked.steps is None or asked.steps() > 0
@@ -197,7 +198,7 @@ class Live:
         return False
 
     def leave_steps(self) -> None:
-        """From here on the method makes the steps: it learns what was learned without it."""
+        """Let the method make the steps from here on: give it what the backend has learned."""
         if self._steps is not None and self._steps.entered:
             self._steps.leave()
 
@@ -217,7 +218,7 @@ class Live:
         return PendingForward(request, self.sequence, self._member(request.on or self.sequence))
 
     def _check_conflicts(self) -> None:
-        """Two concurrent forwards must not write the same cache."""
+        """Raise DecoderError if two concurrent forwards write the same cache."""
         writers = [
             id(pending.cache)
             for pending in self.forwards
@@ -248,9 +249,10 @@ class Live:
         raise DecoderError("only the own sequence, and forks of it that live, can be used")
 
     def _needed(self, parent: LiveSequence, count: int) -> int:
-        """Pages of a model that this request can hold at most with so many more forks.
+        """The most pages of a model that this request can hold with ``count`` more forks.
 
-        Those that are full are shared; all others each of the family may come to hold alone.
+        Full pages are shared. Each other page may become one that a single member of the family
+        holds.
         """
         family = [self.sequence, *self.children, *[parent] * count]
         most = 0

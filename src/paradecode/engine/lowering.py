@@ -1,4 +1,4 @@
-"""What a method asks for in the words of a backend: a forward's rows as a span, and its checks."""
+"""Translates a method's forward into a backend's span, and checks it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from paradecode.engine.visibility import mask_of, seen_slots
 
 
 def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tuple[Span, TokenTree]:
-    """The rows of ``forward`` as a backend runs them, and the tentative rows behind it.
+    """The rows of ``forward`` as a backend runs them, and the tentative rows that there are then.
 
-    Pages for what is stored are taken; apart from that the cache changes only when the forward has
-    succeeded and is recorded.
+    This takes the pages that the forward will write. Nothing else of the cache changes before the
+    forward has succeeded and is recorded.
 
     Args:
         history: int32 [n], the sequence's committed tokens.
@@ -173,7 +173,7 @@ def _slots(store: Store | Overwrite, cache: KVCache, start: int, count: int) -> 
 
 
 def _extended(forward: Forward, tentative: TokenTree) -> TokenTree:
-    """The tentative rows, those of ``forward`` included."""
+    """The tentative rows of the cache, and behind them those of ``forward``."""
     under, tree = forward.under, forward.tree
     if under is not None:
         if len(under) != len(tree):

@@ -1,4 +1,7 @@
-"""Several steps in one call of the backend, while all sequences of the batch can be stepped so."""
+"""Several steps in one call of the backend, if all sequences of the batch can make such steps.
+
+The native core makes the steps in csrc/steps.cpp.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +21,25 @@ from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
 
 SECONDS = 0.02
-"""Seconds after which a call begins no further step; more let new requests and cancellations wait
-longer."""
+"""Seconds after which a call begins no further step. More seconds let new requests and
+cancellations wait longer."""
 OVERHEAD = 2e-5, 3e-5, 2e-5
-"""The three numbers of :data:`paradecode.engine.cost.OVERHEAD` for steps that the backend makes,
-estimated from batches of 1 to 64."""
+"""Like :data:`paradecode.engine.cost.OVERHEAD`, for steps that the backend makes; estimated from
+batches of 1 to 64."""
 AHEAD = 64
-"""Tokens beyond a draft for which a call finds pages."""
+"""Tokens behind a draft for which a call takes pages; more make it take pages less often."""
 
 
 class PendingSteps:
     """Several steps that a method asks for, again and again with the same request.
 
     Attributes:
-        asked: the request.
-        sequence: whose method asked.
-        stepper: the sequence at the backend; None where the backend cannot make such steps of it.
-        entered: the backend knows where the sequence stands.
-        reply: None until it is known.
-        error: why there will be none.
+        asked: the method's request.
+        sequence: the sequence whose method asked.
+        stepper: the backend's object for this sequence; None if it cannot make such steps for it.
+        entered: whether the backend knows the sequence's present tokens.
+        reply: the reply to the method; None before it is known.
+        error: why there will be no reply.
     """
 
     def __init__(self, asked: MultiStep, sequence: LiveSequence, resources: Resources) -> None:
@@ -55,7 +58,7 @@ class PendingSteps:
         self.error: Exception | None = None
 
     def enter(self) -> None:
-        """Make the backend's view of the sequence, and its pages, good for the next steps."""
+        """Tell the backend the sequence's tokens and pages, so that it can make the next steps."""
         assert self.stepper is not None
         sequence, cache = self.sequence, self.sequence.caches[TARGET]
         if not self.entered:
@@ -72,7 +75,7 @@ class PendingSteps:
             self.stepper.hold(np.array(cache.pages, np.int32))
 
     def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
-        """Commit steps that the backend made in a call that began at ``begun``; maybe none."""
+        """Commit steps, maybe none, that the backend made in a call that began at ``begun``."""
         hidden: dict[int, NDArray[np.float32]] = {}
         if steps:
             self.sequence.follow(steps, begun)
@@ -85,7 +88,7 @@ class PendingSteps:
         self.reply = StepsMade(len(steps), hidden)
 
     def leave(self) -> None:
-        """Let the method know what was learned in its place."""
+        """Give the method what the backend has learned in its place."""
         assert self.stepper is not None
         self.entered = False
         self.stepper.leave()
@@ -97,8 +100,8 @@ def make_steps(
 ) -> int:  # fmt: skip
     """Make steps of all sequences together and commit them; returns how many there were.
 
-    What fails ends the requests whose steps it loses: one whose method's own code fails in front of
-    the steps, or all of them, since the backend does not say how far they came.
+    A failure of a method's own code before the steps ends its request only. A failure of the
+    backend ends all requests, because nobody knows how far they came.
 
     Args:
         spare: draft rows that a step may have of each owner's sequences.

@@ -1,6 +1,6 @@
-"""The output of a request: its tokens and text, when it ends, and what callers learn of it.
+"""The output of a request: its tokens and text, when it ends, and what callers receive of it.
 
-Which forward decided each token of an output, and what is decided on the canvas behind it.
+:class:`Origins` follows which forward decided each token, and the canvas behind the output.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from paradecode.models.text_stream import NewTextStream, OutputText
 
 
 class Origins:
-    """Follows the trace of one output, for those who are told of it.
+    """Follows the trace of one output for callers who ask which forward decided a token.
 
     Args:
-        there: tokens of the output that it goes on from.
+        there: number of tokens that the output begins with, because it was resumed.
 
     Attributes:
-        forwards: of each output token the number of the target forward that decided it, from 1;
-            0 where the token was there before the first.
+        forwards: for each output token the number of the target forward that decided it, from 1;
+            0 for tokens that were there before the first forward.
     """
 
     def __init__(self, there: int) -> None:
@@ -40,11 +40,12 @@ class Origins:
         self._length = self._steps = 0
 
     def follow(self, trace: Sequence[Step], tokens: int, forward: int) -> None:
-        """Read the steps that are new.
+        """Read the new steps of the trace.
 
         Args:
-            tokens: of the output. A commit that failed has left some that no step has.
-            forward: decided those.
+            tokens: number of tokens of the output. A failed commit may have added some that
+                have no step.
+            forward: number of the forward that decided such tokens.
         """
         for step in trace[self._steps :]:
             self._add(step)
@@ -64,27 +65,28 @@ class Origins:
 
     @property
     def provisional(self) -> tuple[int | None, ...]:
-        """The canvas behind the output: the token that is decided there, or None where masked."""
+        """The canvas behind the output: the decided token at each position, or None where it is
+        masked."""
         places = range(len(self.forwards), self._length)
         return tuple(self._canvas.get(place, (None,))[0] for place in places)
 
 
 class State(Enum):
-    """Where a request stands; it goes through these in order, and may leave some out."""
+    """The stage of a request; stages come in this order, and some may be left out."""
 
     WAITING = "waiting"
-    """It waits for admission."""
+    """The request waits for admission."""
     RUNNING = "running"
-    """Its method takes part in the steps."""
+    """The request's method takes part in the steps."""
     FINISHED = "finished"
-    """Its output has ended, and ``finish_reason`` says why. Its pages are still its own."""
+    """The output has ended, and ``finish_reason`` says why. The request still holds its pages."""
     RELEASED = "released"
-    """Its pages were given back, and it gets none any more."""
+    """The request has given its pages back, and gets none any more."""
 
 
 @dataclass
 class Timer:
-    """Wall seconds by who spent them."""
+    """Wall seconds of a request, by who spent them."""
 
     target: float = 0.0
     other: float = 0.0
@@ -93,7 +95,7 @@ class Timer:
 
 @dataclass
 class Draft:
-    """What the target scored since the last commit."""
+    """The draft rows that the target scored since the last commit."""
 
     tree: TokenTree = EMPTY
     drafted: int = 0
@@ -104,18 +106,18 @@ class LiveOutput:
 
     Args:
         request: what is wanted; its ``seed`` is set.
-        config: of the target.
+        config: configuration of the target.
         new_text: makes a detokeniser; without it there is no text.
 
     Attributes:
-        state: where the request stands.
+        state: the stage of the request.
         finish_reason: why the output has ended; None while it goes on.
         error: what ended the request, when ``finish_reason`` is ``error``.
-        logprobs: of the output's tokens that were not taken, where they are wanted.
-        trace: one entry a commit.
-        forwards, rows: of the target, for this request.
-        last_rows: of its last target forward; of a prompt one.
-        cached_tokens: of the prompt, whose keys and values were there before.
+        logprobs: log-probabilities of tokens that callers have not taken, if they want any.
+        trace: one entry for each commit.
+        forwards, rows: the target's forwards for this request, and their rows.
+        last_rows: rows of its last target forward; 1 after a prompt.
+        cached_tokens: tokens of the prompt whose keys and values were in the prefix cache.
         arrived, admitted, ended: moments, as ``time.perf_counter`` gives them.
     """
 
@@ -175,7 +177,7 @@ class LiveOutput:
         return self._stops
 
     def admit(self) -> None:
-        """Its method begins. An output that ended with what it resumes stays as it is."""
+        """Note that the method begins. An output that ended with what it resumes stays as it is."""
         self.admitted = self._last_commit = time.perf_counter()
         if self.state is State.WAITING:
             self.state = State.RUNNING
@@ -184,7 +186,7 @@ class LiveOutput:
         """Count a target forward over ``tokens`` rows, and the draft it scored.
 
         Args:
-            share: of the layers that ran.
+            share: the share of the layers that ran.
         """
         self.forwards += 1
         drafted = len(tree.tokens)
@@ -195,10 +197,10 @@ class LiveOutput:
     # What callers learn.
 
     def take(self) -> list[Commit]:
-        """What became certain since the last call, in the order of the output.
+        """The pieces of text and tokens that became certain since the last call, in order.
 
-        Together the pieces are the new tokens and the new text. A forward has several pieces where
-        others decided what is between, or where a part of its text was held back.
+        Together they are the new tokens and the new text. A forward has several pieces where
+        another forward decided what is between, or where a part of its text was held back.
         """
         forwards, known = self._followed().forwards, self._taken
         tokens = self.tokens[self.prompt_length + known :].tolist()
@@ -218,14 +220,14 @@ class LiveOutput:
         return self._origins
 
     def take_logprobs(self) -> list[TokenLogprob]:
-        """Log-probabilities since the last call; they are not kept."""
+        """Log-probabilities since the last call; each is handed out once."""
         taken, self.logprobs = self.logprobs, []
         self._scores_taken += len(taken)
         return taken
 
     @property
     def provisional(self) -> tuple[int | None, ...]:
-        """What is decided on the canvas behind the output: a token, or None where masked."""
+        """The decided tokens on the canvas behind the output; None where it is masked."""
         return self._followed().provisional
 
     @property
@@ -257,7 +259,7 @@ class LiveOutput:
         self.text.finish()
 
     def _append(self, tokens: Sequence[int]) -> int:
-        """Append tokens up to the first that ends the output; returns how many."""
+        """Append tokens up to the first that ends the output; returns how many were appended."""
         matcher = self.sampler.matcher
         for count, token in enumerate(tokens, 1):
             if self._length == len(self._buffer):

@@ -1,4 +1,4 @@
-"""A forward of the target, and what a method does with another model meanwhile."""
+"""Runs a forward of the target, and meanwhile what a method does with another model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_CALLS = 4096
 
 
 class PendingOverlap:
-    """An :class:`Overlap` that was asked for: two forwards at a time, of which one has successors.
+    """An :class:`Overlap` that was asked for: the target's forward, and forwards beside it.
 
     Attributes:
-        forward: the target's.
-        side: what ``meanwhile`` waits for; None when it has ended.
+        forward: the target's forward.
+        side: the forward that ``meanwhile`` waits for; None when it has ended.
     """
 
     def __init__(self, asked: Overlap, ask: Callable[[Forward], PendingForward]) -> None:
@@ -42,7 +42,7 @@ class PendingOverlap:
 
     @property
     def reply(self) -> tuple[Any, Any] | None:
-        """Both replies, when both are there."""
+        """The replies of both sides, or None until both are there."""
         if self.side is not None or self.forward.reply is None:
             return None
         return self.forward.reply, self._result
@@ -54,7 +54,7 @@ class PendingOverlap:
         return side is not None and (side.reply is not None or side.error is not None)
 
     def go_on(self) -> None:
-        """Resume ``meanwhile``, whose forward has run."""
+        """Resume ``meanwhile`` with the reply of its forward."""
         assert self.side is not None
         if self.side.error is not None:
             self._fail(self.side.error)
@@ -64,7 +64,7 @@ class PendingOverlap:
         self.forward.owner.timer.decoder += time.perf_counter() - started
 
     def close(self) -> Exception | None:
-        """End ``meanwhile``; returns what it raises then."""
+        """End ``meanwhile``; returns the exception that this raises."""
         self.side = None
         try:
             self._generator.close()
@@ -100,9 +100,9 @@ def run_sides(
     overlaps: Sequence[PendingOverlap], run: Callable[[list[PendingForward]], None],
     going: Callable[[], bool],
 ) -> None:  # fmt: skip
-    """Run what the methods do meanwhile, as long as the target's forward is ``going``.
+    """Run the methods' ``meanwhile`` parts as long as the target's forward is ``going``.
 
-    The next step goes on with what is left then, and with a prompt of which this step has its part.
+    The next step continues what is left then; a prompt has only the part of this step.
     """
     while going():
         asked = [overlap.side for overlap in overlaps if overlap.side is not None]
@@ -114,8 +114,8 @@ def run_sides(
 
 
 def beside(call: Callable[[], Result], meanwhile: Callable[[Callable[[], bool]], None]) -> Result:
-    """The result of ``call``, which another thread runs during ``meanwhile``; this is told whether
-    the thread still runs."""
+    """The result of ``call``, which another thread runs while ``meanwhile`` runs here. The
+    argument of ``meanwhile`` says whether the thread still runs."""
     found: Future[Result] = Future()
 
     def run() -> None:

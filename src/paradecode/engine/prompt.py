@@ -1,4 +1,4 @@
-"""Read a prompt without continuing it: its tokens' log-probabilities, or its hidden states."""
+"""Reads a prompt without continuing it: log-probabilities of its tokens, or hidden states."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ from paradecode.engine.request import GenerationRequest, token_ids
 from paradecode.models.config import ModelConfig
 
 ROWS = 128
-"""Rows of a forward: each may have logits over the whole vocabulary."""
+"""Rows of one forward, each of which may have logits over the whole vocabulary; more take more
+memory."""
 
 NOTHING = CanvasStep((), (), (), (), (0, 0), 0)
 
 
 class PromptReader:
-    """A decoder of one request that commits no token. It stands for the method's own factory.
+    """A decoder that reads the prompt and commits no token. The object is its own factory.
 
-    Rows that the prefix cache has are computed once more over the cached ones before them, and not
-    stored: their keys and values do not change, so neither does what they say.
+    Rows that are in the prefix cache are computed once more, over the cached rows before them, and
+    are not stored. Their keys and values do not change, so the results do not change either.
 
     Args:
-        top: how many of the best tokens to name beside each of the prompt's; None scores none.
+        top: how many of the best tokens to report beside each prompt token; None scores none.
         norm: float32 [hidden size], the gain of the model's last RMSNorm, to collect hidden states.
         eps: epsilon of that norm.
 
     Attributes:
-        logprobs: one entry for each prompt token but the first, which nothing precedes.
+        logprobs: one entry for each prompt token but the first.
         mean: float32 [hidden size], the mean of all rows' states behind the last norm.
     """
 
@@ -81,11 +82,11 @@ class PromptReader:
 
 
 class LastStateReader:
-    """A decoder of one request that commits no token: the prompt's last hidden state, before the
-    final norm, or what a network says of it. It stands for the method's own factory.
+    """A decoder that commits no token and reads the prompt's last hidden state, before the final
+    norm. The object is its own factory.
 
     Args:
-        network: with one input, ``x``; None for the state itself.
+        network: a network with one input, ``x``, which reads the state; None for the state itself.
 
     Attributes:
         output: float32 [width of the network's result, or hidden size].

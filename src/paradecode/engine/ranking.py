@@ -1,4 +1,4 @@
-"""Score many continuations of one context, all in the same forwards."""
+"""Scores many continuations of one context in the same forwards."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from paradecode.core.trace import TokenLogprob
 from paradecode.engine.prompt import NOTHING
 
 ROWS = 128
-"""Rows of one round: each may have logits over the whole vocabulary."""
+"""Rows of one round, each of which may have logits over the whole vocabulary; more take more
+memory."""
 MOST_TOKENS = 512
-"""Tokens of one candidate, whose rows must share a forward."""
+"""The most tokens of one candidate; all of its rows must fit into one forward."""
 
 
 class CandidateReader:
-    """A decoder of one request that commits no token; the request's prompt is the context.
+    """A decoder that commits no token and scores candidates; the request's prompt is the context.
 
-    The context is read once. Candidates follow it at the same positions, see it and their own
-    earlier tokens, and nothing of one another, so their scores are those of separate forwards: the
-    packing of Uni-Encoder (Song et al. 2021, arXiv 2106.01263) for a causal model. Nothing of them
-    is stored. It stands for the method's own factory.
+    The context is read once. Candidates follow it at the same positions. A candidate sees the
+    context and its own earlier tokens, but no other candidate, so its scores are those of a forward
+    of its own. This is the packing of Uni-Encoder (Song et al. 2021, arXiv 2106.01263) for a causal
+    model. No row of a candidate is stored. The object is its own factory.
 
     Args:
-        candidates: int32 token ids of each, at least one.
+        candidates: int32 token ids of each candidate, at least one.
 
     Attributes:
-        logprobs: for each candidate one entry a token.
+        logprobs: for each candidate one entry for each token.
     """
 
     def __init__(self, candidates: Sequence[NDArray[np.int32]]) -> None:
@@ -70,7 +71,8 @@ class CandidateReader:
         )
 
     def _rounds(self) -> Iterator[list[int]]:
-        """Candidates that are read together; those of one token are known by the context."""
+        """Numbers of the candidates that are read together. A candidate of one token needs no
+        rows, because the context predicts it."""
         places, rows = list[int](), 0
         for place, candidate in enumerate(self.candidates):
             if len(candidate) > 1:

@@ -1,4 +1,4 @@
-"""What is asked of the engine, and whether a model can serve it."""
+"""A request to the engine, and whether a model can serve it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from paradecode.models.config import ModelConfig
 
 MOST_PRIORITY = 1 << 30
 MOST_NAME = 4096
-"""Characters of a salt or an owner."""
+"""The most characters of a salt or an owner."""
 
 
 @dataclass(frozen=True, eq=False)
 class GenerationRequest:
-    """One output wanted.
+    """A request for one output.
 
     Attributes:
         prompt: int32 [p], token ids, at least one.
@@ -32,12 +32,12 @@ class GenerationRequest:
         deadline: seconds from arrival after which the request ends with what it has.
         prediction: int32, what the output will probably be, for methods that can use it.
         constraint: what the output must be.
-        forks: how many its method keeps at a time; their pages are set aside at admission, none
-            for drafts.
-        writes: tokens follow the prompt; one that is only read may fill the context.
-        salt: prompts are shared in the prefix cache only under the same salt.
-        resume: what was decoded of the output elsewhere, with the same seed: it goes on behind it.
-        owner: who asks, "" for the salt; owners take turns and share the steps.
+        forks: number of forks that its method keeps at a time. Their pages are set aside at
+            admission; such a request has none for drafts.
+        writes: whether tokens follow the prompt; a prompt that is only read may fill the context.
+        salt: only requests with the same salt share prompts in the prefix cache.
+        resume: the beginning of the output, decoded elsewhere with the same seed.
+        owner: who asks; "" takes the salt. Owners take turns and share the steps.
     """
 
     prompt: NDArray[np.int32]
@@ -57,10 +57,10 @@ class GenerationRequest:
         object.__setattr__(self, "owner", self.owner or self.salt)
 
     def check(self, config: ModelConfig, has_text: bool) -> None:
-        """Raise InvalidInput for what a model of this configuration cannot serve.
+        """Raise InvalidInput for anything that a model of this configuration cannot serve.
 
         Args:
-            has_text: whether the engine knows texts, and not token ids only.
+            has_text: whether the engine can decode texts, and not token ids only.
         """
         prompt = np.asarray(self.prompt)
         if prompt.ndim != 1 or prompt.dtype.kind not in "iu" or len(prompt) == 0:
@@ -97,7 +97,7 @@ class GenerationRequest:
 
 
 def _encodable(name: str, value: object) -> None:
-    """Raise InvalidInput for what is no text, or holds half of a character."""
+    """Raise InvalidInput for a value that is no text, or holds half of a character."""
     given = text(MOST_NAME)(name, value)
     try:
         given.encode()

@@ -22,7 +22,7 @@ from paradecode.models.text_stream import NewTextStream
 from paradecode.models.weights import Weights
 
 MOST_HEADS = 4
-"""Draft heads that are kept, those that were read last."""
+"""Draft heads that stay in memory; beyond that, the one that was read first goes."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Limits:
         step_tokens: rows of one packed forward, beyond which prompts are cut.
         kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
         draft_tokens: slots set aside for the tentative rows of each running sequence.
-        learned_bytes: of what methods have learned from all tenants together, and of the states
-            that they keep for draft heads, which go first.
+        learned_bytes: bytes of everything that methods have learned from all tenants, and of the
+            states that they keep for draft heads. The states are dropped first.
         prefix_cache: whether prompts reuse the K/V of earlier requests.
     """
 
@@ -65,23 +65,23 @@ class Resources:
     """Models with their pages, and what is measured or remembered across requests.
 
     Args:
-        curve: what a target forward costs here; methods without it verify all they draft.
+        curve: what a target forward costs here; without it methods verify all that they draft.
         measured: whether the cost of each model's forwards is looked up, or measured where nobody
             has measured it; the target's is then corrected while it runs.
 
     Attributes:
         models: backends by name; ``target`` is the one whose distribution the output follows.
-        limits: sizes.
+        limits: sizes fixed at the start.
         new_text: makes a detokeniser for one output; without it there is no text and no stop text.
-        vocabularies: of the models whose tokens are not the target's.
-        weights: of the target, for what shares its embedding or its LM head.
-        heads: what runs draft heads; None is the target's backend.
+        vocabularies: vocabularies of the models whose tokens are not the target's.
+        weights: the target's weights, for draft heads that share its embedding or its LM head.
+        heads: the backend that runs draft heads; None is the target's.
         apart: whether the models have threads of their own, so that two run at the same time.
-        config: of the target.
+        config: configuration of the target.
         pools: the pages of each model.
-        load: what the steps hold at present, and what they cost.
-        correction: corrects the target's cost by what forwards take; None leaves it as it is.
-        stores: what methods have learned.
+        load: the sequences and rows of the present steps, and what they cost.
+        correction: corrects the target's cost curve by measured forwards; None leaves it as it is.
+        stores: what methods have learned from each tenant's requests.
     """
 
     models: Mapping[str, Backend]
@@ -116,14 +116,15 @@ class Resources:
         return self.pools[TARGET].count - self._reserved
 
     def reserve(self, pages: int) -> None:
-        """Set pages of each model aside for a running request; a negative number gives back."""
+        """Set pages of each model aside for a running request; a negative number gives them
+        back."""
         self._reserved += pages
 
     def reserve_for_forks(self, pages: int) -> None:
         """Set further pages aside for the forks of a running request.
 
         Raises:
-            CapacityError: if they are set aside for others.
+            CapacityError: if too few pages are left.
         """
         if pages > self.unreserved:
             raise CapacityError(
@@ -135,7 +136,7 @@ class Resources:
     def pages_for(self, request: GenerationRequest) -> int:
         """The most pages that a request can hold in one model.
 
-        One of them is for copies, and draft rows come behind the tokens.
+        One of these pages is for copies; draft rows come behind the tokens.
         """
         block = max(self.config.block_length, 1)  # A canvas ends with a whole block.
         end = -(-(len(request.prompt) + request.params.max_tokens) // block) * block
@@ -143,7 +144,7 @@ class Resources:
         return -(-(end + self.scratch_for(request)) // PAGE) + 1
 
     def scratch_for(self, request: GenerationRequest) -> int:
-        """Slots for the draft rows of a request; one that keeps forks has none."""
+        """Slots for the draft rows of a request; a request that keeps forks has none."""
         return 0 if request.forks else self.limits.draft_tokens
 
     def head(self, path: str, vocabulary: int, dtype: str) -> Head:

@@ -1,4 +1,4 @@
-"""Step the engine until requests have ended."""
+"""Steps the engine until requests have ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from paradecode.engine.signals import delayed_signals
 
 
 def run(engine: Engine, requests: Sequence[GenerationRequest]) -> list[LiveSequence]:
-    """The requests' sequences, when all have ended; raises InvalidInput for one that is refused."""
+    """Run requests to their end; returns their sequences. Raises InvalidInput for a refused
+    request."""
     sequences: list[LiveSequence] = []
     try:
         for request in requests:

@@ -1,4 +1,4 @@
-"""Who is admitted, and whose rows go into the next forward."""
+"""Decides which requests are admitted, and whose rows go into the next forward."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ PATIENCE = 8
 """Steps after which a prompt that found no room goes before the drafts of running sequences."""
 
 PATIENT_SHARE = 4
-"""Prompts that waited so long get one such part of a step's rows, all of them together."""
+"""The share of a step's rows, one in so many, that prompts get together after :data:`PATIENCE`
+steps."""
 
 SHORT = 8
-"""Rows up to which committed tokens are a step of a running sequence rather than a prompt: a draft
-model, for one, has not seen the last few tokens when its draft was accepted as a whole."""
+"""The most uncached rows of a running sequence; more rows are a prompt. A draft model has a few
+such rows, because it has not seen the last tokens of a draft that was accepted as a whole."""
 
 SLOWER = 1.15
-"""Times as long as alone a step may take that whoever asks for the fewest rows shares."""
+"""How many times as long a step may take, compared with a step for the owner with the fewest rows
+alone. A higher factor gives more rows to the others, and lets that owner wait longer."""
 
 KEPT_FREE = 8
-"""One such part of the batch and of the memory is never one owner's, if owners have names."""
+"""The share of the batch and of the memory, one in so many, that one named owner never takes."""
 
 PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
-"""What a token counts when tenants take turns; the paper's."""
+"""Weights of a prompt token and of an output token when tenants take turns; they are the
+paper's."""
 
 MAX_TENANTS = 4096
 
@@ -49,14 +52,14 @@ Item = TypeVar("Item", bound=Waiting)
 class Queue(Generic[Item]):
     """Requests that wait for admission: by owner, then by priority, then by arrival.
 
-    Owners take turns by what they were given so far, as in the virtual token counter
-    (Sheng et al. 2024, arXiv 2401.00588): the least served is next, and whoever comes back from a
-    pause starts level with those that wait, without credit for the pause.
+    Owners take turns by what they have received so far, as in the virtual token counter
+    (Sheng et al. 2024, arXiv 2401.00588): the least served owner is next. An owner who comes back
+    from a pause starts level with those who wait, without credit for the pause.
 
     Attributes:
-        size: how many wait.
-        tokens: prompt tokens that wait.
-        served: owner -> what it was given so far; whoever serves an owner counts it here.
+        size: number of requests that wait.
+        tokens: number of their prompt tokens.
+        served: owner -> weighted tokens received so far; the engine counts output tokens here.
     """
 
     def __init__(self) -> None:
@@ -83,7 +86,8 @@ class Queue(Generic[Item]):
         self.tokens += live.sequence.prompt_length
 
     def peek(self, able: Callable[[Item], bool] = lambda first: True) -> Item | None:
-        """The next one that is ``able`` to run; of each owner the first is asked about."""
+        """The next request that is ``able`` to run; only the first request of each owner is
+        considered."""
         owners = [owner for owner, heap in self._waiting.items() if able(heap[0][2])]
         if not owners:
             return None
@@ -95,7 +99,7 @@ class Queue(Generic[Item]):
         return self._waiting[min(owners, key=turn)][0][2]
 
     def pop(self, live: Item) -> None:
-        """Take one out that :meth:`peek` gave; its owner is charged for the prompt."""
+        """Remove a request that :meth:`peek` returned; its owner is charged for the prompt."""
         owner = live.request.owner
         self._last = self.served[owner]
         heapq.heappop(self._waiting[owner])
@@ -103,12 +107,12 @@ class Queue(Generic[Item]):
         self._left(live)
 
     def of(self, owner: str) -> int:
-        """How many of an owner's wait."""
+        """Number of an owner's requests that wait."""
         return len(self._waiting.get(owner, ()))
 
     @property
     def owners(self) -> int:
-        """How many have something that waits."""
+        """Number of owners with a request that waits."""
         return len(self._waiting)
 
     def remove(self, live: Item) -> None:
@@ -130,14 +134,14 @@ class Queue(Generic[Item]):
 
 
 Seconds = Callable[[int, int], float]
-"""What a step takes that has so many rows, behind so many tokens of context."""
+"""(rows, context) -> seconds of a step with so many rows behind so many tokens."""
 
 
 def room_for(owners: int, least: int, contexts: Sequence[int], budget: int, cost: Seconds) -> int:
-    """Rows of a step of so many owners, none of whom asks for fewer than ``least``.
+    """Rows of a step for ``owners`` owners, each of whom asks for at least ``least`` rows.
 
-    As many as take at most :data:`SLOWER` times as long as ``least`` rows alone, and ``least`` for
-    everybody anyway.
+    The step may take at most :data:`SLOWER` times as long as ``least`` rows alone; but every owner
+    gets ``least`` rows in any case, within the budget.
     """
     equal, longest = min(owners * least, budget), max(contexts)
     within = SLOWER * cost(least, min(contexts))
@@ -146,9 +150,10 @@ def room_for(owners: int, least: int, contexts: Sequence[int], budget: int, cost
 
 
 def spare_rows(sequences: Sequence[LiveSequence], budget: int, cost: Seconds) -> dict[str, int]:
-    """Draft rows that each owner's sequences may have in a step, besides a token each.
+    """Draft rows that each owner's sequences may have in a step, beside a token each.
 
-    Below 0 where they ask for more than their share without a draft: :func:`shared_out` decides.
+    A negative number says that they exceed their share without any draft; :func:`shared_out` then
+    decides.
     """
     counts, rows = Counter[str](), Counter[str]()
     for sequence in sequences:
@@ -169,17 +174,19 @@ def spare_rows(sequences: Sequence[LiveSequence], budget: int, cost: Seconds) ->
 def shared_out(
     calls: Sequence[PendingForward], budget: int, least: int, cost: Seconds, debts: dict[str, int]
 ) -> list[tuple[PendingForward, int]]:
-    """Which calls run in this forward, and how many of their rows: owners first, then calls.
+    """Choose the calls that run in this forward, and how many rows of each: first by owner, then by
+    call.
 
-    An owner who asks for little does not wait for the many rows of another (:func:`room_for`); what
-    is left beside the rows of the first is divided equally. A call that cannot be cut may be more
-    than its owner's share: the owner then sits out steps until that is made up for, as in deficit
-    round robin (Shreedhar and Varghese 1995), but with a debt instead of savings. Where rows are
-    too few for all owners, those go first who got none for the most steps.
+    An owner who asks for little does not wait for the many rows of another (:func:`room_for`). The
+    rows that are left beside the smallest owner's are divided equally. A call that cannot be cut
+    may be larger than its owner's share. The owner then sits out steps until the difference is made
+    up, as in deficit round robin (Shreedhar and Varghese 1995), but with a debt instead of savings.
+    Where rows are too few for all owners, those who got none for the most steps go first.
 
     Args:
-        least: rows that the owner asks for who asks for the fewest in this step.
-        debts: rows by owner, or below 0 the steps for which nothing was left for it; changed.
+        least: rows of the owner who asks for the fewest in this step.
+        debts: owner -> rows that it owes; below 0, steps in which nothing was left for it. Changed
+            in place.
     """
     groups: dict[str, list[PendingForward]] = {}
     for call in calls:
@@ -210,13 +217,14 @@ def shared_out(
 
 
 def share_out(calls: Iterable[PendingForward], budget: int) -> list[tuple[PendingForward, int]]:
-    """Which calls run in this forward, and how many of their rows (SARATHI, arXiv 2308.16369).
+    """Choose the calls that run in this forward, and how many rows of each (SARATHI, arXiv
+    2308.16369).
 
     Steps of running sequences (a token, a draft to verify, a block of a canvas) come first and
-    whole: they are few rows and somebody waits for each. What is left of the budget goes to
-    prompts, which can be cut. At least one call always runs. Nobody waits for ever: of the steps,
-    those that were left out before come first, and prompts that waited long get a part of the
-    budget before the steps do.
+    whole: they are few rows, and somebody waits for each. The rest of the budget goes to prompts,
+    which can be cut. At least one call always runs. Nobody waits for ever: steps that were left out
+    go first the next time, and prompts that waited long get a part of the budget before the steps
+    do.
     """
     chosen: list[tuple[PendingForward, int]] = []
     left, patient = budget, max(budget // PATIENT_SHARE, 1)

@@ -1,6 +1,6 @@
 """A live request as its decoder sees it: its caches, its forks, and what it commits.
 
-A sequence's tokens in the spelling of a model that has another vocabulary.
+:class:`Translation` holds a sequence's tokens in the ids of a model with another vocabulary.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FACTS = [e.name for e in fields(ModelFacts) if e.name not in ("vocabulary", "gi
 
 
 class Translation:
-    """The tokens so far, kept up to date."""
+    """A sequence's tokens so far in the ids of another vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -41,7 +41,7 @@ class Translation:
         self._tokens = np.empty(0, np.int32)
 
     def follow(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
-        """int32: all of ``tokens``, which begin with those of the last call, translated."""
+        """int32: the translation of ``tokens``, which begin with the tokens of the last call."""
         if len(tokens) > self._read:
             new = self.vocabulary.translate(tokens[self._read :])
             self._tokens = np.concatenate([self._tokens, new])
@@ -50,7 +50,7 @@ class Translation:
         return self._tokens
 
     def length(self, tokens: NDArray[np.int32]) -> int:
-        """How many of the model's tokens spell ``tokens``."""
+        """Number of the other model's tokens for ``tokens``."""
         starts = self.vocabulary.starts
         return int((starts[tokens + 1] - starts[tokens]).sum())
 
@@ -59,13 +59,13 @@ class LiveSequence(LiveOutput):
     """The engine's side of :class:`paradecode.core.sequence.TokenSequence`.
 
     Args:
-        request: what is wanted; its ``seed`` is set.
-        resources: what the engine provides.
-        parent: the sequence of which it is a fork.
+        request: the request, with its ``seed`` set.
+        resources: the engine's models, pages and stores.
+        parent: the sequence that this one is a fork of, or None.
 
     Attributes:
         caches: keys and values in each model that was used so far; none once it is released.
-        late_error: what the method raised after the output's end. The output stands.
+        late_error: an exception that the method raised after the output's end; the output stays.
     """
 
     def __init__(
@@ -216,14 +216,15 @@ class LiveSequence(LiveOutput):
         return self.tokens if translation is None else translation.follow(self.tokens)
 
     def _spelled(self, model: str, tokens: NDArray[np.int32]) -> int:
-        """How many tokens of a model spell ``tokens``."""
+        """Number of a model's tokens for ``tokens``."""
         translation = self._translations.get(model)
         return len(tokens) if translation is None else translation.length(tokens)
 
     def _learned(self) -> dict[str, Any]:
-        """What the tenant's requests share; a fork has it from the request's own sequence.
+        """The stores that the tenant's requests share; a fork uses those of the request's own
+        sequence.
 
-        It is asked for when it is first used: a request that only waits, or is refused, holds none.
+        They are opened at the first use, so a request that only waits, or is refused, opens none.
         """
         if self._root is not None:
             return self._root._learned()
@@ -248,7 +249,7 @@ class LiveSequence(LiveOutput):
         return child
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
-        """End the request (once); pages go back at once. A fork may have given them back before."""
+        """End the request once; its pages go back, if a fork has not given them back before."""
         if self.finish_reason is None:
             self._finish(reason)
             self.error = error
@@ -267,19 +268,20 @@ class LiveSequence(LiveOutput):
 
     @property
     def simple(self) -> bool:
-        """Whether only a token or the length end it, and nothing but the model decides on tokens.
+        """Whether only a token or the length can end the output, and only the model decides on
+        tokens.
 
-        Log-probabilities may be wanted of the output's tokens only, not of the best ones beside
-        them; there may be a least number of tokens.
+        The request may ask for log-probabilities of the output's tokens, but not of others beside
+        them; and for a least number of tokens.
         """
         decides = self.params.min_tokens == 0 and not self.sampler.bare
         return not (self.params.stop or decides or self.params.logprobs)
 
     @property
     def regular(self) -> bool:
-        """Whether its next steps are whole forwards of the target, whose rows nothing changes.
+        """Whether the next steps are whole forwards of the target whose rows nothing changes.
 
-        Other models may have read a part of the text: they know no draft whose fate is open.
+        Other models may have read a part of the text, but hold no draft that is not decided yet.
         """
         cache = self.caches.get(TARGET)
         return (
@@ -292,7 +294,7 @@ class LiveSequence(LiveOutput):
         )
 
     def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
-        """Commit steps that the backend made by itself in a call that began at ``begun``."""
+        """Commit steps that the backend made in a call that began at ``begun``."""
         for step in steps:
             tree = EMPTY
             if step.drafted is not None:

@@ -1,4 +1,4 @@
-"""No Ctrl-C in the middle of a step: signals wait until an operation of the engine has ended."""
+"""Signals such as Ctrl-C wait until an operation of the engine has ended."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Operated(Protocol):
     """What an uninterrupted operation needs of its object.
 
     Attributes:
-        inside: an operation is going on.
+        inside: whether an operation is going on.
     """
 
     inside: bool
 
     def settle(self) -> None:
-        """Do what was put off."""
+        """Do the work that was put off during an operation."""
 
 
 class delayed_signals:
-    """Ctrl-C and other signals of which a handler may raise take effect at the end of the block.
+    """Ctrl-C and other signals whose handlers may raise take effect at the end of the block.
 
-    Python raises between any two instructions: books would be half written, and tokens that the
-    backend has made would be lost. In other threads than the main one nothing is interrupted.
+    Python could otherwise raise between any two instructions: books would be half written, and
+    tokens that the backend has made would be lost. Signals interrupt only the main thread.
     """
 
     __slots__ = ("caught", "handlers")
@@ -62,7 +62,8 @@ class delayed_signals:
 
 
 def uninterrupted(operation: Operation) -> Operation:
-    """A method that runs to its end: Ctrl-C and what is put off (``settle``) come behind it."""
+    """A method that runs to its end; Ctrl-C and what was put off (``settle``) take effect
+    after it."""
 
     @wraps(operation)
     def run(self: Operated, *args: Any) -> Any:

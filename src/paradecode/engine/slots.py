@@ -1,4 +1,4 @@
-"""Which slots of a cache hold keys and values, and of which layers."""
+"""Which slots of a cache hold keys and values, and for which layers."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ _ALL = np.zeros(1, np.intp)
 
 @lru_cache(256)
 def _rows(layers: Layers | None, count: int) -> NDArray[np.intp]:
-    """The rows of ``StoredSlots`` that stand for those of the ``count`` layers that attend.
+    """The rows of ``StoredSlots`` for those of the layers (None: all ``count`` of them) that
+    attend.
 
-    Where all layers attend, the answer is the object ``_ALL``: who asks can compare by identity.
+    Where all layers attend, the answer is the object ``_ALL``, so callers can compare by identity.
     """
     attend = range(count) if layers is None else attending(layers)
     return _ALL if len(attend) == count else 1 + np.array(sorted(attend), np.intp)
 
 
 class StoredSlots:
-    """The books of one cache. A forward asks them, so the usual questions do not read all slots.
+    """Which slots of one cache are filled. Forwards ask often, so usual questions do not read all
+    slots.
 
     Args:
-        layers: of the model.
-        capacity: slots.
-        count: so many leading slots hold keys and values of all layers.
+        layers: number of layers of the model.
+        capacity: number of slots.
+        count: number of leading slots that hold keys and values of all layers at first.
 
     Attributes:
         end: every slot from here on is empty.
@@ -43,7 +45,7 @@ class StoredSlots:
         self._known = np.array([count])
 
     def fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
-        """Book rows that these layers (None: all), as far as they attend, stored in the slots."""
+        """Book that these layers (None: all), if they attend, stored rows in the slots."""
         rows = _rows(layers, self._layers)
         if len(slots) == 0 or len(rows) == 0:
             return
@@ -58,14 +60,15 @@ class StoredSlots:
         self.end = max(self.end, int(slots.max()) + 1)
 
     def clear(self, start: int, stop: int) -> None:
-        """The slots from ``start`` to ``stop - 1`` are empty."""
+        """Book that the slots from ``start`` to ``stop - 1`` are empty."""
         self._held[:, start:stop] = False
         np.minimum(self._known, start, out=self._known)
         if self.end <= stop:
             self.end = min(self.end, start)
 
     def holds(self, slots: NDArray[np.integer], layers: Layers | None = None) -> bool:
-        """Whether all of ``slots``, at least one, hold those of the layers that attend."""
+        """Whether all of ``slots``, at least one, hold keys and values of the layers that
+        attend."""
         low, high = int(slots.min()), int(slots.max())
         if low < 0 or high >= self._held.shape[1]:
             return False
@@ -74,7 +77,7 @@ class StoredSlots:
         return bool(self._held[self._of(layers)[:, None], slots].all())
 
     def leads(self, count: int, layers: Layers | None = None) -> bool:
-        """Whether the first ``count`` slots hold those of the layers that attend."""
+        """Whether the first ``count`` slots hold keys and values of the layers that attend."""
         return self._all_held(_ALL, count) or self._all_held(self._of(layers), count)
 
     def _of(self, layers: Layers | None) -> NDArray[np.intp]:

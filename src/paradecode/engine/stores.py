@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 Place = tuple[str, str]
-"""Owner and salt."""
+"""Owner and salt of a tenant."""
 ALL, SAVING = 0, 1
-"""All stores, or those that only save work."""
+"""Kinds of stores to forget: all stores, or only those that save work."""
 SMALL = 4096
-"""Bytes that count for a store that does not tell its ``nbytes``, and for each salt."""
+"""Bytes that count for a store without an ``nbytes``, and for each salt."""
 
 
 class LearnedStores:
     """The shared stores of every salt.
 
-    Where all together are too large, the owner who has the most bytes forgets the salt that was
-    quiet longest: of all owners first the stores that only save work, then what is learned. The
-    salt that asks forgets its oldest stores one by one, and keeps the newest.
+    When all stores together are too large, the owner with the most bytes forgets the salt that was
+    quiet longest. Stores that only save work are forgotten first, of all owners, and then what was
+    learned. The salt that asks forgets its oldest stores one by one, and keeps the newest.
 
-    Sizes of salts that nobody uses are known, so that thousands of them cost a request little.
+    Sizes of unused salts are remembered, so that thousands of them cost a request little.
 
     Args:
-        most: bytes.
+        most: the most bytes of all stores.
     """
 
     def __init__(self, most: int) -> None:
@@ -36,7 +36,7 @@ class LearnedStores:
         self._total = 0
 
     def of(self, salt: str, owner: str) -> dict[str, Any]:
-        """The stores of a salt, for somebody who says when it is :meth:`left`."""
+        """The stores of a salt; the caller calls :meth:`left` when it no longer needs them."""
         place = owner, salt
         stores = self._stores.setdefault(place, {})
         self._stores.move_to_end(place)
@@ -47,7 +47,7 @@ class LearnedStores:
         return stores
 
     def left(self, salt: str, owner: str) -> None:
-        """Somebody who asked for these stores puts nothing into them any more."""
+        """Note that a caller of :meth:`of` puts nothing into these stores any more."""
         place = owner, salt
         self._users[place] -= 1
         if not self._users[place]:
@@ -93,7 +93,8 @@ class LearnedStores:
         self._book(place, gone=kind == ALL)
 
     def _forget_oldest(self, place: Place, kind: int) -> bool:
-        """Forget the oldest store of this kind, but not the newest; whether there was one."""
+        """Forget the oldest store of this kind, but not the newest; returns whether there was
+        one."""
         stores = self._stores[place]
         names = [name for name, store in stores.items() if _saves_work(store) or kind == ALL]
         if len(names) > 1:
@@ -108,5 +109,5 @@ def _sizes(stores: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _saves_work(store: Any) -> bool:
-    """Whether a store holds nothing but what requests can compute again."""
+    """Whether a store holds only what requests can compute again."""
     return getattr(store, "saves_work", False)

@@ -1,6 +1,6 @@
-"""Which cached slots and which of its own rows the rows of a forward see.
+"""Which cached slots, and which rows of the forward, each row of a forward sees.
 
-Only forwards that name slots, or whose rows are neither a text nor a chain, need to know.
+A forward needs this only if it names slots, or if its rows are neither a text nor a chain.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from paradecode.engine.kv import KVCache
 def seen_slots(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
     """int32 [V]: the cached slots that the rows see, if not all of the committed ones.
 
-    Rows that replace slots see the new.
+    Rows that replace slots see the new content.
 
     Raises:
-        DecoderError: if one of ``forward.visible`` holds nothing.
+        DecoderError: if a slot of ``forward.visible`` holds nothing.
     """
     named = forward.visible
     if named is not None and not cache.holds(named, forward.layers):
@@ -40,8 +40,8 @@ def mask_of(
 
     Args:
         at: int32 [K], positions of the ``tokens`` rows.
-        held: T, tentative rows that the cache has.
-        tentative: these, and the forward's tree behind them.
+        held: T, the number of tentative rows in the cache.
+        tentative: the tree of these rows, with the forward's tree behind them.
     """
     count, drafted = len(at), len(forward.tree)
     rows, width = count + drafted, held if drafted else 0

@@ -1,4 +1,4 @@
-"""Which method a caller chose: by its name, under vLLM's name for it, or by a profile."""
+"""The method that a caller chose: by its name, in vLLM's form, or with a tuned profile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Profile:
     Attributes:
         decoder: spec of the method.
         model: name of the model that it was tuned for.
-        record: the whole file: how it was found, what was measured, and why.
+        record: the whole file, with how the method was found and what was measured.
     """
 
     decoder: str
@@ -69,7 +69,8 @@ AUTO = "auto"
 """The default method of the model's family."""
 DEFAULT_DECODERS = {"autoregressive": "prompt-lookup", "diffusion": "threshold"}
 PLAIN_DECODERS = {"autoregressive": "greedy", "diffusion": "static"}
-"""What each family's methods are measured against: one token a forward."""
+"""The plain method of each family, which decodes one token a forward; others are compared with
+it."""
 
 Decoder = str | Mapping[str, Any] | Spec | None
 """A method as callers write it; None is plain decoding."""
@@ -81,13 +82,13 @@ def choose(
     profile: str | PathLike[str] | None = None,
     spelled: Callable[[str], str] = str,
 ) -> Spec | Profile | str | None:
-    """What was chosen; :data:`AUTO` and None (plain decoding) depend on the model's family.
+    """The caller's choice; :data:`AUTO` and None (plain decoding) depend on the model's family.
 
     Args:
         spelled: how the caller writes the names of these settings, for errors.
 
     Raises:
-        InvalidInput: two of the three were given, or the one is not understood.
+        InvalidInput: two of the three settings were given, or the one is not understood.
     """
     name, config = spelled("decoder"), spelled("speculative_config")
     if profile is not None:
@@ -102,7 +103,7 @@ def choose(
 
 
 def _configured(config: str | Mapping[str, Any]) -> Spec:
-    """A method as vLLM configures it: ``model`` is the head of a method that drafts with one."""
+    """A method in vLLM's form, in which ``model`` is also the folder of a draft head."""
     if isinstance(config, str) and config.lstrip().startswith("{"):
         name, given = name_and_settings(config)
     elif isinstance(config, Mapping):
@@ -120,9 +121,9 @@ def spec_for(decoder: Decoder, model: str, families: Sequence[str], own: str = "
     """The method for a model; raises InvalidInput if the model cannot be decoded so.
 
     Args:
-        model: its name.
-        families: of methods that it can be decoded with, the preferred one first.
-        own: what ``auto`` is, if not the usual method of the family.
+        model: the model's name.
+        families: families of methods that can decode it, the preferred one first.
+        own: the method for ``auto``, if it is not the family's usual one.
     """
     if not families:
         raise InvalidInput("model", model, "it is not causal, and has no mask token")
@@ -151,7 +152,8 @@ def check_draft_model(decoder: Spec, loaded: str | None) -> None:
 
 
 def with_settings(decoder: Spec, rest: dict[str, Any]) -> Spec:
-    """Take out of ``rest`` what sets the method: LLaDA's scripts call ``generate(steps=...)``."""
+    """The method with those entries of ``rest`` that are its settings, which are removed from
+    ``rest``: LLaDA's scripts call ``generate(steps=...)``."""
     method = decoder.method
     known = {*(entry.name for entry in method.parameters), *method.names} - {"model"}
     own = own_names({name: rest.pop(name) for name in [*rest] if name in known}, method.names)

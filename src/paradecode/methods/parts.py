@@ -1,6 +1,7 @@
-"""The parts of methods by kind and name: what each promises and takes.
+"""The registry of the parts of methods, by kind and name: what each promises and which settings it
+has.
 
-A part is a dataclass in a file of its own, which one decorator puts here. Kinds are ``method``,
+A part is a dataclass in a file of its own, which one decorator adds here. Kinds are ``method``,
 ``drafter``, ``budget``, ``verifier``, ``schedule``, ``policy``, ``blocks`` and ``cache``.
 """
 
@@ -26,11 +27,11 @@ Class = TypeVar("Class", bound=type)
 
 @dataclass(frozen=True)
 class Parameter:
-    """One setting of a part: its default, its bounds (numbers) or choices (texts), what it is.
+    """One setting of a part: its default, its bounds (numbers) or choices (texts), and its help.
 
-    ``local`` ones name a file of this machine: code and command lines may set them, a server must
-    not take them from a request. ``kind`` is the kind of part that the text names, with settings of
-    its own. ``reads`` understands a text of a form of its own, or raises ValueError.
+    A ``local`` setting names a file of this machine: code and command lines may set it, but a
+    server must not take it from a request. ``kind`` is the kind of part that the text names, with
+    settings of its own. ``reads`` parses a text of a special form, or raises ValueError.
     """
 
     name: str
@@ -45,15 +46,15 @@ class Parameter:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The texts that may be chosen."""
+        """The texts that users may choose from."""
         return self.choices if self.kind is None else tuple(known(self.kind))
 
     def check(self, where: str, value: Any, trusted: bool = True) -> Any:
         """The value, converted.
 
         Args:
-            where: whose setting it is, for errors.
-            trusted: False for a value from a request: it may not name files of this machine.
+            where: name of the part with this setting, for errors.
+            trusted: False for a value from a request, which may not name files of this machine.
 
         Raises:
             InvalidInput: if it does not fit.
@@ -93,16 +94,16 @@ class Part:
     """An entry of the registry.
 
     Attributes:
-        kind, name: of which there is one entry; ``name`` is what users write.
-        guarantee: see :data:`paradecode.core.decoder.Guarantee`; what a method keeps of its own
-            when this is a part of it.
-        training: what has to be trained first (``none``).
-        paper, arxiv, url: where it comes from.
-        parameters: what can be set.
-        aliases: other names, of other engines.
-        names: other engines' parameter names -> ours.
+        kind, name: together unique; ``name`` is what users write.
+        guarantee: see :data:`paradecode.core.decoder.Guarantee`; a method with this part keeps at
+            most this guarantee.
+        training: what has to be trained first; ``none`` for nothing.
+        paper, arxiv, url: the publication that it comes from.
+        parameters: its settings.
+        aliases: names in other engines.
+        names: other engines' names of settings -> ours.
         build: keyword settings -> the part.
-        summary, idea, when: from its docstring; see :func:`told`.
+        summary, idea, when: parts of its docstring; see :func:`told`.
     """
 
     kind: str = "method"
@@ -128,7 +129,7 @@ class Method(Part):
     Attributes:
         family: ``autoregressive`` or ``diffusion``.
         models: names of the models it needs beside the target (``draft``).
-        under: what is left of the guarantee under some settings; None if they do not matter.
+        under: settings -> the guarantee under them; None if settings do not change it.
     """
 
     family: str = "autoregressive"
@@ -141,7 +142,7 @@ _ALIASES: dict[tuple[str, str], str] = {}
 
 
 def register(part: Part) -> None:
-    """Add a part; a name that is taken is an error, a second registration of one class is not."""
+    """Add a part. A taken name is an error, unless the same class is registered again."""
     table = TABLE.setdefault(part.kind, {})
     before = table.get(part.name)
     if before is not None and before.summary != part.summary:
@@ -172,7 +173,7 @@ def method(name: str, *, schedule: bool = False, **about: Any) -> Callable[[Clas
     """Class decorator: make a dataclass with a ``decode`` of its own the method ``name``.
 
     Args:
-        schedule: it runs a draft model and the target at the same time.
+        schedule: whether it runs a draft model and the target at the same time.
         about: ``paper``, ``family``, ``models`` and the like; see :class:`Method`.
     """
 
@@ -187,19 +188,20 @@ def method(name: str, *, schedule: bool = False, **about: Any) -> Callable[[Clas
 
 
 def origin(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What a part has in common with the method that is made of it."""
+    """The facts that a part shares with the method that is made of it."""
     return {key: about[key] for key in ("guarantee", "paper", "arxiv", "url") if key in about}
 
 
 def known(kind: str) -> Mapping[str, Part]:
-    """Every part of a kind: built in, registered by the program, or installed."""
+    """Every part of a kind: built in, registered by the program, or installed by another
+    package."""
     _load()
     table = TABLE.get(kind, {})
     return {name: table[name] for name in sorted(table)}
 
 
 def find(kind: str, name: str) -> Part | None:
-    """A part by name or alias; hyphens may be written as underscores."""
+    """A part by its name or alias; hyphens may be written as underscores."""
     _load()
     table = TABLE.get(kind, {})
     for key in (name.strip().lower(), name.strip().lower().replace("_", "-")):
@@ -211,7 +213,7 @@ def find(kind: str, name: str) -> Part | None:
 
 
 def near(kind: str, name: str) -> str:
-    """Names like an unknown one, for an error message."""
+    """Names that resemble an unknown one, for an error message."""
     aliases = [alias for of, alias in _ALIASES if of == kind]
     close = difflib.get_close_matches(name.strip().lower(), [*TABLE.get(kind, {}), *aliases], 3)
     names = dict.fromkeys(_ALIASES.get((kind, each), each) for each in close)
@@ -236,7 +238,7 @@ def read(kind: str, where: str, text: Any, trusted: bool = True) -> tuple[Part, 
 
 
 def make(kind: str, text: str, where: str = "", **more: Any) -> Any:
-    """Build the part that a text describes; ``more`` are arguments that are no settings of it."""
+    """Build the part that a text describes; ``more`` are further arguments of its constructor."""
     found, settings = read(kind, where or kind, text)
     return found.build(**settings, **more)
 
@@ -244,7 +246,7 @@ def make(kind: str, text: str, where: str = "", **more: Any) -> Any:
 def checked(
     part: Part, where: str, given: Mapping[str, Any], trusted: bool = True
 ) -> dict[str, Any]:
-    """Settings of a part, by their names or aliases, under their names.
+    """The checked settings of a part under their own names, given by names or aliases.
 
     Raises:
         InvalidInput: for a setting that is unknown, does not fit, or is given under two names.
@@ -260,7 +262,7 @@ def checked(
 
 
 def written(name: str, settings: Mapping[str, Any]) -> str:
-    """``name(key=value,...)``, as :func:`read` reads it."""
+    """The text ``name(key=value,...)``, which :func:`read` reads."""
     inside = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
     return f"{name}({inside})" if inside else name
 
@@ -281,7 +283,7 @@ def _parameter(entry: Field[Any]) -> Parameter:
 
 
 class Told(TypedDict):
-    """What a part's docstring says; see :func:`told`."""
+    """The sections of a part's docstring; see :func:`told`."""
 
     summary: str
     idea: str
@@ -289,7 +291,7 @@ class Told(TypedDict):
 
 
 def told(docstring: str | None) -> Told:
-    """What a part's docstring says: ``summary`` (its first line), ``when``, and ``idea``.
+    """The sections of a part's docstring: ``summary`` (its first line), ``when``, and ``idea``.
 
     ``when`` is the paragraph that begins with "When: ", if there is one; ``idea`` is the rest,
     paragraphs divided by an empty line.
@@ -315,14 +317,14 @@ def _read_text(where: str, value: Any, reads: Callable[[str], Any]) -> str:
 
 @cache
 def load_room(name: str) -> None:
-    """Import every module of a package, once: each puts its parts into the registry."""
+    """Import every module of a package, so that each adds its parts to the registry."""
     for module in walk_packages(import_module(name).__path__, name + "."):
         import_module(module.name)
 
 
 @cache
 def _load() -> None:
-    """The methods' own folder, and what other packages have installed."""
+    """Import the methods' own folder, and the entry points of other packages."""
     load_room(__name__.rpartition(".")[0])
     for entry in entry_points(group="paradecode.decoders"):
         entry.load()

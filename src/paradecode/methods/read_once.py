@@ -14,15 +14,14 @@ P = ParamSpec("P")
 Read = Callable[Concatenate[str, P], T]
 
 MOST_KEPT = 4
-"""Files of one kind that are kept, those that were asked for last."""
+"""Files of one kind that stay in memory; beyond that, the file unused longest goes."""
 
 
 def read_once(field: str) -> Callable[[Read[P, T]], Read[P, T]]:
     """Decorate a function that reads the file at a path; its other arguments are hashable.
 
     Args:
-        field: what the user calls the file. A path at which there is none raises InvalidInput with
-            that name.
+        field: the user's name for the file. InvalidInput for a path without a file has that name.
     """
 
     def decorated(read: Read[P, T]) -> Read[P, T]:

@@ -1,4 +1,4 @@
-"""Spec texts, ``name(key=value, ...)`` or a JSON object: read into names and values."""
+"""Spec texts, ``name(key=value, ...)`` or a JSON object, and how they are read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paradecode.core.errors import InvalidInput
 
 LISTED = "those that `paradecode methods` lists"
 MAX_SPEC = 4096
-"""Characters of a spec, and of one text in it."""
+"""The most characters of a spec, and of one text in it."""
 MAX_DEPTH = 16
-"""Brackets inside one another."""
+"""The most brackets inside one another."""
 
 _NAME = re.compile(r"[A-Za-z_][\w.+-]*\s*(\(.*\))?", re.DOTALL)
 """A value without quotes: a word, a part's name, or a part with settings in brackets."""
@@ -31,7 +31,7 @@ def parts_of(text: str) -> list[str]:
 
 
 def name_and_settings(text: str) -> tuple[str, dict[str, Any]]:
-    """What a text without ``+`` names, and how it sets it; no name is ``greedy``.
+    """The name in a text without ``+``, and its settings; an empty name is ``greedy``.
 
     Raises:
         InvalidInput: for a text that is no spec, or a setting that is given twice.

@@ -19,7 +19,7 @@ from paradecode.methods.parts import Method, checked, parameters_of, written
 from paradecode.methods.spec_text import name_and_settings, named, parts_of
 
 MOST_PARTS = 4
-"""Drafters in a fusion."""
+"""The most drafters of a fusion."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Spec:
 
     Attributes:
         draft_model: the small model that the spec names for a method that needs one.
-        parts: of a fusion; ``settings`` are then the loop's, and concern the whole.
+        parts: drafters of a fusion; ``settings`` are then the loop's, and concern the whole.
     """
 
     method: Method
@@ -42,12 +42,12 @@ class Spec:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The method's guarantee, as far as the settings leave it."""
+        """The method's guarantee under these settings."""
         under = self.method.under
         return weakest(self.method.guarantee, under(self.settings) if under else "exact")
 
     def changed(self, settings: Mapping[str, Any]) -> Spec:
-        """The same with some settings replaced. Raises InvalidInput."""
+        """The same spec with some settings replaced. Raises InvalidInput."""
         if self.parts:
             parts = [(part.method.name, part.given) for part in self.parts]
             return fusion(parts, {**self.settings, **settings})
@@ -55,7 +55,7 @@ class Spec:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What :func:`configured` makes this of."""
+        """The settings from which :func:`configured` makes this spec."""
         model = {} if self.draft_model is None else {"model": self.draft_model}
         return {**self.settings, **model}
 
@@ -114,7 +114,7 @@ def configured(method: Method, given: Mapping[str, Any], trusted: bool = True) -
     """A method with settings by their names or aliases; ``model`` is a draft method's small model.
 
     Raises:
-        InvalidInput: as :func:`parse`.
+        InvalidInput: see :func:`parse`.
     """
     own = {key: value for key, value in given.items() if key != "model"}
     settings = checked(method, method.name, own, trusted)
@@ -136,8 +136,8 @@ def fusion(
 ) -> Spec:
     """The method made of ``parts`` (names and settings).
 
-    Settings of the loop concern the whole, wherever they are written. ``shared`` ones (of a JSON
-    object) go to every part that knows them.
+    Settings of the loop concern the whole, wherever they are written. ``shared`` settings (of a
+    JSON object) go to every part that has them.
 
     Raises:
         InvalidInput: for a part that cannot be fused, or a setting nobody knows.
@@ -209,7 +209,7 @@ def fusion(
 
 
 def _drafter(spec: Spec) -> Drafter:
-    """A fresh drafter of a part of a fusion, without the rest of the loop."""
+    """A new drafter of a part of a fusion, without the rest of the loop."""
     part = registered.find("drafter", spec.method.name)
     if part is None:
         raise InvalidInput("decoder", str(spec), "fuse methods that draft and verify")

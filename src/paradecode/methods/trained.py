@@ -17,19 +17,19 @@ from paradecode.methods.read_once import read_once
 P = TypeVar("P", bound="TrainedPart")
 
 THETA = 10000.0
-"""Base of the rotations of attention in trained parts."""
+"""Base of the rotary positions in trained parts."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedPart:
-    """A part of one kind; subclasses say what its file holds and what is computed from it.
+    """A trained part of one kind; subclasses say what its file holds and what is computed from it.
 
     Attributes:
-        kind: what the file says it is.
-        field: what users call the file; errors name it.
-        sizes: facts that are whole numbers from 1 to so many.
+        kind: the kind that the file names.
+        field: the users' name for the file, for errors.
+        sizes: name of a fact that is a whole number -> its largest value; the least is 1.
         facts: sizes and settings.
-        tensors: float32, by name.
+        tensors: name -> float32.
     """
 
     kind: ClassVar[str]
@@ -46,27 +46,27 @@ class TrainedPart:
 
     @staticmethod
     def wrong(facts: Mapping[str, Any]) -> str | None:
-        """What is wrong with facts whose sizes are sound."""
+        """The fault of facts whose sizes are right, or None."""
         return None
 
     @staticmethod
     def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
-        """Of the network."""
+        """Name -> size of each input of the network."""
         raise NotImplementedError
 
     @staticmethod
     def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
-        """Of the network."""
+        """The operations of the network, in order."""
         raise NotImplementedError
 
     @staticmethod
     def weights(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors of the network, from those of the file; NumPy arrays or PyTorch tensors."""
+        """The network's tensors, from those of the file; NumPy arrays or PyTorch tensors."""
         return dict(tensors)
 
     @cached_property
     def network(self) -> Network:
-        """What backends run."""
+        """The network that backends run."""
         return Network(self.inputs(self.facts), self.steps(self.facts), self.weights(self.tensors))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainedPart:
@@ -81,7 +81,7 @@ class TrainedPart:
 
     @classmethod
     def open(cls: type[P], path: str) -> P:
-        """The part of a file, read and checked once for all requests.
+        """The part in a file, read and checked once for all requests.
 
         Raises:
             InvalidInput: for a file that is missing, damaged or of another kind.
@@ -91,14 +91,16 @@ class TrainedPart:
 
     @classmethod
     def needed(cls: type[P], method: str, path: str, command: str) -> P:
-        """The part of a method that cannot do without; raises InvalidInput as :meth:`open` does."""
+        """The part that a method needs; raises InvalidInput if no file is named, and like
+        :meth:`open`."""
         if not path:
             fix = f"train one: {command} FILE, then {cls.field}=FILE"
             raise InvalidInput(f"{method}.{cls.field}", "", fix)
         return cls.open(path)
 
     def check(self, method: str, model: ModelFacts, *names: str) -> None:
-        """Raise InvalidInput if it was trained for a model with other sizes of these names."""
+        """Raise InvalidInput if the part was trained for a model whose sizes of these names
+        differ."""
         for name in names:
             if self.facts[name] != getattr(model, name):
                 fix = f"its file is for {name} {self.facts[name]}, not {getattr(model, name)}"
@@ -118,7 +120,7 @@ class TrainedPart:
 
 
 def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Op, ...]:
-    """x @ weight + bias."""
+    """Steps for x @ weight + bias."""
     if bias is None:
         return (Op(out, "linear", (x,), (weight,)),)
     product = f"{out}.product"
@@ -126,7 +128,8 @@ def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Op, 
 
 
 def rms_norm(out: str, x: str, gain: str | None = None, epsilon: float = 1e-6) -> tuple[Op, ...]:
-    """x over its root mean square, which becomes the value ``out.rms``; times ``gain``."""
+    """Steps for x divided by its root mean square, times ``gain``; the value ``out.rms`` is the
+    former."""
     rms = Op(f"{out}.rms", "rms", (x,), (), 0, epsilon)
     if gain is None:
         return (rms, Op(out, "divide", (x, rms.out)))
@@ -137,7 +140,7 @@ def rms_norm(out: str, x: str, gain: str | None = None, epsilon: float = 1e-6) -
 def layer_steps(
     out: str, x: str, prefix: str, places: tuple[str, str], heads: int
 ) -> tuple[Op, ...]:
-    """A Llama layer; ``places`` are the positions and the groups of its attention."""
+    """Steps of a Llama layer; ``places`` names the positions and the groups of its attention."""
     p, asked = prefix, (f"{out}.Q", f"{out}.K", f"{out}.V", *places)
     return (
         *rms_norm(f"{out}.h", x, f"{p}attn_norm"),
@@ -166,7 +169,7 @@ def layer_shapes(prefix: str, width: int, inner: int) -> dict[str, tuple[int, ..
 def check_shapes(
     field: str, path: str, tensors: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise InvalidInput unless these tensors are there, with these shapes, and no others."""
+    """Raise InvalidInput unless exactly these tensors are there, with these shapes."""
     found = {name: values.shape for name, values in tensors.items()}
     if found != dict(shapes):
         wrong = sorted(set(found.items()) ^ set(shapes.items()))[0]

@@ -96,7 +96,7 @@ class _Walk:
         return self.strings(1, what, MAX_NAME)[0]
 
     def strings(self, number: int, what: str, most: int = MAX_STRING) -> list[str]:
-        """So many texts, each behind its length; a vocabulary has a hundred thousand.
+        """Read ``number`` texts, each of which stands behind its length.
 
         Args:
             most: bytes of a text.

@@ -13,9 +13,10 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 MAX_JSON = 1 << 26
 """Bytes of a tokenizer.json: Gemma's has 33 million."""
 MAX_LISTING = 1 << 24
-"""Of a file that lists a model's tensors or tokens: the index of DeepSeek-V3 has 9 million."""
+"""Bytes of a file that lists tensors or tokens; the largest known, DeepSeek-V3's index, has 9
+million."""
 MAX_CONFIG = 1 << 22
-"""Of every other JSON file: Gemma's tokenizer_config.json has 1 million."""
+"""Bytes of every other JSON file; Gemma's tokenizer_config.json has 1 million."""
 
 
 class Metadata(dict[str, Any]):

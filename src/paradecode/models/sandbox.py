@@ -32,7 +32,8 @@ from markupsafe import soft_str
 from paradecode.models.template_allowance import measured, pay, size_of, steps, weighed
 
 MAX_NODES = 1 << 13
-"""Of a template's syntax tree, which takes time to compile. Published templates have up to 800."""
+"""Nodes of a template's syntax tree, whose number bounds the time to compile it. Published
+templates have up to 800."""
 MAX_NEEDLE = 256
 """Characters of a text that is looked for from the end, or of a set of characters to strip."""
 

@@ -21,9 +21,9 @@ MAX_VALUE = 1 << 23
 MAX_TOTAL = 1 << 26
 STEP = 32
 ENTRY = 64
-"""Of a list or an object: it may be a short text of its own."""
+"""Characters that an entry of a list or an object counts for: it may be a short text of its own."""
 MAX_BITS = 1 << 12
-"""Of a whole number: dividing long ones takes minutes."""
+"""Bits of a whole number. It takes minutes to divide very long ones."""
 
 
 class _Allowance:

@@ -41,7 +41,7 @@ class Start:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """Of the output, before the branch."""
+        """The tokens of the output before this branch begins."""
         return () if self.after is None else self.after.tokens
 
 

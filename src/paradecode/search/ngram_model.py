@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from paradecode.methods.draft.ngram_table import NgramTable
 
 WEIGHTS = (0.01, 0.04, 0.15, 0.18, 0.12)
-"""Of what the last 1 to 5 tokens say: Superposed Decoding's, which it sums without a norm."""
+"""Weights of the shares behind the last 1 to 5 tokens. They are Superposed Decoding's, which
+does not divide by their sum."""
 
 
 class NgramModel:

@@ -31,7 +31,7 @@ MOST_BRANCHES = 64
 MOST_STARTED = 4096
 """Branches of one search."""
 MOST_TOKENS = 1 << 31
-"""Of all branches of a search, where nothing is said."""
+"""Tokens of all branches together, if the caller sets no limit."""
 
 
 @dataclass

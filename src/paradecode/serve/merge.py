@@ -11,7 +11,7 @@ from paradecode.serve.wire import OutputEvent
 from paradecode.serve.workers import Events
 
 AHEAD = 256
-"""Most events that are read ahead of the reader."""
+"""The most events that are read before the reader asks for them."""
 
 
 async def merged(

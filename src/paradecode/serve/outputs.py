@@ -34,7 +34,8 @@ def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
 
 
 def _tokens(done: Done) -> int:
-    """Of an output; those of all branches of a search count once, with its first output."""
+    """Tokens of an output. The tokens of all branches of a search count once, with its first
+    output."""
     if done.search is None:
         return done.stats.generated
     return done.search.tokens if done.index == 0 else 0

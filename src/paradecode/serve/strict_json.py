@@ -15,7 +15,8 @@ MAX_VALUES = 1 << 20
 MAX_BRACKETS = 1 << 18
 """Opening brackets, those in texts included: an empty list is twenty times as large when read."""
 MAX_KEYS = 1 << 13
-"""Of one object: whatever checks it may have something to say about each of them."""
+"""Keys of one object. The limit also bounds a later check, which may complain about each of
+them."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a pair: Python joins whole ones."""
 

@@ -23,7 +23,7 @@ PIECE = 1 << 12
 """Characters that are read at once, so that what is held, and searched again, stays short."""
 
 Delta = dict[str, Any]
-"""Of a message: ``{"content": text}``, or ``{"tool_calls": [a part of one call]}``."""
+"""A change of a message: ``{"content": text}``, or ``{"tool_calls": [a part of one call]}``."""
 
 
 class CallReader:

@@ -25,12 +25,12 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a head's layers.
+    """Sizes of a head's layers.
 
     Attributes:
         size, inner: numbers of an attention head, and within the MLP.
-        taps: layers of the target that EAGLE-3 and P-EAGLE read; none: two of them.
-        vocabulary: tokens that these may guess; 0: half of the target's.
+        taps: layers of the target that EAGLE-3 and P-EAGLE read; empty means two of them.
+        vocabulary: tokens that these two may guess; 0 means half of the target's.
     """
 
     heads: int = 2

@@ -13,7 +13,8 @@ from paradecode.core.network import KINDS, Array, Item, Network, Op
 
 
 def apply_network(network: Network, items: Sequence[Item]) -> list[Array]:
-    """As ``Backend.apply``; one item after the other."""
+    """Run a network for one item after the other; arguments and result are those of
+    ``Backend.apply``."""
     with np.errstate(over="ignore", invalid="ignore"):
         return [_run(network, item) for item in items]
 

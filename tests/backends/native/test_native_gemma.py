@@ -127,7 +127,8 @@ def test_text_and_canvases_are_as_in_pytorch() -> None:
 
 @pytest.mark.parametrize("part", ["scale", "guess.gate", "after_experts", "after_mlp", "k_norm"])
 def test_every_part_counts(part: str) -> None:
-    """So the comparison above can fail; what reads a guess counts from the second canvas on."""
+    """A changed part changes the logits, so the comparison above can fail. The weights that read a
+    guess count from the second canvas on."""
     other = weights()
     usual = written(made(dtype="f32"), TEXT, 45)
     for name in other:

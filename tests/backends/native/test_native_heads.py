@@ -91,7 +91,7 @@ def same(tree: TokenTree, other: TokenTree, exactly: bool = False) -> None:
 
 
 def drafts(run, head: Head, rows: Sequence[int], seed: int = 0, **changes) -> list[TokenTree]:
-    """Of one request, as its rows are committed piece by piece."""
+    """The drafts of one request as its rows are committed piece by piece."""
     request = Request(head, seed)
     return [run(head, [request.ask(n, **changes)])[0] for n in rows]
 

@@ -1,4 +1,4 @@
-"""Of rows of which only the best token is asked, the head is screened: the tokens are the same."""
+"""Rows of which only the best token is asked screen the head, and the tokens stay the same."""
 
 from __future__ import annotations
 

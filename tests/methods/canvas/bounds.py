@@ -235,7 +235,7 @@ UNSHIFTED: tuple[Bound, ...] = (*FULL, rows_of_what_was_decided, rows_of_groups)
 
 
 def bounds_of(model: Model) -> tuple[Bound, ...]:
-    """Those that hold of such models."""
+    """The bounds that hold for models of this kind."""
     if model.config.attention == "full":
         return FULL if model.config.shift else UNSHIFTED
     return ANY if model.config.attention == "block" else FREE

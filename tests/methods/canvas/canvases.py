@@ -30,7 +30,7 @@ PROMPTS = (PROMPT, (8,), tuple(4 + (3 * i * i + i) % 24 for i in range(37)), (MA
 POLICIES = policies()
 """Every registered canvas method with parts."""
 UNTRAINED = sorted(name for name in POLICIES if methods()[name].training == "none")
-"""Those that need nothing trained; the others get the files of ``trained_parts``."""
+"""Methods that need nothing trained; the others get the files of ``trained_parts``."""
 
 
 def toy(kind: str, surprise: int = 700) -> ToyBackend:

@@ -20,7 +20,7 @@ from paradecode.models.tiny import tiny_checkpoint
 pytest.importorskip("torch")
 
 PLACES = (*PROMPT, 2)
-"""As many as a block of 8."""
+"""Tokens of the prompt: as many as a block has, 8."""
 
 
 def transformer(kind: str) -> Model:

@@ -95,7 +95,7 @@ def test_a_row_s_experts_do_not_depend_on_its_neighbours(family: str, dtype: str
 
 
 def test_a_thread_that_comes_late_changes_nothing() -> None:
-    """Of many layers, so that it often finds the others layers ahead; every text anew."""
+    """The model has many layers, so that a late thread often finds the others layers ahead."""
     config, weights = expert_model("llada2", layers=16)
     one, two = (NativeBackend(config, weights, dtype="f32", threads=n) for n in (1, 2))
     for number in range(250):

@@ -196,7 +196,8 @@ def test_the_clock_changes_no_text(kind: str, settings: str, timed: bool) -> Non
     """Only where the text stays the same is the number of drafts that of the measured costs."""
 
     def made(*seconds: float) -> list[tuple[list[int], int]]:
-        """Of one tenant's requests, with so many seconds for one row and for 4,096."""
+        """Outputs and forwards of one tenant's requests, with these seconds for one row and for
+        4,096."""
         curve = CostCurve((1, 4096), (64,), (seconds,))
         engine = Engine({"target": toy(kind, 300)}, Limits(kv_tokens=1024), curve=curve)
         found = []

@@ -80,7 +80,7 @@ def test_what_is_decided_stays_and_the_canvas_only_shrinks(kind: str, when: str)
 
 @pytest.mark.parametrize("base", ["static", "threshold(threshold=0.3)"])
 def test_rows_see_nothing_of_what_is_cut_so_the_text_is_the_same(base: str) -> None:
-    """Of causal rows, no prediction before the end depends on what is behind it."""
+    """A causal row does not see what is behind it, so predictions before the end do not change."""
     shorter = 0
     for seed in range(6):
         model = with_ends("causal", seed)

@@ -98,7 +98,7 @@ LATE = tuple(range(0, 90, 2))
 
 
 class EveryOther(Unmask):
-    """As if every other token ended a text; the text goes on behind them."""
+    """A loop for which every other token ends a text, although the text goes on behind them."""
 
     def begin(self, seq: TokenSequence) -> Canvas:
         canvas = super().begin(seq)

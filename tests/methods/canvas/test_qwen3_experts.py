@@ -58,7 +58,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def _save(model: Any, folder: Path, kind: str) -> None:
-    """As the hub has such models: a tensor for each expert."""
+    """Save the model as the hub has such models: a tensor for each expert."""
     tensors: dict[str, Any] = {}
     for name, weight in model.state_dict().items():
         values, (place, _, part) = weight.numpy().astype(np.float32), name.partition("experts.")

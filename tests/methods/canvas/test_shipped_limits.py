@@ -24,7 +24,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 FIRST, OTHERS = "shuffle", ("addition", "replace-random", "json")
-"""Of the first task all is tested, of the others by the slow tests: longer prompts and answers."""
+"""Tasks: all tests run the first one; slow tests run the others, with longer prompts and
+answers."""
 
 
 @cache
@@ -131,7 +132,8 @@ def test_a_batch_changes_no_bit(first: int) -> None:
 
 @pytest.mark.parametrize("task", ["reverse", "addition"])
 def test_blocks_of_one_are_plain_decoding(task: str) -> None:
-    """Of the causal twin; the plain method may propose the mask token, so it is banned there."""
+    """The causal twin decodes so; the plain method might propose the mask token, so it is banned
+    there."""
     backend, prompt = backend_of(TWIN), prompts_of(TWIN, task)[0]
     mask = backend.config.mask_token
     for settings in ({}, {"temperature": 0.9, "seed": 5}, {"temperature": 1.0, "top_k": 3}):

@@ -79,7 +79,8 @@ def test_what_every_method_promises(case):
 
 @pytest.mark.parametrize("allowed", [0, 1, 2])
 def test_a_unit_ends_where_no_token_may_follow(allowed):
-    """That is an error where the output gets there, and not before."""
+    """A row without an allowed token is an error if the output begins there, and else ends the
+    unit."""
 
     def token(logits, row, path):
         if row == allowed:

@@ -246,7 +246,7 @@ def test_later_requests_share_its_text() -> None:
 
 
 def test_a_long_prompt_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that neighbours do not wait for all of it."""
+    """Parts keep neighbours from waiting for the whole prompt."""
     rows: list[int] = []
     model, forward = toy(), ToyBackend.forward
 

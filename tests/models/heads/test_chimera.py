@@ -44,7 +44,7 @@ def turned(x: np.ndarray, place: int) -> np.ndarray:
 
 
 def trigram(w: Numbers, tokens: list[int]) -> np.ndarray:
-    """Of the last three; the first token stands for those before it."""
+    """The state of the last three tokens; the first token stands for those before it."""
     three = ([tokens[0]] * 2 + tokens)[-3:]
     x = np.concatenate([w["embed_tokens.weight"][token] for token in three])
     x = x + silu(w["trimlp.0.linear.weight"] @ x + w["trimlp.0.linear.bias"])

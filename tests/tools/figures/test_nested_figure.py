@@ -31,7 +31,7 @@ def test_all_ways_are_exact() -> None:
 
 @pytest.mark.wide
 def test_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the first three layers of the tiny model, without a step of training."""
+    """The figures of the tiny model's first three layers, without a step of training."""
     NestedObjective(open_model(TINY), (1, 2, 3), 0, torch.device("cpu")).export(tmp_path)
     (tmp_path / "log.jsonl").write_text('{"step": 20, "loss": 1.5, "seconds": 3.0}\n')
     page = tmp_path / "page.md"

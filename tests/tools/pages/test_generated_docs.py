@@ -233,7 +233,7 @@ def test_every_module_that_pages_name_exists() -> None:
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    """As GitHub shows them; the site has a test of its own."""
+    """Links are checked as GitHub follows them; the site has a test of its own."""
     docs = sorted((ROOT / "docs").rglob("*.md"))
     for source in [*PAGES, *docs]:
         text = source.read_text("utf-8")

@@ -32,7 +32,7 @@ def on_torch() -> Iterator[LLM]:
 
 
 def prompts_of(llm: LLM) -> list[list[int]]:
-    """Of different lengths, some of whose answers end soon."""
+    """Prompts of different lengths; the answers to some of them end soon."""
     said = ["What is 3 plus 4?", "A", "Write the numbers from one to ten, one a line, please.",
             'Give JSON with a name and an age: "Ann", 31.']  # fmt: skip
     return [llm.chat_tokens([{"role": "user", "content": text}]) for text in said * 2]

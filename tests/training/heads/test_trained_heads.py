@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def settings(source: TextSource) -> list[str]:
-    """Of the commands."""
+    """Settings of the commands."""
     return ["--model", MODEL, "--prompts", *source.prompts, "--own", "0", "--max-tokens", "32",
             "--length", "96", "--batch", "4", "--vocabulary", "128", "--held-out", "0.1",
             "--threads", "1"]  # fmt: skip
@@ -236,7 +236,7 @@ def test_the_law_is_found_again_and_knows_what_it_does_not_know():
     ("eagle3", [512, 256, 128]), ("kangaroo", [0, 256, 128]), ("m2r2", [24, 12, 6]),
 ])  # fmt: skip
 def test_the_plan_command_fits_short_runs(method, widths, llm, data, source, tmp_path):
-    """Of the head that the training itself makes, and of narrower ones; Kangaroo's has no MLP."""
+    """The runs train heads of the usual width and of narrower ones; Kangaroo's has no MLP."""
     few = tmp_path / "few.jsonl"
     few.write_text("\n".join(Path(source.prompts[0]).read_text().splitlines()[:80]))
     arguments = [str(tmp_path), *settings(replace(source, prompts=(str(few),))), "--steps", "3"]

@@ -32,7 +32,7 @@ class PairedRun:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Those tokens, and their seconds."""
+        """The tokens after the first commit, and their seconds."""
         return self.later, self.stats.decode_seconds
 
 

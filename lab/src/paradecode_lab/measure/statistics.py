@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 RESAMPLES = 4000
 Z = 1.959964
-"""Of 95 % intervals."""
+"""Standard deviations on each side of the mean in a 95 % interval."""
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; the last for all above."""
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FIELD = "--samples"
 MOST_NUMBERS = tensor_file.MOST_BYTES // 8
-"""Most float32 numbers of all inputs together: half of the numbers that a file may hold."""
+"""The most float32 numbers of all inputs together: half of the numbers that a file may hold."""
 Own = TypeVar("Own", bound="Samples")
 
 
@@ -41,11 +41,11 @@ class Origin:
 
     @classmethod
     def of(cls, llm: LLM, facts: object, text: bytes = b"", spec: Spec | None = None) -> Origin:
-        """Of what this model decodes.
+        """The origin of what this model decodes.
 
         Args:
-            facts: of the workload; ``text`` is a file of it.
-            spec: of the method, which may read files of its own.
+            facts: settings of the workload; ``text`` is the content of its file.
+            spec: the method, which may read files of its own.
         """
         workload = blake2b(text + repr(facts).encode(), digest_size=16).hexdigest()
         files = digests_of(spec) if spec is not None else {}

@@ -1,1 +1,2 @@
-"""Draft heads on any backend that runs networks, in Python: the oracle of the native core."""
+"""Draft heads in Python, on any backend that runs networks. The native core is tested against
+this."""

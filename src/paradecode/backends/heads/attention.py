@@ -1,4 +1,5 @@
-"""New rows through the blocks of a head: their keys and values are kept, and they see others."""
+"""Runs new rows through the blocks of a head: their keys and values are kept, and they see
+others."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ ROWS_AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class NewRows:
-    """Positions of new rows, and which of the rows behind the committed ones each sees."""
+    """Positions of new rows, and which of the rows behind the committed ones each of them sees."""
 
     positions: NDArray[np.int64]
     seen: NDArray[np.bool_]
@@ -29,7 +30,7 @@ def through(
     """The states of new rows behind all blocks; their keys and values are stored at ``at``.
 
     Args:
-        tokens: of the rows [n], or n-grams [n, grams], oldest first.
+        tokens: tokens of the rows [n], or n-grams [n, grams], the oldest token first.
     """
     for number, block in enumerate(head.blocks):
         items: list[Item] = [{"state": state} for state in states]
@@ -63,7 +64,7 @@ def _first_inputs(
 
 
 def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
-    """Store the new rows of the text as keys and values, which the blocks see."""
+    """Store keys and values of the text's new rows, which the blocks see."""
     text = run(head.enter, [{"features": draft.features} for draft in drafts])
     for number, block in enumerate(head.blocks):
         gain = block.text_norm
@@ -87,27 +88,29 @@ def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
 
 
 def _split(block: Block, made: Array) -> list[Array]:
-    """Queries, keys, values and what goes on beside them, of what ``block.before`` has made."""
+    """Split the result of ``block.before`` into queries, keys, values and what goes on beside
+    them."""
     wide, narrow = block.heads * block.size, block.kv_heads * block.size
     narrow = 0 if block.crosses else narrow
     return np.split(made, np.cumsum([wide, narrow, narrow]), axis=1)
 
 
 def _own_tokens(draft: HeadDraft) -> NDArray[np.int64]:
-    """The token of each new row; the very first one's is the next one's, if nobody said it."""
+    """The token of each new row. If nobody gave the very first one, it is that of the next row."""
     recent = draft.memory.recent
     return np.append(recent[-1:] if len(recent) else draft.tokens[:1], draft.tokens[:-1])
 
 
 def _oldest(block: Block, draft: HeadDraft, ahead: int = 0) -> int:
-    """The first slot that is seen by a row so many positions behind the last known token."""
+    """The first slot that a row sees which stands ``ahead`` positions behind the last known
+    token."""
     known = draft.memory.length + len(draft.tokens)
     return max(0, known + min(ahead - block.window, 0)) if block.window else 0
 
 
 def _attend(q: Array, keys: Array, values: Array, seen: NDArray[np.bool_]) -> Array:
-    """float32 [n, heads * size]. Rows see all rows but the last ``seen.shape[1]``, and of these
-    what ``seen`` says.
+    """float32 [n, heads * size]: the result of attention. For the last ``seen.shape[1]`` rows,
+    ``seen`` says who sees them; every row sees all earlier rows.
 
     Args:
         q: [n, heads, size].

@@ -1,6 +1,6 @@
 """Drafts of semi-autoregressive heads: rows that see one another guess a block of tokens at once.
 
-The guesses of a block do not know of one another; those of the next block know all of it.
+The guesses of a block do not depend on one another; those of the next block depend on all of them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class _GrownBlocks:
     """The blocks of one tree, by the node that they follow.
 
     Attributes:
-        of: the block whose guess a node is.
-        above: the block in front of each block.
-        states, logits: float32 [together, width or V] of the rows of each block.
-        carried: behind the rows of each block.
-        slots: which block each drafted row in the memory belongs to.
+        of: for each node the block that guessed it.
+        above: for each block the block in front of it.
+        states, logits: for each block float32 [together, width or V] of its rows.
+        carried: for each block the states of the LSTM layers behind its rows.
+        slots: for each drafted row in the memory the block that it belongs to.
     """
 
     of: dict[int, int]
@@ -39,7 +39,8 @@ class _GrownBlocks:
 
 
 def grow_in_blocks(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
-    """Take the rows in, and draft blocks until no node is worth a row; returns how many levels.
+    """Take the rows in, and draft blocks until no node is worth a row; returns the number of
+    levels.
 
     There is no draft while fewer rows are known than see one another.
     """
@@ -66,7 +67,8 @@ def grow_in_blocks(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
 def _text(
     head: Head, growing: Sequence[GrowingTree], run: Run
 ) -> tuple[list[_GrownBlocks], list[HeadCarry]]:
-    """The committed rows, of which the last ones guess; and what is carried on from them."""
+    """Run the committed rows, the last of which guess; returns these, and what the LSTM layers
+    carry on."""
     drafts = [each.draft for each in growing]
     entered = run(head.enter, [{"features": draft.features} for draft in drafts])
     none = np.zeros((1, head.width), np.float32)
@@ -101,7 +103,8 @@ def _next(
     head: Head, growing: Sequence[GrowingTree], blocks: Sequence[_GrownBlocks],
     beams: Sequence[Sequence[int]], level: int, run: Run,
 ) -> None:  # fmt: skip
-    """A block behind each node of each beam: its rows are the block that ends at the node."""
+    """Run a block behind each node of each beam; its rows are those of the block that ends at
+    the node."""
     inputs, tokens, before, views, at = [], [], [], [], []
     for tree, own, beam in zip(growing, blocks, beams):
         above = [own.of[node] for node in beam]
@@ -141,7 +144,8 @@ def _along(
     head: Head, rows: Sequence[Array], tokens: Sequence[NDArray[np.int64]],
     before: Sequence[HeadCarry], run: Run,
 ) -> tuple[list[Array], list[HeadCarry]]:  # fmt: skip
-    """Rows [n, m, width] of n texts each through the LSTM layers, and what is carried on."""
+    """Run rows [n, m, width] of n texts through the LSTM layers; returns them, and what is
+    carried on."""
     made = list(rows)
     hidden: list[list[Array]] = [[] for _ in made]
     cells: list[list[Array]] = [[] for _ in made]
@@ -174,14 +178,14 @@ def _along(
 
 
 def _joined(parts: Sequence[HeadCarry]) -> HeadCarry:
-    """Texts that go on apart, in one."""
+    """Put the carried states of several texts into one object."""
     hidden = tuple(np.concatenate(each) for each in zip(*(part.hidden for part in parts)))
     cells = tuple(np.concatenate(each) for each in zip(*(part.cells for part in parts)))
     return HeadCarry(hidden, cells, parts[0].last)
 
 
 def _path(tree: GrowingTree, node: int, count: int) -> list[int]:
-    """The last tokens up to a node."""
+    """The last ``count`` tokens up to a node."""
     tokens: list[int] = []
     while len(tokens) < count:
         tokens.insert(0, tree.tokens[node])

@@ -1,4 +1,4 @@
-"""Drafts of heads that see the text by what the target made of it, and new tokens by themselves."""
+"""Drafts of heads that see the text through the target's states, and new tokens by themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paradecode.core.tree import ROOT
 
 
 def grow_on_text(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
-    """Take the rows in, and draft level by level; returns how many levels.
+    """Take the rows in, and draft level by level; returns the number of levels.
 
     The last known token and each drafted one is a row; it sees the text, the rows of its path, and
     itself.
@@ -56,7 +56,8 @@ def grow_on_text(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
 
 
 def _gram(known: NDArray[np.int64], tree: GrowingTree, node: int, count: int) -> list[int]:
-    """The last tokens up to a node, oldest first; the first known one stands for those before."""
+    """The last ``count`` tokens up to a node, oldest first; the first known one stands for those
+    before."""
     tokens: list[int] = []
     while node != ROOT and len(tokens) < count:
         tokens.insert(0, tree.tokens[node])

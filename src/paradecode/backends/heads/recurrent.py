@@ -1,4 +1,5 @@
-"""Drafts of recurrent heads: each node of a tree has a state of its own, made of its parent's."""
+"""Drafts of recurrent heads: each node of a tree has a state of its own, computed from its
+parent's."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from paradecode.core.tree import ROOT
 def grow_with_cell(
     cell: Cell, out: Network, growing: Sequence[GrowingTree], states: Sequence[Array], run: Run
 ) -> int:
-    """Levels until no node is worth a row; returns how many.
+    """Draft levels until no node is worth a row; returns the number of levels.
 
     Args:
-        out: reads what the cell's steps make; its result is logits.
+        out: reads the result of the cell's steps, and gives logits.
         states: float32 [n, width] of each request; the last row is that of the last known token.
     """
     above, width = [rows[-1:] for rows in states], states[0].shape[1]

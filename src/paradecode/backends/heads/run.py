@@ -1,6 +1,6 @@
-"""Draft heads on any backend that runs networks: all levels of a draft in one request.
+"""Draft heads on any backend that runs networks: one request makes all levels of a draft.
 
-The native core has a loop of its own, for which this one is the oracle.
+The native core has a loop of its own, in csrc/head.cpp, which is tested against this one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTre
 
 
 def _grow(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
-    """Take the rows in, and draft by the head's own way; returns how many levels were run."""
+    """Take the rows in, and draft in the head's own way; returns the number of levels."""
     if head.on_text and head.masks is None:
         return grow_on_text(head, growing, run)
     drafts = [each.draft for each in growing]
@@ -50,7 +50,8 @@ def _grow(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
 
 
 def _entered(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
-    """Take the rows in; their last state, and with it those that draft in the same forward."""
+    """Take the rows in; returns the last state, and with it those that draft in the same
+    forward."""
     features, tokens = [draft.features for draft in drafts], [draft.tokens for draft in drafts]
     ahead = 0
     if head.mask is not None:
@@ -67,7 +68,8 @@ def _entered(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
 
 
 def _masked(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
-    """Take the rows in as keys and values; the states of the masks behind them that guess."""
+    """Take the rows in as keys and values; returns the states of the masks that guess behind
+    them."""
     assert head.masks is not None
     rows = head.masks.rows
     keep_text(head, drafts, run)
@@ -82,7 +84,7 @@ def _masked(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
 
 
 def _at_once(head: Head, growing: Sequence[GrowingTree], states: Sequence[Array], run: Run) -> None:
-    """Every level's guesses, made without knowing the others', then the best tree of them."""
+    """Make the guesses of every level independently, then the best tree of them."""
     if len(head.outs) == 1:
         rows = [list(each) for each in run(head.outs[0], [{"state": state} for state in states])]
         if head.masks is not None and head.masks.bias is not None:
@@ -102,7 +104,8 @@ def _at_once(head: Head, growing: Sequence[GrowingTree], states: Sequence[Array]
 def _each_knowing_the_one_before(
     head: Head, bias: Network, growing: Sequence[GrowingTree], states: Sequence[Array], run: Run
 ) -> None:
-    """Every level's logits at once; what the token before adds to them, level by level."""
+    """Make the logits of every level at once, and add level by level what the token before
+    changes."""
     logits = run(head.outs[0], [{"state": state} for state in states])
     beams = [[ROOT] for _ in growing]
     for level in range(len(states[0])):
@@ -121,7 +124,8 @@ def _each_knowing_the_one_before(
 def _level_by_level(
     head: Head, growing: Sequence[GrowingTree], states: Sequence[Array], run: Run
 ) -> int:
-    """Levels until no node is worth a row (the dynamic tree of EAGLE-2); returns how many."""
+    """Draft levels until no node is worth a row (the dynamic tree of EAGLE-2); returns their
+    number."""
     bases = [each.draft.memory.length + len(each.draft.tokens) for each in growing]
     beams = [[ROOT] for _ in growing]
     lively = list(range(len(growing)))

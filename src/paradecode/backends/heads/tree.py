@@ -1,4 +1,4 @@
-"""From a head's logits to a tree of guesses; ``csrc/head_tree.cpp`` has the same."""
+"""Makes a tree of guesses from a head's logits; ``csrc/head_tree.cpp`` does the same."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from paradecode.core.noise import gumbel
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 
 POOL = 64
-"""Best tokens of a row that are looked at when noise reorders them."""
+"""Best tokens of a row that are considered when noise reorders them."""
 
 
 class GrowingTree:
-    """A tree in the making; tokens are the target's."""
+    """A growing tree, whose tokens have the target's ids."""
 
     def __init__(self, draft: HeadDraft, to_target: NDArray[np.int32] | None) -> None:
         self.draft, self._to_target = draft, to_target
@@ -36,11 +36,11 @@ class GrowingTree:
         return tree.best(self.draft.count)
 
     def token(self, node: int) -> int:
-        """A node's token; ROOT's is the last one known."""
+        """The token of a node; for ROOT the last known token."""
         return int(self.draft.tokens[-1]) if node == ROOT else self.tokens[node]
 
     def above(self, node: int) -> set[int]:
-        """A node and its ancestors."""
+        """The node and its ancestors."""
         path = set()
         while node != ROOT:
             path.add(node)
@@ -48,7 +48,7 @@ class GrowingTree:
         return path
 
     def extend(self, beam: Sequence[int], logits: Array, level: int) -> list[int]:
-        """Add the likeliest children of each node; returns those to expand, likeliest first."""
+        """Add the likeliest children of each node; returns those to expand, the likeliest first."""
         first = len(self.tokens)
         for node, row in zip(beam, logits):
             for token, chance in zip(*self._ranked(row, level)):
@@ -62,7 +62,7 @@ class GrowingTree:
         return [node for node in fresh if self._reach[node] > bar][: self.draft.width]
 
     def cross(self, levels: Sequence[Array]) -> None:
-        """The likeliest paths through guesses that do not know of one another, best first."""
+        """Add the likeliest paths through levels of independent guesses, best first."""
         ranked = [self._ranked(row, level) for level, row in enumerate(levels[: self.draft.depth])]
         # (reach, parent, level, rank), the best of what may be added next.
         open_: list[tuple[float, int, int, int]] = [(ranked[0][1][0], ROOT, 0, 0)]
@@ -88,7 +88,7 @@ class GrowingTree:
         return len(self.tokens) - 1
 
     def _ranked(self, row: Array, level: int) -> tuple[list[int], list[float]]:
-        """The likeliest tokens in the target's ids, and how likely each is."""
+        """The likeliest tokens in the target's ids, with their probabilities."""
         width, scores = self.draft.width, row.astype(np.float64)
         noisy = self.draft.warp.temperature > 0 and len(self.draft.keys) > level
         pool = min(POOL if noisy else width, len(scores))

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from paradecode.core.errors import InvalidInput
 
 INTERFACE = 8
-"""Of the core that this package needs: kInterface in csrc/binding.cpp."""
+"""Version of the compiled core that this package needs; kInterface in csrc/binding.cpp is the
+same."""
 
 
 def core_is_built() -> bool:

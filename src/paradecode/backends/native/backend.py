@@ -37,21 +37,22 @@ from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
 FORMATS = {"q4": 0, "q8": 1, "bf16": 2, "f16": 3, "f32": 4}
-"""Formats that any weight can be converted to (Format in types.hpp)."""
+"""Formats that any weight can be converted to, with their numbers in the core (Format in
+types.hpp)."""
 
 SOURCES = {
     Kind.F32: 0, Kind.F16: 1, Kind.BF16: 2, Kind.Q4_0: 3, Kind.Q4_1: 4, Kind.Q8_0: 5, Kind.Q4_K: 6,
     Kind.Q5_0: 7, Kind.Q5_1: 8, Kind.IQ4_NL: 9, Kind.Q2_K: 10, Kind.Q3_K: 11, Kind.Q5_K: 12,
     Kind.Q6_K: 13, Kind.IQ4_XS: 14,
 }  # fmt: skip
-"""Storage that the core reads itself (Source in blocks.hpp)."""
+"""Kinds of storage that the core reads itself, with their numbers (Source in blocks.hpp)."""
 
 OWN = {
     Kind.F32: 4, Kind.F16: 3, Kind.BF16: 2, Kind.Q4_0: 5, Kind.Q4_1: 0, Kind.Q8_0: 1, Kind.Q4_K: 11,
     Kind.Q5_0: 6, Kind.Q5_1: 7, Kind.IQ4_NL: 8, Kind.Q2_K: 9, Kind.Q3_K: 10, Kind.Q5_K: 12,
     Kind.Q6_K: 13, Kind.IQ4_XS: 14,
 }  # fmt: skip
-"""Format that keeps a storage's weights as they are; the storages not named become 8-bit."""
+"""Kind of storage -> format that keeps its weights unchanged; all other kinds become 8-bit."""
 
 ROWS_AT_A_TIME = 4096
 
@@ -70,9 +71,9 @@ class NativeBackend:
         kv_dtype: ``f16`` or ``f32``, for keys and values.
         threads: how many threads work on a forward, the calling one included; default: the cores
             this process may use.
-        apart: whether these are its own, so that its forwards run beside those of other models;
-            else models of as many threads share them and take turns.
-        progress: told, while the weights are packed, how many bytes of how many are.
+        apart: whether the threads are its own, so that its forwards run beside those of other
+            models. Otherwise models with equally many threads share them and take turns.
+        progress: called with the packed bytes and all bytes, while the weights are packed.
 
     Raises:
         InvalidInput: if an argument is not one of the above, PARADECODE_ISA cannot be met, or the
@@ -157,7 +158,8 @@ class NativeBackend:
 
     @property
     def instruction_set(self) -> tuple[str, str]:
-        """The kernels in use (avx512, avxvnni, avx2, neon, portable, amx), and why."""
+        """The kernels in use (avx512, avxvnni, avx2, neon, portable, amx), and why these were
+        chosen."""
         name, reason = self._model().isa
         return name, reason
 
@@ -171,9 +173,10 @@ class NativeBackend:
         return sum(nbytes for nbytes, _ in self.work().values())
 
     def work(self) -> dict[str, tuple[int, int]]:
-        """Of each matrix that a forward reads: bytes, and products of bytes that a row makes.
+        """Name of each matrix that a forward reads -> its bytes, and the byte products of one row.
 
-        The products are 0 where the weights are floats. Of experts it is the part of one row.
+        The products are 0 where the weights are floats. An expert's matrix counts with the share of
+        a row that it computes on average.
         """
         core, shapes = self._model(), self.config.tensors()
         layers = [name for name in shapes if name.startswith("layers.") and len(shapes[name]) == 2]
@@ -190,11 +193,11 @@ class NativeBackend:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a token's keys and values, all layers."""
+        """Bytes of the keys and values of a token in all layers."""
         return self._model().slot_bytes
 
     def profile(self, on: bool) -> dict[str, float]:
-        """Take the time of forwards by part from now on, or stop.
+        """Start or stop measuring the time of forwards by part.
 
         Returns:
             Seconds of each part since the last call, means of the threads; their sum is the
@@ -203,10 +206,11 @@ class NativeBackend:
         return self._model().profile(on)
 
     def traffic(self, on: bool) -> list[Traffic]:
-        """Count the bytes of forwards from now on, or stop.
+        """Start or stop counting the bytes of forwards.
 
         Returns:
-            One entry for each forward since the last call, those of steps in one call included.
+            One entry for each forward since the last call; each of several steps in one call
+            counts.
         """
         return [Traffic(*one) for one in self._model().traffic(on)]
 
@@ -230,7 +234,7 @@ class NativeBackend:
         return [SpanResult(NativeLogits(rows), hidden, shares) for rows, hidden, shares in results]
 
     def _guess(self, span: Span) -> LogitRows | None:
-        """The last guess of a canvas."""
+        """The canvas's guess from the step before, in the core's form."""
         assert span.denoise is not None
         check_canvas(self.config, span)
         guess = span.denoise.guess
@@ -273,13 +277,13 @@ class Traffic(NamedTuple):
 
     rows: int
     context: int
-    """Cached tokens that its spans see, added up."""
+    """Cached tokens that the forward's spans see, added up."""
     nbytes: int
     """Bytes of weights, of keys and values, of logits, and of memory taken from the system."""
 
 
 class NativeLogits:
-    """The logits protocol over rows in C++. ``select`` and an absent bias copy nothing."""
+    """Logits that stay in C++. ``select``, and a bias of None, copy nothing."""
 
     __slots__ = ("rows",)
 
@@ -347,7 +351,7 @@ class NativeLogits:
 
 
 def _attentions(config: ModelConfig) -> list[tuple[int, int, int, bool, list[float]]]:
-    """Each kind of attention, as the core takes it."""
+    """Each kind of attention of the model, in the core's form."""
     angles = config.rope.inverse_frequencies().tolist()
     window, gemma = config.sliding_window, config.gemma
     usual = (config.kv_heads, config.head_dim, window, gemma is None, angles)
@@ -363,7 +367,7 @@ def _kinds(config: ModelConfig) -> list[int]:
 
 
 def _mixture(mixture: Mixture | None) -> list[int]:
-    """As the core takes it."""
+    """The numbers of a mixture of experts, in the order in which the core takes them."""
     if mixture is None:
         return []
     return [

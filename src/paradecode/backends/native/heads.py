@@ -19,11 +19,12 @@ from paradecode.core.tree import EMPTY, TokenTree
 
 
 class NativeHeads:
-    """Heads that were packed for the core, and what requests keep in them, while these live.
+    """Draft heads in the core, with the memories of requests; each is kept as long as its Python
+    object.
 
     Args:
-        threads: how many work on a draft, the calling one included. Heads that the core has no loop
-            for are run network by network, by the calling one alone.
+        threads: number of threads of a draft, with the calling one. A head for which the core has
+            no loop runs network by network, on the calling thread alone.
     """
 
     def __init__(self, threads: int) -> None:
@@ -35,23 +36,24 @@ class NativeHeads:
         """The head in the core.
 
         Raises:
-            InvalidInput: if its networks read something else than a head's do, or do not fit.
+            InvalidInput: if its networks have other inputs than a head's, or do not fit.
         """
         if head not in self._heads:
             self._heads[head] = _native(head, self.threads)
         return self._heads[head]
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
-        """As ``Backend.apply``."""
+        """Run a network; arguments and result are those of ``Backend.apply``."""
         return run_networks(network, items)
 
     def pack(self, head: Head) -> None:
-        """As ``RunsHeads.pack``."""
+        """Pack a head for the core's loop, if the core has one for it."""
         if _loops(head):
             self.native(head)
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """As :func:`paradecode.backends.heads.run.run_head`."""
+        """Draft with a head; arguments and result are those of
+        :func:`paradecode.backends.heads.run.run_head`."""
         if not _loops(head):
             return run_head(head, drafts, self.apply)
         native = self.native(head)  # To pack it once says nothing of later drafts.

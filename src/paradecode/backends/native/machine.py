@@ -1,4 +1,4 @@
-"""How many threads this process may use, and what memory there is."""
+"""The number of threads that this process may use, and the size of the memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def default_threads() -> int:
-    """Cores this process may run on, cut to the CPU quota of its control group."""
+    """Cores that this process may run on, cut to the CPU quota of its control group."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -26,7 +26,7 @@ def physical_memory() -> int | None:
 
 
 def _quota(root: Path) -> float | None:
-    """Cores' worth of time that the control group allows, or None where there is no limit."""
+    """The CPU quota of the control group in cores, or None where there is no limit."""
     try:
         limit, period = (root / "cpu.max").read_text().split()
         return None if limit == "max" else int(limit) / int(period)

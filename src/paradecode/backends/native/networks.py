@@ -15,7 +15,7 @@ _made: WeakKeyDictionary[Network, NativeNetwork] = WeakKeyDictionary()
 
 
 def run_networks(network: Network, items: Sequence[Item]) -> list[Array]:
-    """As ``Backend.apply``."""
+    """Run a network in the core; arguments and result are those of ``Backend.apply``."""
     native = native_network(network)
     for item in items:
         network.check(item)
@@ -27,7 +27,7 @@ def run_networks(network: Network, items: Sequence[Item]) -> list[Array]:
 
 
 def native_network(network: Network) -> NativeNetwork:
-    """The network in the core; packed once, while it lives."""
+    """The network in the core; it is packed once and kept as long as the Python object."""
     if network not in _made:
         _made[network] = _native(network)
     return _made[network]

@@ -29,7 +29,7 @@ _curves: WeakKeyDictionary[Curve, CostCurve] = WeakKeyDictionary()
 
 
 class NativeStepper:
-    """A sequence in the core; its lookup remembers the text."""
+    """A sequence in the core; its lookup keeps the text."""
 
     def __init__(
         self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int, scored: bool
@@ -82,7 +82,7 @@ def run_steps(
 
 
 def _core_of(known: WeakKeyDictionary[K, T], key: K, make: Callable[[K], T]) -> T:
-    """The core's own object for one of Python's, made once."""
+    """The core's counterpart of a Python object, made once."""
     found = known.get(key)
     if found is None:
         found = known[key] = make(key)

@@ -18,7 +18,7 @@ class GemmaTransformer(Transformer):
     """The arithmetic of DiffusionGemma: rows of text are encoded, rows of a canvas decoded.
 
     Attributes:
-        canvas: bool [N, 1], which rows of the forward that runs are of a canvas.
+        canvas: bool [N, 1], which rows of the present forward belong to a canvas.
     """
 
     gemma: Gemma
@@ -43,11 +43,11 @@ class GemmaTransformer(Transformer):
         return super().embed(tokens) * self.config.hidden_size**0.5
 
     def guessed(self, tokens: Tensor, guess: Tensor | None) -> Tensor:
-        """What enters the decoder: float [K, D].
+        """The input of the decoder: float [K, D].
 
         Args:
-            tokens: int64 [K], of the canvas.
-            guess: [K, V], the last guess's logits, or None before the first.
+            tokens: int64 [K], tokens of the canvas.
+            guess: [K, V], logits of the last guess, or None before the first one.
         """
         embedded = self.embed(tokens)
         if guess is not None:
@@ -88,7 +88,7 @@ class GemmaTransformer(Transformer):
         return torch.tanh(super().logits(x) / cap) * cap
 
     def _bare(self, x: Tensor) -> Tensor:
-        """RMSNorm without a gain."""
+        """RMSNorm of ``x`` without a gain."""
         wide = x.to(self.wide)
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.norm_eps)
         return (wide * scale).to(x.dtype)

@@ -1,4 +1,5 @@
-"""A Llama-family forward over packed rows, written to be read: the oracle of every other core."""
+"""A Llama-family forward over packed rows, written to be read. Every other core is tested
+against it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Weights
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, q [N, H, d], k [N, G, d], v [N, G, d]) -> [N, H, d]; stores k and v where asked."""
+"""(layer, q [N, H, d], k [N, G, d], v [N, G, d]) -> [N, H, d]; stores k and v where it must."""
 
 
 class Transformer:
@@ -21,13 +22,13 @@ class Transformer:
 
     Args:
         config: the architecture.
-        weights: canonical names to tensors.
-        dtype: of weights and activations; norms, softmax and rotary angles use at least fp32.
+        weights: canonical name -> tensor.
+        dtype: type of weights and activations; norms, softmax and rotary angles use at least fp32.
         device: a torch device.
 
     Attributes:
         kv_heads: the K/V heads, G, that this process computes.
-        activation: of the MLPs.
+        activation: activation function of the MLPs.
         full: layers that see the whole text, where the others see a window.
     """
 
@@ -47,19 +48,19 @@ class Transformer:
         return torch.tensor(weights[name].float32(), device=self.device, dtype=self.dtype)
 
     def cached(self, layer: int) -> tuple[int, int]:
-        """How many K/V heads a layer has here, and their size."""
+        """Number and size of the K/V heads that a layer has here."""
         return self.kv_heads, self.config.head_dim
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """int64 [N] -> [N, D]."""
+        """int64 [N] -> [N, D]: the embeddings of tokens."""
         return F.embedding(tokens, self.w["embed"])
 
     def layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """[N, D] -> [N, D], through attention and the gated MLP."""
+        """[N, D] -> [N, D]: a layer, that is attention and gated MLP."""
         return self.feed(index, self.mix(index, x, cos, sin, attend))
 
     def mix(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """[N, D] -> [N, D], through the attention of a layer."""
+        """[N, D] -> [N, D]: the attention half of a layer."""
         c, name = self.config, f"layers.{index}."
         h = self._norm(x, name + "attn_norm")
         q = self._linear(h, name + "q").unflatten(1, (-1, c.head_dim))
@@ -71,7 +72,7 @@ class Transformer:
         return x + self._linear(mixed.flatten(1), name + "o")
 
     def feed(self, index: int, x: Tensor) -> Tensor:
-        """[N, D] -> [N, D], through the MLP of a layer, or its experts."""
+        """[N, D] -> [N, D]: the MLP half of a layer, or its experts."""
         mixture, name = self.config.mixture, f"layers.{index}."
         h = self._norm(x, name + "mlp_norm")
         if mixture is None or index in mixture.dense:
@@ -79,7 +80,7 @@ class Transformer:
         return x + self._experts(h, name, mixture)
 
     def _mlp(self, h: Tensor, name: str) -> Tensor:
-        """[N, D] -> [N, D]."""
+        """[N, D] -> [N, D]: the gated MLP with the weights below ``name``."""
         gated = self.activation(self._linear(h, name + "gate")) * self._linear(h, name + "up")
         return self._linear(gated, name + "down")
 
@@ -94,7 +95,7 @@ class Transformer:
         return self._sent(h, name, weights.to(h.dtype), chosen, mixed)
 
     def _sent(self, h: Tensor, name: str, weights: Tensor, chosen: Tensor, mixed: Tensor) -> Tensor:
-        """[N, D]: ``mixed``, and what the ``chosen`` experts [N, k] make of each row."""
+        """[N, D]: ``mixed`` plus the results of the ``chosen`` experts [N, k] of each row."""
         for expert in chosen.unique().tolist():
             rows, places = torch.nonzero(chosen == expert, as_tuple=True)
             part = self._mlp(h[rows], f"{name}experts.{expert}.") * weights[rows, places, None]
@@ -102,7 +103,7 @@ class Transformer:
         return mixed
 
     def logits(self, x: Tensor) -> Tensor:
-        """[R, D] -> [R, V], after the final norm; at least fp32."""
+        """[R, D] -> [R, V]: the final norm and the LM head, in at least fp32."""
         head = self.w["embed" if self.config.tied_head else "head"]
         return F.linear(self._norm(x, "norm"), head).to(self.wide)
 
@@ -166,7 +167,7 @@ def attention_weights(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
     """The shares [A, H, S] of the keys k [S, G, d] in the attention of the queries q [A, H, d].
 
     Args:
-        seen: bool [A, S]; what is not seen has the share 0.
+        seen: bool [A, S]; a key that is not seen has the share 0.
     """
     grouped = (q * q.shape[-1] ** -0.5).unflatten(1, (k.shape[1], -1))
     scores = torch.einsum("aghd,sgd->aghs", grouped, k).flatten(1, 2)
@@ -175,5 +176,5 @@ def attention_weights(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
 
 
 def pack(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate along rows; one part is not copied."""
+    """Concatenate along rows; a single part is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))

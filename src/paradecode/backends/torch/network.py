@@ -1,4 +1,4 @@
-"""Runs small networks with PyTorch; training computes gradients through the same steps."""
+"""Runs small networks with PyTorch; training computes gradients through the same operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paradecode.core.network import KINDS, Array, Item, Network, Op
 class TorchNetworks:
     """Runs small networks on a device, which keeps their float32 tensors while the networks live.
 
-    Rows go there and come back as float32.
+    Rows go to the device and come back as float32.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -28,7 +28,7 @@ class TorchNetworks:
 
     @torch.inference_mode()
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
-        """As ``Backend.apply``."""
+        """Run a network in PyTorch; arguments and result are those of ``Backend.apply``."""
         if network not in self._tensors:
             self._tensors[network] = {
                 name: self._here(tensor, np.float32) for name, tensor in network.tensors.items()
@@ -58,7 +58,7 @@ def compute(
     tensors: Mapping[str, Tensor],
     after: Callable[[Op, Tensor], Tensor] = lambda step, value: value,
 ) -> Tensor:
-    """The value of the last step.
+    """Run the steps of a network; returns the value of the last step.
 
     Args:
         inputs: [..., n, width], or whole numbers [..., n]; rows of one item along n.

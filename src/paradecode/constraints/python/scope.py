@@ -16,7 +16,7 @@ from paradecode.constraints.python.modules import (
 from paradecode.constraints.python.types import HERE, Resolver, Type
 
 CUTS = 12
-"""Most lines that are dropped from the end until the rest parses."""
+"""The most lines that are dropped from the end of an incomplete program until the rest parses."""
 
 Names = dict[str, "Type | None"]
 

@@ -20,13 +20,13 @@ from paradecode.core.automaton import DEAD, TokenAutomaton
 from paradecode.core.errors import InvalidInput
 
 MOST_STATES = 4000
-"""Most states of the deterministic automaton."""
+"""The most states of the deterministic automaton."""
 MOST_STEPS = 20_000
-"""Most states of the nondeterministic automaton, in which repeats are written out."""
+"""The most states of the nondeterministic automaton, in which repeats are written out."""
 MOST_WORK = 5_000_000
-"""Most states visited while the deterministic automaton is made; this takes about a second."""
+"""The most states that are visited while the deterministic automaton is made: about a second."""
 MOST_CELLS_REFINED = 30_000_000
-"""Most entries of the table that are read while equal states are merged; about a second."""
+"""The most table entries that are read while equal states are merged: about a second."""
 
 
 def too_large() -> InvalidInput:
@@ -206,7 +206,7 @@ def _distance(steps: NDArray[np.int32], goals: NDArray[np.bool_]) -> NDArray[np.
 
 
 MOST_CELLS = 8_000_000
-"""Most states times columns; they take 32 MB."""
+"""The most entries (states times columns) of the table; they take 32 MB."""
 
 
 def token_automaton(expression: Expression, spellings: Sequence[bytes]) -> TokenAutomaton:

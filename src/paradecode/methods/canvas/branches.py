@@ -15,7 +15,8 @@ from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Rep
 from paradecode.methods.canvas.canvas import Canvas
 
 MOST_ROWS = 4096
-"""Most rows of all canvases of a forward; the visibility mask has so many rows and columns."""
+"""The most rows that the canvases of one forward have together. Its visibility mask is this large
+in both directions."""
 
 
 def run_branches(
@@ -45,12 +46,12 @@ def run_branches(
 def instead(
     forward: Forward, canvas: Canvas, rows: NDArray[np.int64] | slice = slice(None)
 ) -> Forward:
-    """The forward with the tokens of another canvas, and with some rows of its logits."""
+    """The forward with the tokens of another canvas, of which only some rows give logits."""
     return replace(forward, tokens=canvas.tokens[_positions(forward)], logits=_asked(forward)[rows])
 
 
 def together(forwards: Sequence[Forward]) -> Forward:
-    """One forward of all rows, in which no canvas sees another one."""
+    """One forward with the rows of all ``forwards``, in which no canvas sees another one."""
     starts = np.cumsum([0, *(len(f.tokens) for f in forwards)]).tolist()
     mask = np.zeros((starts[-1], starts[-1]), bool)
     for start, forward in zip(starts, forwards, strict=False):

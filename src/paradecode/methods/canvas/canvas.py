@@ -11,7 +11,7 @@ from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.feasible import Marks, Positions, Rules, Tokens, rules_of
 
 NOTHING = -1
-"""In :attr:`Canvas.stored`: no keys and values are stored for this position."""
+"""Value in :attr:`Canvas.stored` of a position that has no keys and values in the cache."""
 
 
 class Canvas:
@@ -36,9 +36,9 @@ class Canvas:
             start of the block that contains P.
         steps: number of forwards so far.
         stops: token ids that end the text.
-        layers, heads, vocab_size: of the model.
-        gives_attention: attention weights can be asked of its forwards.
-        rules: of the request's constraint, or None.
+        layers, heads, vocab_size: sizes of the model.
+        gives_attention: whether the model's forwards can return attention weights.
+        rules: rules of the request's constraint, or None.
     """
 
     rules: Rules | None = None

@@ -60,10 +60,11 @@ def rules_of(seq: TokenSequence, length: int, mask_token: int) -> Rules | None:
 
 
 class Rules:
-    """Says which tokens fit a canvas. No answer depends on earlier ones, so copies share it.
+    """Says which tokens fit a canvas. No answer depends on an earlier one, so copies share the
+    object.
 
     Args:
-        automaton: of the constraint.
+        automaton: automaton of the constraint.
         ends: token ids that end the text; only such tokens may follow the first one.
         start, length: start of the output, and the number of positions that the request may show.
         least: number of positions, from the first, that may not end the output.
@@ -138,7 +139,8 @@ class Rules:
     def together(
         self, tokens: Tokens, masked: Marks, positions: Positions, chosen: Tokens
     ) -> Marks:
-        """bool [K]: which of ``chosen`` fit together with the earlier ones that fit."""
+        """bool [K]: entry k says that the k-th of ``chosen`` fits together with the earlier ones
+        that fit."""
         columns = self._output(tokens, masked)
         ahead, back = (sets.copy() for sets in self._sets(columns))
         keep = np.ones(len(positions), bool)
@@ -163,7 +165,8 @@ class Rules:
         return np.where(masked[self.start : end], DEAD, known).astype(np.int64)
 
     def _sets(self, columns: Columns) -> tuple[Marks, Marks]:
-        """bool [n + 1, S] twice: ``ahead`` and ``back``; those of the canvas before are mended."""
+        """bool [n + 1, S] twice: ``ahead`` and ``back``, made by changing those of the last
+        canvas."""
         if self._known is not None and len(self._known[0]) == len(columns):
             before, ahead, back = self._known
             changed = np.flatnonzero(before != columns).tolist()
@@ -204,7 +207,8 @@ class Rules:
             back[at] = before
 
     def _steps(self, column: int, at: int) -> Steps:
-        """The moves by tokens of a column, or by any token at a masked position."""
+        """The moves between states by tokens of a column, or by any token where the position is
+        masked."""
         if column == DEAD:
             return self._text if at < self.least else self._any
         if at < self.least and column == self.table.shape[1] - 1:
@@ -215,7 +219,7 @@ class Rules:
         return self._moves[column]
 
     def _edges(self, table: NDArray[np.int32]) -> Steps:
-        """The moves by any token of a table."""
+        """The moves between states by any token of a table."""
         origins, through = np.nonzero(table != DEAD)
         pairs = np.unique(origins * len(table) + table[origins, through])
         return pairs // len(table), pairs % len(table)

@@ -1,4 +1,4 @@
-"""From a cache rule's plan to the forward that it describes."""
+"""Makes the forward that a cache rule's plan describes."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ def forward_of(canvas: Canvas, plan: RowPlan, positions: Positions) -> Forward:
 def ordered(
     canvas: Canvas, given: Marks, known: Positions, tokens: Tokens, asked: Positions
 ) -> Forward:
-    """Rows of ``tokens`` at ``known``, then of the masks ``asked``, that see what is before them.
+    """Rows of ``tokens`` at ``known``, and behind them rows of the masks ``asked``, in a given
+    order.
 
-    Before a position is what was ``given``, and then what is to its left. Given tokens see one
-    another as the model's attention allows. A mask sees itself, and no other one. In a model that
-    shifts, the row to the left speaks for a mask: that token once more, or a mask if it is unknown.
-    It does not see the row that it repeats, unless this one is cached, as all rows see the cache.
+    Each row sees the tokens before it: first those that were ``given``, then those to its left.
+    Given tokens see one another as the model's attention allows. A mask sees itself, but no other
+    mask. In a model that shifts, the row to the left predicts a masked position, so that token has
+    a second row, or a mask has it where the token is unknown. This second row does not see the
+    first one, unless the first one is cached, because all rows see the cache.
     """
     at, count = np.concatenate([known, asked - canvas.shift]), len(known)
     seen: Marks = np.eye(len(at), dtype=bool)

@@ -25,7 +25,7 @@ from paradecode.methods.canvas.proposals import propose
 from paradecode.methods.canvas.view import Decision, Progress, View, Window
 
 PATIENCE = 16
-"""So many forwards may be used for each position of the canvas, unless the loop allows more."""
+"""Forwards that a request may use for each position of its canvas, unless its loop allows more."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Unmask:
         steps: number of forwards planned for the whole canvas; 0 is one for each mask.
 
     Attributes:
-        canvas: of the request, from :meth:`begin` on.
+        canvas: the request's canvas; it exists from :meth:`begin` on.
     """
 
     policy: Policy
@@ -49,7 +49,8 @@ class Unmask:
 
     @property
     def patience(self) -> int:
-        """Forwards for each position; a policy that revokes and needs more has no end."""
+        """Forwards that are allowed for each position. More of them would mean that the policy
+        never ends."""
         return PATIENCE
 
     def decode(self, seq: TokenSequence) -> Steps:
@@ -136,7 +137,7 @@ class Unmask:
             self.show(view, decision)
 
     def show(self, view: View, decision: Decision) -> None:
-        """Report a committed step."""
+        """Report a committed step to the request."""
         self._shown.show(view, decision)
 
     @property
@@ -145,7 +146,8 @@ class Unmask:
         return self._shown.shown
 
     def hold(self, more: bool) -> None:
-        """Whether the window may still be corrected, so that its text is not shown yet."""
+        """Say whether the window may still be corrected, in which case its text is not shown
+        yet."""
         self._shown.held = self._shown.open = more
 
 
@@ -228,7 +230,7 @@ class Pace:
         self.masks = self._first = self._before = self._block_masks = 0
 
     def at(self, window: Window) -> Progress:
-        """Before the decision of a forward in ``window``."""
+        """The counts before the decision of a forward in ``window``."""
         masked, canvas = self.canvas.masked, self.canvas
         if self._block is None:
             self.masks = int(masked.sum())

@@ -31,7 +31,7 @@ NAMES = {
     "block_size": "block_length", "bd_size": "block_length", "diffusion_steps": "steps",
     "denoising_steps": "steps",
 }  # fmt: skip
-"""Names in other engines and the models' scripts -> settings of the loop."""
+"""Names of settings in other engines and in the models' scripts -> the loop's settings."""
 
 
 @dataclass
@@ -57,13 +57,13 @@ def policy(
     """Class decorator: make a :class:`Policy` dataclass available as the method ``name``.
 
     Args:
-        names: other engines' settings -> ours.
+        names: other engines' names of settings -> ours.
         guarantee: ``exact`` if the tokens are those of the reference (``static``, one token a
             forward, with the same blocks and no cache).
         under: returns the guarantee that some settings leave.
         driver: makes the loop from (policy, blocks, cache, block_length, steps); methods that run
             several canvases in a forward have their own.
-        defaults: of the loop's settings, if this method has others.
+        defaults: the method's own defaults of the loop's settings.
         about: ``paper``, ``arxiv``, ``aliases`` and more; see :class:`Method`.
     """
 

@@ -10,7 +10,7 @@ from paradecode.methods.trained import TrainedPart, layer_shapes, layer_steps, l
 
 
 class UnmaskFilter(TrainedPart):
-    """P(the proposal is what will stand there in the end), from the confidences of a whole block.
+    """The probability that a proposal is final, computed from the confidences of a whole block.
 
     Two linear layers with a ReLU between them (arXiv 2509.25188; which function theirs has between
     its layers is not published). Input ``confidence`` [N, block], output [N, block].
@@ -48,9 +48,9 @@ class JointLayer(TrainedPart):
     norm (brought to unit scale on the way in, and scaled back on the way out), and the projected
     embeddings are kept as a table.
 
-    Inputs: what the canvas has now (``tokens`` [n]), the ``states`` [n, D], their ``positions``
-    [n], and ``groups`` [n]: a row sees rows of its own group and of lower ones. Output: the states
-    [n, D], had the model seen the tokens.
+    Inputs: the present tokens of the canvas (``tokens`` [n]), the ``states`` [n, D], their
+    ``positions`` [n], and ``groups`` [n]: a row sees rows of its own group and of lower ones.
+    Output: the states [n, D] that the model would have if it had seen the tokens.
     """
 
     kind = "joint sampler 1"

@@ -82,7 +82,8 @@ def _penalties(params: SamplingParams, canvas: Canvas, raw: Logits) -> Bias:
 
 
 def _joined(bias: Bias, ids: Tokens, changes: NDArray[np.float32]) -> Bias:
-    """A bias, and ``changes`` [K, m] of ascending ``ids`` [m]: all ids [n], what is added [K, n].
+    """The sum of a bias and of ``changes`` [K, m] to ascending ``ids`` [m]: ids [n], and additions
+    [K, n].
 
     A banned token stays banned: finite changes do not lift minus infinity.
     """

@@ -1,4 +1,4 @@
-"""The decided tokens that masks attend to most, and how these attend themselves."""
+"""The decided tokens to which masks attend most, and the attention weights of these tokens."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from paradecode.methods.canvas.feasible import Positions
 from paradecode.methods.canvas.view import Scores
 
 Shares = NDArray[np.float32]
-"""[..., heads, N]: which share of a row's attention each position gets."""
+"""[..., heads, N]: the share of a row's attention that each position gets."""
 
 
 def asked_about(forward: Forward, positions: Positions) -> Forward:
-    """The forward, which also returns the attention weights of these positions, ascending."""
+    """A copy of the forward that also returns the attention weights of these positions,
+    ascending."""
     assert forward.positions is not None
     rows = np.searchsorted(forward.positions, positions)
     return replace(forward, attention=rows.astype(np.int32))
 
 
 def shares_of(reply: Reply, forward: Forward, layer: int, end: int) -> Shares:
-    """The weights [A, heads, N] that a forward asked for, of one layer."""
+    """The attention weights [A, heads, N] of one layer that a forward asked for."""
     assert forward.positions is not None
     assert forward.visible is not None
     known = reply.attention[layer]
@@ -41,9 +42,9 @@ class Tracked:
     """Tokens of each layer, and their attention weights.
 
     Attributes:
-        tokens: int64 [layers, T], positions.
-        shares: [layers, T, heads, N], of each of them.
-        received: float64 [layers, N], what each position got from the masks of the window.
+        tokens: int64 [layers, T], positions of the tokens.
+        shares: [layers, T, heads, N], attention weights of each token.
+        received: float64 [layers, N], attention that each position got from the window's masks.
     """
 
     tokens: NDArray[np.int64]
@@ -59,9 +60,10 @@ class Tracked:
         tokens: NDArray[np.int64],
         end: int,
     ) -> Tracked:
-        """What a forward, which was asked about all of them, tells of ``window`` and ``tokens``.
+        """The weights that a forward returned for ``window`` and ``tokens``, all of which it was
+        asked for.
 
-        Of each layer's reply only what is needed is kept.
+        Only the part that is needed of each layer's reply is kept.
         """
         assert forward.positions is not None
         assert forward.attention is not None
@@ -75,8 +77,8 @@ class Tracked:
         return cls(tokens, np.stack(shares), np.stack(received))
 
     def likeness(self, now: Tracked) -> Scores:
-        """float64 [layers]: the cosine between the weights of a token before and now, a mean over
-        heads, of the token for which it is least; ``now`` has the same tokens."""
+        """float64 [layers]: the cosine between a token's weights before and now, a mean over
+        heads, for the token with the smallest one. ``now`` has the same tokens."""
         new = now.shares.astype(np.float64)
         old = self.shares[..., : new.shape[-1]].astype(np.float64)
         scale = np.linalg.norm(old, axis=-1) * np.linalg.norm(new, axis=-1)
@@ -87,7 +89,7 @@ class Tracked:
     def chosen(
         self, canvas: Canvas, count: int, outputs: NDArray[np.float32]
     ) -> Generator[Any, Any, Tracked]:
-        """The decided tokens to which the window attends most: ``count`` of each layer.
+        """The decided tokens to which the window attends most, ``count`` in each layer.
 
         Args:
             outputs: float32 [layers, N, hidden size], the last output of every layer.
@@ -116,7 +118,8 @@ class Tracked:
 def _attention_of(
     canvas: Canvas, layer: int, positions: Positions, outputs: NDArray[np.float32]
 ) -> Forward:
-    """How tokens attend in a layer now: from their last states, with the keys as they are."""
+    """The forward that gives the tokens' attention weights in a layer now: their last states
+    attend to the cached keys."""
     at = positions.astype(np.int32)
     return Forward(
         canvas.tokens[at],

@@ -74,10 +74,10 @@ class View:
         confidence: float64 [K], probability of the proposal at temperature 1, after biases and
             penalties, before top-k and the like; the mask token is banned.
         logits: [K, V], after biases and penalties, mask token at -inf.
-        raw: [K, V], the model's own.
+        raw: [K, V], the model's own logits.
         progress: counts of steps and masks.
         refresh: whether this forward computed every row of the canvas.
-        seed: of the request's noise (see :mod:`paradecode.core.noise`).
+        seed: seed of the request's noise (see :mod:`paradecode.core.noise`).
     """
 
     canvas: Canvas
@@ -99,7 +99,7 @@ class View:
 
     @cached_property
     def entropy(self) -> Scores:
-        """float64 [K]: in nats."""
+        """float64 [K]: entropy of each row, in nats."""
         return self.logits.entropy()
 
     @cached_property
@@ -146,13 +146,13 @@ class View:
         return proposed if decision.tokens is None else decision.tokens
 
     def or_best(self, decision: Decision) -> Decision:
-        """The decision, or if it would do nothing, the commit of the most confident position."""
+        """The decision; if it would do nothing, it commits the most confident position instead."""
         if len(decision.commit) or len(decision.revoke):
             return decision
         return replace(decision, commit=self.best(self.confidence, 1), tokens=None)
 
     def and_also(self, decision: Decision, rows: NDArray[np.integer | np.bool_]) -> Decision:
-        """The decision, which also commits the proposals of some more rows."""
+        """The decision with the proposals of some more rows to commit."""
         return replace(
             decision,
             commit=np.concatenate([decision.commit, self.positions[rows]]),

@@ -1,4 +1,5 @@
-"""How often draft tokens are accepted: by the evidence for them, and beside what was promised."""
+"""How often draft tokens are accepted, by the kind of evidence for them, and compared with
+promises."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 KIND_MEMORY = 0.9
-"""What an old trial counts after each later one of its kind: texts change."""
+"""Factor on an old trial's weight at each later trial of its kind; lower follows the text
+faster."""
 
 _EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 
 
 class Odds:
-    """A forgetting Beta estimate for each kind.
+    """Acceptance of each kind of evidence: a Beta estimate in which old trials count less.
 
     Args:
         prior: acceptance expected of each kind before anything was seen; worth two trials.
@@ -31,7 +33,8 @@ class Odds:
         self.totals = [(0, 0)] * len(prior)
 
     def of(self, kind: int) -> float:
-        """Probability that a draft token is accepted, given that those before it were."""
+        """Probability that a draft token of this kind is accepted, given that those before it
+        were."""
         return (2.0 * self._prior[kind] + self._accepted[kind]) / (2.0 + self._tried[kind])
 
     def update(self, kind: int, accepted: int, tried: int) -> None:
@@ -42,18 +45,18 @@ class Odds:
         self.totals[kind] = before[0] + accepted, before[1] + tried
 
     def read(self) -> list[list[float]]:
-        """All that is known, for :class:`paradecode.core.multi_step.LookupState`."""
+        """The state as numbers, for :class:`paradecode.core.multi_step.LookupState`."""
         right, tried = ([float(total[at]) for total in self.totals] for at in (0, 1))
         return [self._prior, self._accepted, self._tried, right, tried]
 
     def write(self, known: list[list[float]]) -> None:
-        """Go on from what :meth:`read` gave."""
+        """Continue from numbers that :meth:`read` gave."""
         self._prior, self._accepted, self._tried, right, tried = known
         self.totals = [(int(a), int(b)) for a, b in zip(right, tried, strict=True)]
 
 
 class BothOdds(Odds):
-    """The kinds of one, and behind them those of another."""
+    """Two objects in one: the kinds of the first, and behind them those of the second."""
 
     def __init__(self, one: Odds, other: Odds) -> None:
         super().__init__(())
@@ -69,7 +72,7 @@ class BothOdds(Odds):
 
 
 def kind_of(probability: float) -> int:
-    """Kind of evidence, 0 to 10, that a stored probability is.
+    """The kind of evidence, 0 to 10, of a token with this stored probability.
 
     A token is right less often than the model once thought, because the text before it differs.
     """
@@ -78,17 +81,19 @@ def kind_of(probability: float) -> int:
 
 BUCKETS = 8
 MEMORY = 0.95
-"""What an old verification counts after each later one: texts change, and so do drafters."""
+"""Factor on an old verification's weight at each later one; lower follows text and drafter
+faster."""
 MOST_WEIGHT = 1e100
 PRIOR = 4.0
-"""Expected nodes that the prior is worth; what it says is that the drafter is right."""
+"""Weight of the prior opinion that the drafter's promises are right, in expected nodes."""
 
 
 class Calibration:
-    """Accepted over promised, for all nodes together and for nodes of similar reach.
+    """Ratios of accepted to promised nodes, for all nodes together and for nodes of similar reach.
 
-    Promises are corrected both ways. Buckets lean on the overall ratio, and forget at every
-    verification whether they saw a node or not, so one that was given up gets another chance.
+    A promise can be corrected upwards and downwards. A bucket with few nodes leans on the overall
+    ratio. Buckets forget at every verification, even without a node of theirs, so a kind of node
+    that was given up gets another chance.
     """
 
     def __init__(self) -> None:
@@ -113,7 +118,8 @@ class Calibration:
         return np.minimum(reach * self._ratios[_bucket(reach, later)], 1.0)
 
     def one(self, reach: float) -> float:
-        """The same for one node, a first child: NumPy is slow on single numbers."""
+        """The corrected probability of one node, a first child; this is faster than arrays of
+        one number."""
         return min(reach * self._ratio(min(int(reach * BUCKETS), BUCKETS - 1)), 1.0)
 
     def _ratio(self, bucket: int) -> float:
@@ -126,7 +132,8 @@ class Calibration:
         accepted: list[int],
         later: NDArray[np.bool_] | bool = False,
     ) -> None:
-        """Book a verification: what its nodes promised, and which were accepted."""
+        """Book a verification: the probabilities that its nodes promised, and which nodes were
+        accepted."""
         self._weight, self._ratios = self._weight / MEMORY, None
         if self._weight > MOST_WEIGHT:
             self._promised = [value / self._weight for value in self._promised]
@@ -143,17 +150,18 @@ class Calibration:
         self._overall = (prior + _sum(self._accepted)) / (prior + _sum(self._promised))
 
     def read(self) -> list[float]:
-        """All that is known, for :class:`paradecode.core.multi_step.BudgetState`."""
+        """The state as numbers, for :class:`paradecode.core.multi_step.BudgetState`."""
         return [self._weight, self._overall, *self._promised, *self._accepted]
 
     def write(self, known: list[float]) -> None:
-        """Go on from what :meth:`read` gave."""
+        """Continue from numbers that :meth:`read` gave."""
         (self._weight, self._overall), self._ratios = known[:2], None
         self._promised, self._accepted = known[2 : 2 + 2 * BUCKETS], known[2 + 2 * BUCKETS :]
 
 
 def _sum(values: list[float]) -> float:
-    """From left to right; the built-in rounds otherwise since Python 3.12."""
+    """The sum from left to right, rounded after each term; the built-in ``sum`` rounds otherwise
+    since Python 3.12."""
     total = 0.0
     for value in values:
         total += value

@@ -1,4 +1,4 @@
-"""Following a source text while the output departs from it and comes back."""
+"""Follows a source text while the output departs from it and comes back."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 LOST, SUPPOSED, AMBIGUOUS, FOUND, FOLLOWING, STEADY = range(6)
-"""Why a place in the source is thought to be the right one, the weakest reason first. They are the
-kinds of evidence of the drafters that use an alignment."""
+"""Reasons why a place in the source may be the right one, the weakest first. They are the kinds of
+evidence of the drafters that use an alignment."""
 
 
 class Alignment:
-    """Where in ``source`` the output stands.
+    """The place in ``source`` that the output has reached.
 
     Input-guided aggressive decoding (Ge et al. 2022, arXiv 2205.10350): as long as the output
-    copies the source the place moves on; after a departure it is where the last n output tokens
-    occur exactly once in the source, for the smallest n up to ``max_ngram``. Beyond the paper: when
-    they occur several times, the first place behind the old one is taken, or else the last one;
-    when they do not occur, one token is supposed to have been replaced.
+    copies the source, the place moves on. After a departure, the new place is where the last n
+    output tokens occur exactly once in the source, for the smallest n up to ``max_ngram``. Two
+    rules are not in the paper. If the tokens occur several times, the first place behind the old
+    one is taken, or else the last one. If they do not occur, one token counts as replaced.
 
     Args:
         source: int32 [s].
@@ -33,7 +33,7 @@ class Alignment:
         self._copied = 0
 
     def advance(self, text: NDArray[np.int32], count: int) -> None:
-        """The last ``count`` tokens of ``text`` are new output."""
+        """Move on: the last ``count`` tokens of ``text`` are new output."""
         for end in range(len(text) - count + 1, len(text) + 1):
             known = self.reason != LOST and self.place < len(self.source)
             if known and self.source[self.place] == text[end - 1]:
@@ -45,9 +45,10 @@ class Alignment:
                 self._search(text[:end])
 
     def draft(self, limit: int) -> tuple[list[int], list[int]]:
-        """What comes next in the source, at most ``limit`` tokens, and the reason for each.
+        """The next tokens of the source, at most ``limit``, and the reason for each; empty when
+        lost.
 
-        Each rests on those before it: if they are right, it follows a copy. Empty when lost.
+        Each reason takes the tokens before it for right: behind them, a token follows a copy.
         """
         if self.reason == LOST:
             return [], []

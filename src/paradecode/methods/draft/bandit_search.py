@@ -1,4 +1,5 @@
-"""Monte-Carlo search for a draft: descend by an upper confidence bound, add a node, back it up."""
+"""Monte-Carlo search for a draft: descend by an upper confidence bound, add a node, update its
+path."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.model_free import RatedTree
 
 Options = Callable[[tuple[int, ...]], list[tuple[int, float]]]
-"""Path of draft tokens -> the tokens that may follow it, and the chance of each."""
+"""Path of draft tokens -> the tokens that may follow it, each with its probability."""
 
 
 @dataclass
 class _Place:
-    """A node of the search: what may follow it, how often it was visited, what that brought."""
+    """A node of the search: the tokens that may follow it, its visits, and the sum of their
+    values."""
 
     path: tuple[int, ...]
     options: list[tuple[int, float]]
@@ -29,9 +31,9 @@ class BanditSearch:
     """Adds one node a descent; the nodes that were visited most become the draft.
 
     Args:
-        options: what may follow.
-        depth: most tokens in a row.
-        exploration: weight of what was tried less often.
+        options: the tokens that may follow a path.
+        depth: the most tokens in a row.
+        exploration: weight of options that were tried less often.
     """
 
     def __init__(self, options: Options, depth: int, exploration: float) -> None:
@@ -39,7 +41,7 @@ class BanditSearch:
         self._root = _Place((), options(()))
 
     def descend(self) -> None:
-        """Walk to a new node, and add the chance of each path to the places on the way."""
+        """Walk to a new node, and add its value to all nodes on the way."""
         walked, chances = [self._root], [1.0]
         while len(walked[-1].path) < self._depth:
             here = walked[-1]
@@ -71,7 +73,7 @@ class BanditSearch:
             fringe += [(node, place, child) for child in place.children.items()]
 
     def _choose(self, here: _Place) -> tuple[int, float] | None:
-        """The option with the best upper bound; None where nothing may follow."""
+        """The option with the highest upper confidence bound; None where nothing may follow."""
         best, found = -1.0, None
         spread = self._exploration * sqrt(here.visits)
         for token, chance in here.options:

@@ -1,4 +1,4 @@
-"""What a draft model expects next, in the target's token ids."""
+"""The tokens that a draft model expects next, in the target's token ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from paradecode.core.sequence import TokenSequence
 from paradecode.core.vocabulary import Vocabulary
 
 POOL = 64
-"""Best tokens of a draft distribution that are looked at when noise or a translation reorders."""
+"""Best tokens of a draft distribution that are considered where noise or a translation reorders
+them."""
 
 
 def candidates(
@@ -23,7 +24,7 @@ def candidates(
     vocabulary: Vocabulary | None,
     shares_noise: bool = True,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
-    """What a draft model expects after each path.
+    """The tokens that a draft model expects after each path.
 
     Args:
         logits: one row for each path.
@@ -32,8 +33,9 @@ def candidates(
         shares_noise: add the noise of the target's own draw.
 
     Returns:
-        int32 [F, W] its own ids, int32 [F, W] the target's ids, float64 [F, W] how likely each is
-        to be the target's token, best first; 0 marks tokens that the target does not have.
+        int32 [F, W] the draft model's ids, int32 [F, W] the target's ids, and float64 [F, W] the
+        probability that each is the target's token, best first; 0 marks tokens that the target
+        lacks.
     """
     noisy = shares_noise and seq.sampler.warp.temperature > 0
     logits, vocabulary = processed(seq, logits, paths, vocabulary)
@@ -57,11 +59,12 @@ def candidates(
 def processed(
     seq: TokenSequence, logits: Logits, paths: list[list[int]], vocabulary: Vocabulary | None
 ) -> tuple[Logits, Vocabulary | None]:
-    """Logits with the target's penalties, bans and constraint added behind each path, where there
-    are any and the draft model has the target's tokens; and how to read the ids of their columns.
+    """Logits with the target's penalties, bans and constraint added behind each path, if there are
+    any and the draft model has the target's tokens; and the vocabulary with which to read their
+    columns.
 
-    A row has minus infinity for every token where none may follow, or none that the draft model
-    says.
+    A row has minus infinity everywhere if no token may follow, or none that the draft model can
+    propose.
     """
     if seq.sampler.bare or not (vocabulary is None or vocabulary.same):
         return logits, vocabulary

@@ -1,4 +1,4 @@
-"""A chain that a second model drafts one forward at a time, so that a schedule can place them."""
+"""A chain that a second model drafts one forward at a time; schedules choose when."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.candidates import candidates
 
 Correction = tuple[int, int]
-"""(r, c): the target accepts r tokens of the chain, then says c."""
+"""(r, c): the target accepts r tokens of the chain and then emits c."""
 
 
 @dataclass
 class ChainDraft:
-    """The draft behind the last committed token.
+    """The chain that is drafted behind the last committed token.
 
-    What the draft model's cache lacks of the chain comes with its next forward, as committed tokens
-    do that are still pending: the last token, and behind a commit all that it left of the chain.
+    Tokens of the chain that the draft model's cache lacks run in its next forward, like pending
+    committed tokens: the last token, and after a commit everything that is left of the chain.
 
     Attributes:
         tokens, own: the chain in the target's ids and in the draft model's.
         rows: the logits that each token of the chain was chosen from.
         held: tokens of the chain that the draft model's cache holds.
-        ended: the draft model has nothing to say behind it.
+        ended: whether the draft model cannot continue the chain.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -39,7 +39,7 @@ class ChainDraft:
     ended: bool = False
 
     def commit(self, seq: TokenSequence, verdict: Verdict) -> None:
-        """Commit, and keep what the chain has behind these tokens if it begins with them."""
+        """Commit a verdict; if the chain begins with its tokens, keep the rest of the chain."""
         count = len(verdict.tokens)
         same = self.tokens[:count] == verdict.tokens
         behind = slice(count, None) if same else slice(0)
@@ -52,7 +52,7 @@ class ChainDraft:
         return seq.room_for(DRAFT) > len(self.tokens)
 
     def forward(self, seq: TokenSequence) -> Forward:
-        """The forward whose last row tells what follows the chain."""
+        """The draft model's forward whose last row predicts the token behind the chain."""
         pending = seq.pending_for(DRAFT)
         tree = TokenTree.chain(self.own[self.held :])
         under = np.full(len(tree), self.held - 1, np.int32)  # -1: the last committed token.
@@ -62,8 +62,8 @@ class ChainDraft:
         return Forward(pending, tree=tree, under=under, logits=last, model=DRAFT)
 
     def add(self, seq: TokenSequence, logits: Logits, path: list[int]) -> bool:
-        """Add what is likeliest behind ``path``, which ends with the chain (in the target's ids);
-        False if the target has no such token."""
+        """Append the likeliest token behind ``path``, which ends with the chain (in the target's
+        ids). Returns False if the target has no such token."""
         vocabulary = seq.about(DRAFT).vocabulary
         own, ids, chance = candidates(seq, logits, [path], 1, vocabulary)
         self.ended = bool(chance[0, 0] <= 0)
@@ -85,8 +85,8 @@ class ChainDraft:
     def guesses(
         self, seq: TokenSequence, width: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """What the draft model expected at each place of the chain, as :func:`candidates` says it:
-        the target's ids and how likely each is, [len(tokens), width]."""
+        """The draft model's candidates at each place of the chain, in the form of
+        :func:`candidates`: the target's ids and their probabilities, [len(tokens), width]."""
         vocabulary = seq.about(DRAFT).vocabulary
         found = [
             candidates(seq, row, [self.tokens[:place]], width, vocabulary)
@@ -96,8 +96,8 @@ class ChainDraft:
         return np.concatenate(ids), np.concatenate(chances)
 
     def ahead(self, seq: TokenSequence, corrections: Iterable[Correction]) -> Forward:
-        """The rows that the cache lacks of the chain, then one behind each correction, whose logits
-        come."""
+        """The draft model's forward over the rows that its cache lacks, and one row behind each
+        correction. Logits come from the latter."""
         pending, chain = seq.pending_for(DRAFT), self.own[self.held :]
         tokens, parents = list(chain), [*range(ROOT, len(chain) - 1)]
         under = [self.held - 1] * len(chain)
@@ -116,8 +116,8 @@ class ChainDraft:
     def behind(
         self, seq: TokenSequence, corrections: list[Correction], count: int
     ) -> Generator[Forward, Reply, list[ChainDraft]]:
-        """A chain of ``count`` tokens behind each correction, less where there is no room; all of
-        them grow together, a token a forward."""
+        """A chain of ``count`` tokens behind each correction, or fewer where there is no room.
+        All chains grow together, one token in each forward."""
         found, live = [ChainDraft() for _ in corrections], list(range(len(corrections)))
         paths = [[*self.tokens[:place], token] for place, token in corrections]
         forward, used = self.ahead(seq, corrections), len(self.own) + len(corrections)
@@ -142,12 +142,12 @@ class ChainDraft:
         return found
 
     def tree(self, depth: int) -> TokenTree:
-        """The chain, at most ``depth`` tokens of it."""
+        """The chain as a tree, cut to ``depth`` tokens."""
         return TokenTree.chain(self.tokens[: max(depth, 0)])
 
 
 def own_id(seq: TokenSequence, token: int) -> int | None:
-    """A target token in the draft model's ids, if it has it as one token."""
+    """The draft model's id of a target token, or None if it does not have it as one token."""
     vocabulary = seq.about(DRAFT).vocabulary
     if vocabulary is None:
         return token

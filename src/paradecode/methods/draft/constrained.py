@@ -1,4 +1,4 @@
-"""Drafts under a constraint: what it forbids is not verified, and what it forces is drafted."""
+"""Drafts under a constraint: forbidden tokens are not verified, and forced tokens are drafted."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MOST_FORCED = 32
 
 @dataclass
 class ForcedTokens:
-    """Joins a constraint's own draft to whatever a drafter proposes.
+    """Joins a constraint's own draft to a drafter's proposal.
 
-    Where the grammar leaves one text only (the keys of an object, the rest of a choice), its tokens
-    are a chain ahead of the drafter's, and behind a drafted chain. They are verified like any
-    draft, so the output does not depend on them: a model that spells the text in other tokens, as
-    far as the constraint lets it, is heard.
+    Where the grammar leaves one text only (the keys of an object, the rest of a choice), the tokens
+    of that text stand in front of the drafter's proposal, and behind a drafted chain. They are
+    verified like any draft, so the output does not depend on them: the model may still spell the
+    text with other tokens.
     """
 
     _odds: Odds = field(default_factory=lambda: Odds((0.97,)), repr=False)
@@ -33,7 +33,7 @@ class ForcedTokens:
     _draft: TokenTree | None = None
 
     def join(self, seq: TokenSequence, draft: TokenTree) -> TokenTree:
-        """The draft without what is forbidden, with what is forced."""
+        """The draft without forbidden tokens, joined with forced ones."""
         matcher = seq.sampler.matcher
         self._ahead, self._draft = [], None
         if matcher is None:
@@ -57,7 +57,7 @@ class ForcedTokens:
         """Learn from a verification of the joined tree.
 
         Returns:
-            What the drafter is to see of it: its own nodes, or ``everything``.
+            The part of the verification for the drafter: its own nodes, or ``everything``.
         """
         chain = self._ahead[: len(tree)]
         right = 0
@@ -71,10 +71,10 @@ class ForcedTokens:
 
 
 def allowed(tree: TokenTree, matcher: Matcher) -> TokenTree:
-    """The nodes that the constraint allows; a drawn tree as it is.
+    """The nodes that the constraint allows; a drawn tree stays as it is.
 
-    A rule that tests p / q gives a forbidden node p = 0. To leave it out would change what is left
-    of p for the next ones, for the choice would depend on what was drawn.
+    A rule that tests p / q gives a forbidden node p = 0. Leaving the node out would make the tree
+    depend on what was drawn, and so bias the nodes behind it.
     """
     if tree.sampled or len(tree) == 0:
         return tree

@@ -2,8 +2,8 @@
 
 The file is the corpus' tokens and the order of its positions by *reversed* context: positions whose
 preceding tokens agree stand together, so one binary search finds the longest context that occurs,
-and everything that followed it. It is built once, mapped into memory, and never trusted: a damaged
-file is refused, and what it proposes is verified like any draft.
+and everything that followed it. It is built once and mapped into memory. It is never trusted: a
+damaged file is refused, and its proposals are verified like any draft.
 """
 
 from __future__ import annotations
@@ -125,11 +125,11 @@ class Datastore:
     def find(
         self, tail: NDArray[np.int32], longest: int, shortest: int, most: int
     ) -> tuple[NDArray[np.int64], int]:
-        """Where the longest end of ``tail`` occurs.
+        """The places where the longest end of ``tail`` occurs.
 
         Args:
             longest, shortest: bounds on the matching tokens.
-            most: places that are returned; of more, every so-many-th.
+            most: places that are returned; if there are more, these are evenly spread over them.
 
         Returns:
             int64 [h], positions of the tokens that follow; and how many tokens match (0: none).

@@ -1,4 +1,5 @@
-"""The tree that a drafter fills: how often each of its places was right, measured beforehand."""
+"""The tree shape that a drafter fills: how often each of its places was right, measured
+beforehand."""
 
 from __future__ import annotations
 
@@ -20,17 +21,17 @@ MOST_PLACES = 4096
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """Places of a tree, and how many of all drafts were right up to there.
+    """Places of a tree, and the share of all drafts that were right up to each place.
 
     Attributes:
-        rates: of each place, its ranks from the root down, the best first; the place above it and
-            the sibling before it are there, too, and come before it.
+        rates: ranks from the root down -> the share, the best first. The place above each one, and
+            the sibling before it, come before it.
     """
 
     rates: Mapping[Ranks, float]
 
     def shape(self, count: int) -> dict[Ranks, int]:
-        """The ``count`` best places: how many children each node has."""
+        """The ``count`` best places, as the number of children of each node."""
         shape: dict[Ranks, int] = {}
         for ranks in islice(self.rates, count):
             shape[ranks[:-1]] = shape.get(ranks[:-1], 0) + 1

@@ -1,4 +1,4 @@
-"""Rows that a draft has run through the first layers: the verification goes on behind them."""
+"""A draft has run its rows through the first layers, and the verification goes on behind these."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NO_TOKENS = np.empty(0, np.int32)
 class ExitRows:
     """The tentative rows of a draft by the target's first ``exit`` layers (LayerSkip, DEL).
 
-    Their keys and values are the target's own, and what leaves the exit is what enters the layer
-    behind it. So a verification computes only what lies behind the exit, and, for nodes whose row
-    no level of the draft needed, what lies before it.
+    Their keys and values are the target's own, and the exit's output is the next layer's input. A
+    verification therefore runs only the layers behind the exit. Nodes whose row no level of the
+    draft needed run through the layers before it as well.
 
     Attributes:
-        exit, total: layers before the exit, and of the model.
-        scratch: most tentative rows behind the committed tokens.
-        hidden: layers before the exit whose outputs are kept, the exit's own among them.
+        exit, total: number of layers before the exit, and of the whole model.
+        scratch: the most tentative rows behind the committed tokens.
+        hidden: layers up to the exit whose outputs are kept, always with the exit's own.
     """
 
     exit: int
@@ -36,13 +36,13 @@ class ExitRows:
     _states: dict[int, list[NDArray[np.float32]]] = field(default_factory=dict, init=False)
 
     def add(self, forward: Forward, reply: Reply) -> None:
-        """See a forward of the draft."""
+        """Keep the rows of a forward of the draft."""
         self._rows = self._rows.extend(forward.tree, forward.under)
         for layer in self.hidden:
             self._states.setdefault(layer, []).append(reply.hidden[layer])
 
     def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
-        """Run a verification of whole layers, in as little as is left of it."""
+        """Run a verification of all layers, without the work that the draft has done."""
         before = [at for at in forward.hidden if at % self.total < self.exit]
         if not {at % self.total for at in before} <= set(self.hidden):
             return (yield forward)  # Another part of a fusion needs what was not kept.
@@ -65,7 +65,7 @@ class ExitRows:
     def _run(
         self, rows: TokenTree, missing: NDArray[np.int32], place: dict[int, int]
     ) -> Generator[Forward, Reply, None]:
-        """Run these rows through the layers before the exit; none of them drafts any more."""
+        """Run these rows through the layers before the exit; none of them drafts."""
         parents = rows.parents[missing]
         inside = np.isin(parents, missing)
         tree = TokenTree(

@@ -1,4 +1,5 @@
-"""Rows that help later drafts more than this one: whether they pay, and what they begin with."""
+"""Rows that help later drafts more than the present one: whether they pay, and their first
+tokens."""
 
 from __future__ import annotations
 
@@ -12,27 +13,28 @@ from paradecode.methods.draft.budgets.base import Budget
 
 
 def random_tokens(seq: TokenSequence, count: int) -> list[int]:
-    """Tokens of the text at random places, by the request's own noise."""
+    """Tokens at random places of the text, chosen by the request's own noise."""
     where = uniform(seq.sampler.noise_key(0, Purpose.DRAFT), np.arange(count))
     return seq.tokens[(where * len(seq.tokens)).astype(np.int64)].tolist()
 
 
 @dataclass
 class Exploration:
-    """Drafts such rows as a whole or not at all: a budget that weighs nodes one by one never would.
+    """Decides about such rows as a whole, because a budget that weighs single nodes would refuse
+    each.
 
-    They pay while the tokens that drafts gain a step, as of late, are worth what the whole costs.
-    Once they do not, there is nothing new to learn from, and the rest of the request goes on
-    without.
+    The rows pay while the tokens that recent drafts gain in a step are worth the cost of all rows.
+    Once they do not pay, nothing new is learned, and the rest of the request has no such rows.
     """
 
     gain: float = 1.0
 
     def pays(self, seq: TokenSequence, budget: Budget, nodes: int, explore: str) -> bool:
-        """True also while nothing was measured, and where the budget does not weigh costs.
+        """Whether to draft the rows. It is True while nothing was measured, and where costs do not
+        count.
 
         Args:
-            explore: ``always`` drafts them whatever they cost, ``auto`` asks.
+            explore: ``always`` drafts them whatever they cost, ``auto`` weighs.
         """
         base = budget.step_seconds(seq, 1)
         if base is None or explore == "always":

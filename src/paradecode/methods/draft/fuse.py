@@ -20,11 +20,11 @@ class Fused(Drafter):
     """A drafter made of drafters.
 
     Each part is asked for a draft of the whole size, and the most promising nodes of all are kept.
-    Parts that run a model come last, and only if the budget finds that their forward still pays
-    beside what was drafted for nothing: they are for the places where there is nothing to copy
-    (CopySpec's precedence, arXiv 2502.08923; the hybrid of SuffixDecoding, arXiv 2411.04975).
-    Afterwards each part sees how *its* nodes fared, as if the others had not been there, unless it
-    needs all rows.
+    Parts that run a model come last. They draft only if the budget finds that their forward still
+    pays beside the drafts that cost nothing, because they are for places where there is nothing to
+    copy (CopySpec's precedence, arXiv 2502.08923; the hybrid of SuffixDecoding, arXiv 2411.04975).
+    After the verification each part sees the results of its own nodes, as if there were no others,
+    unless it needs all rows.
     """
 
     parts: Sequence[Drafter]
@@ -32,7 +32,7 @@ class Fused(Drafter):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]  # The parts' needs, read once a request.
-        """What any part needs. All rows go to the parts, one by one.
+        """The needs of all parts together. All rows go to the parts, one part after the other.
 
         Nothing is drawn: merged trees are verified as they stand, and draws would be lost.
         """
@@ -82,7 +82,8 @@ class Fused(Drafter):
             part.rested(seq, made)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        """Those of the part that copies, while no model drafts beside it."""
+        """Steps in which the one part that copies text drafts while all draft models rest; None if
+        they don't."""
         copying = [part for part in self.parts if not part.needs.costs]
         models = [part for part in self.parts if part.needs.costs]
         if len(copying) != 1 or not models or not all(part.needs.rests for part in models):
@@ -92,7 +93,7 @@ class Fused(Drafter):
 
     @property
     def _cascade(self) -> bool:
-        """Whether some parts draft for nothing, and others not."""
+        """Whether some parts draft without a model, and others with one."""
         return len({bool(part.needs.costs) for part in self.parts}) == 2
 
     @property

@@ -1,4 +1,4 @@
-"""Drawing a tree one node at a time, always where the next draw is likeliest to be accepted."""
+"""Draws a tree one node at a time, always where the next draw is likeliest to be accepted."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ class Draws(Protocol):
     tree: TreeBuilder
 
     def know(self, sampler: Sampler, node: int, ids: Ids, q: Weights, width: int) -> None:
-        """The row of a node: ids, ascending, and probabilities of what may follow it.
+        """Take in the row of a node: ids, ascending, and probabilities of the tokens that may
+        follow it.
 
         Args:
-            width: most children it gets.
+            width: the most children of the node.
         """
         ...
 
     def draw(self) -> list[int]:
-        """Draw until a row is missing; the nodes whose rows come next, the most promising first.
+        """Draw until a row is missing; returns the nodes whose rows are needed, the most promising
+        first.
 
-        Nodes that were asked for and whose row did not come get no children.
+        A node whose row was asked for and did not come gets no children.
         """
         ...
 
@@ -38,13 +40,14 @@ class Draws(Protocol):
 class GreedyDraws:
     """The slots of DySpec's tree (Xiong et al. 2024): each is the next draw below some node.
 
-    If q were the target's law, the k-th draw without replacement below a node would be reached and
-    accepted with a probability that is known before it is drawn: the node's own, times what q has
-    left, times the draw's share of it. The slot with the largest one is drawn next. So the tree
-    depends on earlier draws only, and verifiers that test p / q are exact for it.
+    Assume that q is the target's law. The k-th draw without replacement below a node is then
+    accepted with a probability that is known before it is drawn: the node's own, times the mass
+    that q has left, times the draw's share of that mass. The slot with the largest probability is
+    drawn next. The tree therefore depends on earlier draws only, and verifiers that test p / q are
+    exact for it.
 
-    The first slot below a node needs the node's row of the draft model. Rows are run together:
-    those of all nodes whose first slot is among the best for which there is room.
+    The first slot below a node needs the node's row of the draft model. Rows run together: those of
+    all nodes whose first slot is among the best for which there is room.
     """
 
     tree: TreeBuilder
@@ -84,6 +87,7 @@ class GreedyDraws:
         self._push(node, value * (1.0 - share))
 
     def _push(self, node: int, value: float) -> None:
-        """Values fall from draw to draw; of equal ones the oldest node comes first."""
+        """Add a slot with its value. Values fall from draw to draw; of equal ones the oldest
+        node comes first."""
         if value > 0.0:
             heappush(self._slots, (-value, node))

@@ -1,4 +1,4 @@
-"""Growing a draft best first from what is known to follow a token."""
+"""Grows a draft best first from the tokens that are known to follow a token."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def grow(
 ) -> None:
     """Add the ``limit`` nodes that are most likely to be accepted, found best first.
 
-    A fixed tree of some paper is what this gives for the acceptance rates of that paper; with rates
-    that are learnt while decoding, the tree is right for small budgets and for this text as well.
+    With the acceptance rates of a paper this gives that paper's fixed tree. With rates that are
+    learnt while decoding, the tree also fits small budgets and the present text.
 
     Args:
-        limit, deepest: most nodes, and most tokens in a row.
-        candidates: what may follow a path, the most likely first.
+        limit, deepest: the most nodes, and the most tokens in a row.
+        candidates: gives the tokens that may follow a path, the most likely first.
     """
     odds = draft.odds
     heap: list[tuple[float, int, float, int, Path, Sequence[Candidate], int]] = []
@@ -56,8 +56,8 @@ def fill(
     """Add the nodes of a shape that was chosen beforehand, as far as there are candidates.
 
     Args:
-        shape: ranks from the root down -> how many children the node there has.
-        candidates: what may follow a path, the most likely first.
+        shape: ranks from the root down -> number of children of the node there.
+        candidates: gives the tokens that may follow a path, the most likely first.
     """
     level: list[tuple[Path, int, Path]] = [((), ROOT, ())]
     for ranks, parent, path in level:  # Which becomes longer meanwhile.
@@ -76,9 +76,9 @@ def guess(
     """Rank tokens by stored log-probabilities: ids, most likely first, and their probabilities.
 
     Under coupled verification the token after ``depth`` draft tokens is the argmax of the target's
-    log-probabilities plus the noise of that position. The noise is known before the target is
-    asked, so adding it to the *stored* log-probabilities guesses a sampled token nearly as well as
-    a greedy one (cf. Daliri, Musco and Suresh 2024, arXiv 2408.07978). Other verifiers must draw
+    log-probabilities plus the noise of that position. The noise is known before the target runs.
+    Stored log-probabilities plus this noise therefore guess a sampled token nearly as well as a
+    greedy one (cf. Daliri, Musco and Suresh 2024, arXiv 2408.07978). Other verifiers must draw
     independently of the draft, so ``noise`` is False for them.
 
     Args:
@@ -98,7 +98,7 @@ def guess(
 def log_softmax(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     """float32 [R, k]: log-probabilities among the k tokens of each row.
 
-    Among the best few, the rest of the vocabulary seldom matters, and normalising over all of it
+    The rest of the vocabulary seldom matters beside the best few, and normalising over all of it
     would cost more than the draft.
     """
     shifted = scores - scores.max(axis=1, keepdims=True)
@@ -108,7 +108,7 @@ def log_softmax(scores: NDArray[np.float32]) -> NDArray[np.float32]:
 def accepted_last(verdict: Verdict, rows: int) -> list[int]:
     """All rows of a reply, those on the accepted path last.
 
-    For stores that keep the last entry for a token: that should be the one of the real text.
+    Stores that keep the last entry for a token then keep that of the real text.
     """
     path = set(verdict.rows)
     return [row for row in range(rows) if row not in path] + list(verdict.rows)

@@ -1,4 +1,4 @@
-"""Base of the drafters that run a draft head: rows of the target go in, a tree comes out."""
+"""Base class of drafters that run a draft head: it takes in rows of the target and gives a tree."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from paradecode.methods.parameters import choice, local_path, parameter
 class HeadDrafter(ModelDrafter):
     """Drafts with a head that reads the target's hidden states; see :mod:`paradecode.core.head`.
 
-    The tree grows where the head is surest, by its own probabilities; these are corrected by how
-    often they came true, and then the budget cuts. A level is drafted only while a node is likely
-    enough to be reached that it earns the seconds of a level. With a temperature, and a verifier
-    that lets drafts look, candidates are ranked with the noise of the target's own draw.
+    The tree grows where the head is surest by its own probabilities. These are corrected by how
+    often they came true, and then the budget cuts the tree. A level is drafted only while some node
+    is so likely to be reached that it earns the seconds of a level. With a temperature, and a
+    verifier that allows it, candidates are ranked with the noise of the target's own draw.
 
     Attributes:
-        source: what has to be there first.
-        kinds: of heads that the method runs.
+        source: what has to be trained or loaded first.
+        kinds: kinds of heads that the method runs.
     """
 
     needs = Needs(noise=True, all_rows=True, heads=True, rests=True)
@@ -88,14 +88,15 @@ class HeadDrafter(ModelDrafter):
         return tree
 
     def _late(self, seq: TokenSequence) -> int:
-        """Rows of the output that wait. A prompt's are the price of drafting at all."""
+        """Number of the output's rows that the head has not taken in. A prompt's rows do not
+        count, because every draft needs them."""
         waiting = sum(len(tokens) for _, tokens in self._rows)
         return min(waiting, len(seq.tokens) - seq.prompt_length)
 
     def _asked(
         self, seq: TokenSequence, head: Head, count: int, depth: int, first: int
     ) -> HeadDraft:
-        """Hand over the rows that wait."""
+        """The order for the head, with the rows that it has not taken in."""
         features, tokens = (np.concatenate(parts) for parts in zip(*self._rows))
         noise = self.offer.noise and seq.sampler.warp.temperature > 0
         at, self._start, self._rows = self._start, self._start + len(tokens), []
@@ -112,7 +113,7 @@ class HeadDrafter(ModelDrafter):
             self._look(seq, head)
 
     def _look(self, seq: TokenSequence, head: Head) -> None:
-        """Ask for the states of the rows that come, if drafts may pay."""
+        """Ask for the states of the coming rows, if drafts may pay."""
         if not self.hidden and self.offer.budget.wants_states(seq, head.pace.draft):
             self.hidden = head.taps
 
@@ -122,7 +123,7 @@ class HeadDrafter(ModelDrafter):
             self._take(seq, tree, reply, verdict)
 
     def _take(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Keep the states of the rows that stay, each with the token that follows it."""
+        """Keep the states of the rows that are committed, each with the token that follows it."""
         states = [reply.hidden[layer] for layer in self.hidden]
         known = len(states[0]) - len(tree)  # Rows of the text; those of the tree are behind them.
         rows = [*range(known - 1), *(known - 1 + row for row in verdict.rows)]
@@ -148,7 +149,8 @@ class HeadDrafter(ModelDrafter):
         self._rows.append((features, text[1:]))
 
     def _begin(self, seq: TokenSequence, first: int) -> None:
-        """The target gives states from position ``first`` on; those before it may be known."""
+        """Note that the target gives states from position ``first`` on; earlier ones may be
+        known."""
         past = seq.shared(f"states {self.hidden}", PastStates)
         before = past.of(seq.tokens[:first])
         self._start = first if before is None else 0

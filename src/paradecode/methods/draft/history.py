@@ -1,4 +1,4 @@
-"""What a text said before: where its last tokens occurred, and what came after them."""
+"""Finds where the last tokens of a text occurred before, and what came after them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from paradecode.core.tree import ROOT
 from paradecode.methods.draft.model_free import RatedTree
 
 BREAK = -1
-"""Stands between texts that were joined."""
+"""Id that stands between texts that were joined."""
 
 _LENGTHS = (2, 3, 4, 8, 16)
 _SHARES = (0.5, 0.9)
 
 Branch = tuple[int, int, float]
-"""A node of a tree of continuations: parent, token, share of its parent's occurrences."""
+"""A node of a tree of continuations: parent, token, and share of the parent's occurrences."""
 
 
 def evidence(matched: int, share: float) -> int:
-    """Kind, 0 to 17: how many tokens agreed before the copy, and how many copies agree on it.
+    """Kind of evidence, 0 to 17, by how many tokens match before the copy and how many copies
+    agree.
 
     Three shares each for 1, 2, 3, 4 to 7, 8 to 15, and more matching tokens.
     """
@@ -35,10 +36,10 @@ def occurrences(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Earlier places that read like the end of ``tail``.
 
-    One comparison of the whole text a call, and no upkeep.
+    Each call compares the whole text once; nothing is kept between calls.
 
     Args:
-        most: occurrences that are looked at; of more, the latest ones.
+        most: the most occurrences that are considered; if there are more, the latest ones.
 
     Returns:
         int64 [h], ascending: positions in ``text`` of the tokens that come next there; and
@@ -59,7 +60,7 @@ def occurrences(
 
 
 def following(text: NDArray[np.int32], starts: NDArray[np.int64], depth: int) -> NDArray[np.int32]:
-    """int32 [h, depth]: the tokens from each start on; BREAK past the end of the text."""
+    """int32 [h, depth]: the tokens from each start on, with BREAK past the end of the text."""
     places = starts[:, None] + np.arange(depth)
     return np.where(places < len(text), text[np.minimum(places, len(text) - 1)], BREAK)
 
@@ -68,8 +69,8 @@ def continuations(rows: NDArray[np.int32], limit: int) -> list[Branch]:
     """The tree of the ``limit`` most frequent beginnings of ``rows``, the most frequent first.
 
     Args:
-        rows: int32 [h, depth]; a row ends at BREAK. Of equally frequent tokens that of the earlier
-            row wins.
+        rows: int32 [h, depth]; a row ends at BREAK. If two tokens are equally frequent, the one in
+            the earlier row wins.
     """
     found: list[Branch] = []
     heap: list[tuple[int, int, int, int, float, list[int], int]] = []
@@ -96,7 +97,7 @@ def continuations(rows: NDArray[np.int32], limit: int) -> list[Branch]:
 
 
 def expected(branches: list[Branch]) -> float:
-    """How many tokens would be accepted if the counts were probabilities."""
+    """Expected number of accepted tokens, if the counts are taken for probabilities."""
     reach: list[float] = []
     for parent, _, share in branches:
         reach.append(share if parent == ROOT else share * reach[parent])
@@ -104,7 +105,7 @@ def expected(branches: list[Branch]) -> float:
 
 
 def plant(draft: RatedTree, branches: list[Branch], matched: int) -> None:
-    """Add the branches to an empty draft; its odds are of :func:`evidence`'s kinds."""
+    """Add the branches to an empty draft whose kinds are those of :func:`evidence`."""
     depths: list[int] = []
     for parent, token, share in branches:
         depths.append(1 + depths[parent] if parent != ROOT else 0)

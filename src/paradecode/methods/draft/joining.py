@@ -1,4 +1,4 @@
-"""What a verification of a joined draft says about one part of it."""
+"""The result that a verification of a joined draft has for one part of it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from paradecode.core.tree import ROOT, TokenTree
 def share(
     draft: TokenTree, tree: TokenTree, reply: Reply, verdict: Verdict
 ) -> tuple[TokenTree, Reply, Verdict]:
-    """What a verification of ``tree`` says about one drafter's part of it.
+    """The result that a verification of ``tree`` has for one drafter's ``draft``.
 
-    The nodes of ``tree`` that are in ``draft``, their rows, and the verdict as it would have been
-    for them alone: up to the first token that they do not contain.
+    Returns the nodes of ``tree`` that are in ``draft``, their rows, and the verdict that they would
+    have got alone: it goes up to the first token that they do not contain.
     """
     if tree.is_chain and draft.is_chain and np.array_equal(tree.tokens, draft.tokens[: len(tree)]):
         return tree.determined(), reply, verdict  # All of it is that drafter's, as it often is.

@@ -1,4 +1,4 @@
-"""The loop of every draft-and-verify method, and what it expects of a drafter."""
+"""The loop of every draft-and-verify method, and the hooks of a drafter that it calls."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
 
 MAX_DRAFT = 64
-"""Most draft tokens in one forward."""
+"""The most draft tokens in one forward."""
 
 Proposal = Generator["Request | list[Request]", Any, TokenTree]
-"""A drafter may yield requests of its own (a draft model's forwards) before it returns a tree."""
+"""A drafter may yield requests of its own, such as a draft model's forwards, before it returns a
+tree."""
 Scoring = Generator["Forward | Apply", Any, Reply]
-"""A verification may be run in parts, with what networks make of their states between them."""
+"""A verification may run in parts, with networks between them that read their states."""
 
 
 @dataclass(frozen=True)
 class Offer:
     """What the loop gives a drafter; see :class:`Needs` for ``noise`` and ``draws``.
 
-    ``draws`` is how its tree is to be drawn, if it is: what the verifier is meant for. ``alone``
-    says that no other drafter adds to its trees.
+    ``draws`` is the way in which its tree is drawn, if it is drawn; it is the one that the verifier
+    is made for. ``alone`` says that no other drafter adds to its trees.
     """
 
     budget: Budget
@@ -41,18 +42,18 @@ class Offer:
 
 
 class Drafter:
-    """Where candidates come from. A dataclass, one object a request, so it may remember.
+    """Proposes draft tokens. A dataclass; each request has its own object, which may remember.
 
     Fields declared with ``parameter``, ``choice`` and the like are settings. Write :meth:`draft`,
     or :meth:`propose` if it runs a model.
 
     Attributes:
         needs: what it asks of the loop; may be a property if settings decide.
-        hidden: layers whose outputs the next reply is to hold; it may change at each step.
-        rest: how many steps now go without a draft because of what the drafter itself knows; as
-            ``Budget.rest``, it counts down in :meth:`propose`, or in :meth:`rested`.
-        whole: the tree just proposed is to be verified as it is: no budget cuts it and nothing is
-            added. For rows that say more about later tokens than about this draft.
+        hidden: layers whose outputs the next reply must hold; it may change at each step.
+        rest: number of coming steps without a draft, because of what the drafter itself knows.
+            Like ``Budget.rest``, it counts down in :meth:`propose`, or in :meth:`rested`.
+        whole: the tree just proposed must be verified as it is: no budget cuts it and nothing is
+            added. This is for rows that serve later drafts more than this one.
         offer: what the loop gives.
     """
 
@@ -67,36 +68,40 @@ class Drafter:
         self.offer = offer
 
     def check(self, seq: TokenSequence) -> None:
-        """Raise InvalidInput where no draft can be made for a request; before its first step."""
+        """Raise InvalidInput if no draft can be made for a request; called before its first
+        step."""
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
         """A tree of at most ``limit`` nodes that may follow ``seq.tokens``; EMPTY for none."""
         raise NotImplementedError
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
-        """As :meth:`draft`, and may yield requests and get their replies."""
+        """Draft like :meth:`draft`; this method may also yield requests and get their replies."""
         return self.draft(seq, limit)
         yield  # Makes it a generator.
 
     def wait(self, seq: TokenSequence) -> None:
-        """Called in place of :meth:`propose` where the loop or a fusion does without its draft."""
+        """Called in place of :meth:`propose` in a step for which the loop or a fusion wants no
+        draft."""
 
     def score(self, forward: Forward) -> Scoring:
-        """Run a verification, or what is left to run of it; the reply is the whole one's."""
+        """Run a verification, or the part of it that is left; the reply is that of the whole."""
         return (yield forward)
 
     def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """See a verification before its tokens are committed: all rows, rejected ones included."""
+        """Look at a verification before its tokens are committed, with all rows, also rejected
+        ones."""
 
     def rested(self, seq: TokenSequence, made: StepsMade) -> None:
-        """See steps without a draft that a backend made; their tokens are committed.
+        """Look at steps without a draft that a backend made; their tokens are committed.
 
-        Called in place of :meth:`observe`, for drafters that rest (:class:`Needs`).
+        Called in place of :meth:`observe`, for drafters with ``Needs.rests``.
         """
         self.rest = max(0, self.rest - made.count)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        """How a backend makes several steps in the drafter's place, if it knows how to draft so."""
+        """How a backend makes several steps in the drafter's place; None if it cannot draft this
+        way."""
         return None
 
 

@@ -31,12 +31,12 @@ OLD_NAMES = {
     "acceptance_head": ("specdec++", "head"),
     "tree_selector": ("delayed", "selector"),
 }
-"""Settings of the loop that are now a budget's own -> the budget (None: any) and its setting."""
+"""Settings of the loop that belong to a budget -> the budget (None: any) and its setting."""
 
 
 @dataclass
 class DraftSettings:
-    """What every draft-and-verify method lets users set."""
+    """The settings that users may give to every draft-and-verify method."""
 
     num_speculative_tokens: int = parameter(8, 0, MAX_DRAFT, "most draft tokens in one forward")
     budget: str = part(BUDGET, "budget", "auto verifies what pays, fixed all")
@@ -50,9 +50,8 @@ def drafter(name: str, **about: Any) -> Callable[[Class], Class]:
     """Class decorator: make a :class:`Drafter` dataclass available as the method ``name``.
 
     Args:
-        about: ``paper``, ``training``, ``models`` and the like; see :class:`Method`. ``guarantee``
-            is what the output has in common with plain decoding, under a verifier that keeps it;
-            drafts that are verified change nothing.
+        about: ``paper``, ``training``, ``models`` and the like; see :class:`Method`. The default
+            of ``guarantee`` holds for every drafter, because verified drafts change nothing.
     """
 
     def add(cls: Class) -> Class:
@@ -84,8 +83,8 @@ def assemble(method: str, drafter: Drafter, settings: Mapping[str, Any]) -> Draf
     """A drafter with a budget and a verifier.
 
     Args:
-        method: name of the method, for whatever its requests share.
-        settings: of :class:`DraftSettings`, those that were given.
+        method: name of the method, under which its requests share what they learn.
+        settings: the given settings of :class:`DraftSettings`.
 
     Raises:
         InvalidInput: for settings that do not go together.
@@ -115,7 +114,7 @@ def _budget(settings: Mapping[str, Any]) -> Budget:
 
 
 def guarantee_under(settings: Mapping[str, Any]) -> Guarantee:
-    """What a budget and a verifier leave of a method's guarantee."""
+    """The guarantee that a method has under these settings of its budget and verifier."""
     verifier, _ = read("verifier", "verifier", settings.get("verifier", VERIFIER))
     budget, _ = read("budget", "budget", settings.get("budget", BUDGET))
     return weakest(verifier.guarantee, budget.guarantee)

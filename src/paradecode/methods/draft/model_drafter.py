@@ -1,4 +1,4 @@
-"""Base of the drafters that run a model: a tree that is grown level by level."""
+"""Base class of drafters that run a model: they grow a tree level by level."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.source import DraftSource
 
 Law = tuple[Ids, Ids, Weights]
-"""Tokens that may follow, in the draft model's ids and in the target's, and how likely each is."""
+"""Tokens that may follow, in the draft model's ids and in the target's, and their probabilities."""
 NO_LAW: Law = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
 
 
@@ -32,11 +32,11 @@ NO_LAW: Law = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
 class ModelDrafter(Drafter):
     """Grows its trees with a second model, or with some layers of the target.
 
-    With a temperature and a verifier that lets drafts look (``offer.noise``), candidates are
-    ranked by the draft's log-probability plus the very noise that the target's own draw will see.
-    Where the two models agree the draws then coincide, as greedy choices do. For a verifier that
-    tests p / q children are drawn from q instead, in the way it is meant for (``offer.draws``),
-    and none of them is dropped again.
+    With a temperature and a verifier that allows it (``offer.noise``), candidates are ranked by the
+    draft's log-probability plus the noise that the target's own draw will see. Where the two models
+    agree, the draws then coincide, like greedy choices. For a verifier that tests p / q, children
+    are drawn from q instead, in the way that the verifier is made for (``offer.draws``), and none
+    of them is dropped again.
     """
 
     _calibration: Calibration = field(default_factory=Calibration, init=False, repr=False)
@@ -54,9 +54,9 @@ class ModelDrafter(Drafter):
         """Grow a tree of at most ``limit`` nodes with ``width`` candidates a node.
 
         Args:
-            source: who drafts.
-            calibration: how sure that source's guesses are; None keeps the one in use.
-            budget: decides over the levels; None asks the loop's.
+            source: the model, or the layers, that draft.
+            calibration: corrects the source's probabilities; None keeps the one in use.
+            budget: the budget that decides about levels; None is the loop's.
         """
         self._calibration = calibration or self._calibration
         budget = budget or self.offer.budget
@@ -94,7 +94,7 @@ class ModelDrafter(Drafter):
         return self._tree if draws else self._tree.best(limit)
 
     def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Learn which of the guesses were right, those that were never verified included."""
+        """Learn which guesses were right, also from those that were never verified."""
         tree = self._tree
         path = [ROOT, *tree.follow(verdict.tokens)]
         judged = set(path[: len(verdict.tokens)])
@@ -112,7 +112,7 @@ class ModelDrafter(Drafter):
         return (yield from self._exit.score(forward))
 
     def confidence(self, node: int) -> float:
-        """How probable the model found a node of the tree in the making, uncorrected."""
+        """The uncorrected probability that the model gave a node of the growing tree."""
         return self._raw[node]
 
     def _forget(self) -> None:
@@ -123,7 +123,8 @@ class ModelDrafter(Drafter):
         self, seq: TokenSequence, model: str, budget: Budget,
         leaves: NDArray[np.int32], logits: Logits, width: int,
     ) -> NDArray[np.int32]:  # fmt: skip
-        """Add the children that the budget wants; returns the new nodes, most promising first."""
+        """Add the children that the budget wants; returns the new nodes, the most promising
+        first."""
         tree = self._tree
         paths = [tree.tokens_to(leaf) for leaf in leaves.tolist()]
         vocabulary = seq.about(model).vocabulary
@@ -139,8 +140,8 @@ class ModelDrafter(Drafter):
     def _laws(
         self, seq: TokenSequence, model: str, leaves: NDArray[np.int32], logits: Logits
     ) -> dict[int, Law]:
-        """What the children of each leaf are drawn from, in order of the target's ids; of a leaf
-        behind which nothing may follow, no tokens."""
+        """The distribution from which each leaf's children are drawn, in order of the target's
+        ids. A leaf behind which nothing may follow has no tokens."""
         paths = [self._tree.tokens_to(leaf) for leaf in leaves.tolist()]
         logits, vocabulary = processed(seq, logits, paths, seq.about(model).vocabulary)
         best = logits.top_k(1)[1][:, 0].tolist()
@@ -165,9 +166,9 @@ class ModelDrafter(Drafter):
     ) -> NDArray[np.int32]:  # fmt: skip
         """Draw as many children of each leaf as the budget wants; returns the new nodes.
 
-        The budget sees q, and what was drawn before: never what these draws will be. With
-        replacement, what it wants of a node is drawn once for each time that the node was drawn,
-        and equal draws share a node.
+        The budget sees q and earlier draws, but never these draws. With replacement, a node that
+        was drawn several times gets the wanted number of draws for each time; equal draws share a
+        node.
         """
         start, leaves = len(drawn), np.array([*laws], np.int32)
         promised = np.zeros((len(leaves), width))
@@ -205,7 +206,7 @@ class ModelDrafter(Drafter):
         return np.array(wanted, np.int32)
 
     def _drew(self, drawn: TreeBuilder, laws: dict[int, Law], start: int) -> NDArray[np.int32]:
-        """Take over the tree as it was drawn; returns its nodes from ``start`` on."""
+        """Take over the drawn tree; returns its nodes from ``start`` on."""
         for token, parent in zip(drawn.tokens[start:], drawn.parents[start:]):
             own, ids, _ = laws[parent]
             self._own.append(int(own[np.searchsorted(ids, token)]))
@@ -217,7 +218,7 @@ class ModelDrafter(Drafter):
         return self._since(start)
 
     def _since(self, start: int) -> NDArray[np.int32]:
-        """The nodes from ``start`` on, most promising first."""
+        """The nodes from ``start`` on, the most promising first."""
         fresh = np.arange(start, len(self._tree), dtype=np.int32)
         if len(fresh) < 2:
             return fresh

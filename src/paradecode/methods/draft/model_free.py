@@ -1,4 +1,4 @@
-"""Base of the drafters that run no model: what they know is tables and the text itself."""
+"""Base class of drafters that run no model: they draft from tables and from the text itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode.methods.parameters import local_path
 
 
 class RatedTree(TreeBuilder):
-    """A draft of which each node rests on a *kind* of evidence; its estimate is the kind's odds."""
+    """A draft in which each node has a *kind* of evidence; its estimate is the kind's odds."""
 
     def __init__(self, odds: Odds) -> None:
         super().__init__()
@@ -25,14 +25,15 @@ class RatedTree(TreeBuilder):
         self._kinds: list[int] = []
 
     def rate(self, parent: int, token: int, kind: int) -> int:
-        """The node of ``token`` under ``parent``; one that is there already stays as it is."""
+        """The node of ``token`` under ``parent``, with this kind; an existing node stays as it
+        is."""
         node = self.add(parent, token, self.odds.of(kind))
         if node == len(self._kinds):
             self._kinds.append(kind)
         return node
 
     def rate_drawn(self, kinds: Iterable[int]) -> None:
-        """Give the nodes of a tree that was drawn their kinds, in drawing order."""
+        """Give the nodes of a drawn tree their kinds, in drawing order."""
         self._kinds = list(kinds)
         self.estimates = [self.odds.of(kind) for kind in self._kinds]
 
@@ -45,7 +46,7 @@ class RatedTree(TreeBuilder):
     def book(self, tree: TokenTree, verdict: Verdict) -> None:
         """Count, by kind, the nodes that a verification judged: those with an accepted parent.
 
-        ``tree`` may lack nodes that a budget cut away, and have some of other drafters.
+        ``tree`` may lack nodes that a budget cut away, and have nodes of other drafters.
         """
         if not self.tokens or len(tree) == 0:
             return
@@ -62,12 +63,13 @@ class RatedTree(TreeBuilder):
 
 @dataclass(kw_only=True)
 class ModelFree(Drafter):
-    """Writes a tree without a forward, and learns in each request how often it is right.
+    """Makes a tree without a forward, and learns in each request how often it is right.
 
-    A drafter writes :meth:`fill`, and :meth:`learn` if it also learns what to draft.
+    A subclass writes :meth:`fill`, and :meth:`learn` if it also learns what to draft.
 
     Attributes:
-        group: whose priors the odds begin with; see :mod:`paradecode.methods.draft.priors`.
+        group: the group of drafters with whose priors the odds begin; see
+            :mod:`paradecode.methods.draft.priors`.
     """
 
     group: ClassVar[str]
@@ -81,10 +83,10 @@ class ModelFree(Drafter):
         raise NotImplementedError
 
     def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """See a verification, as :meth:`observe`; the odds are up to date."""
+        """Look at a verification, like :meth:`observe`; the odds are up to date."""
 
     def odds(self, seq: TokenSequence) -> Odds:
-        """Those of this request."""
+        """The acceptance odds of this request, which begin with measured ones."""
         if self._odds is None:
             found = load_priors(self.priors) if self.priors else priors_of(seq.about().name)
             self._odds = Odds(found[self.group])
@@ -92,7 +94,7 @@ class ModelFree(Drafter):
 
     @property
     def totals(self) -> list[tuple[int, int]]:
-        """Tokens accepted and tokens tried in this request, of each kind."""
+        """Accepted and tried tokens of this request, for each kind."""
         return self._odds.totals if self._odds is not None else []
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:

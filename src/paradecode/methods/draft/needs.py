@@ -1,4 +1,4 @@
-"""What a drafter asks of the loop."""
+"""The needs of a drafter: what it asks of the loop."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Needs:
-    """What a drafter wants and does; it is read once, when a request begins.
+    """What a drafter needs and does; the loop reads it once, when a request begins.
 
     Attributes:
-        all_rows: ``observe`` is shown every row of a verification: also those of tokens that a
+        all_rows: ``observe`` gets every row of a verification, also those of tokens that a
             constraint, or another drafter of a fusion, added to the tree.
-        noise: it may guess with the noise that the target's own draw will see. It is allowed to
-            (``offer.noise``) under the coupled verifier only.
-        draws: it can draw its tree from a distribution q and keep q, for verifiers that test p / q
-            (``offer.draws``). The trees of other drafters count as chosen by a rule.
-        levels: it grows its tree with a model, level by level, and asks ``offer.budget`` before
-            each level whether another one pays.
-        heads: it runs a trained head, whose time is spent before its tree can be judged.
+        noise: the drafter can guess with the noise that the target's own draw will see. The loop
+            allows it (``offer.noise``) under the coupled verifier only.
+        draws: the drafter can draw its tree from a distribution q and keep q, for verifiers that
+            test p / q (``offer.draws``). Trees of other drafters count as chosen by a rule.
+        levels: the drafter grows its tree with a model, level by level, and asks ``offer.budget``
+            before each level whether another one pays.
+        heads: the drafter runs a trained head, whose time is spent before its tree can be judged.
         runs: models whose tentative rows it uses. Only one drafter of a fusion may use a model's.
-        fuses: it may be a part of a fusion.
-        rests: of steps that go without a draft it needs nothing but the states of its ``hidden``
-            layers. So a backend may make several of them in one call (``rested``).
+        fuses: the drafter may be a part of a fusion.
+        rests: in steps without a draft the drafter needs only the states of its ``hidden``
+            layers, so a backend may make several such steps in one call (``rested``).
     """
 
     all_rows: bool = False
@@ -36,5 +36,5 @@ class Needs:
 
     @property
     def costs(self) -> bool:
-        """Its drafts cost the time of a model or of a head."""
+        """Whether its drafts cost the time of a model or of a head."""
         return self.levels or self.heads

@@ -11,13 +11,14 @@ WIDTH = 10
 """Tokens kept after each n-gram."""
 
 ENTRY_BYTES = 800
-"""What an n-gram with ``WIDTH`` tokens takes in CPython."""
+"""Bytes that an n-gram with ``WIDTH`` tokens takes in CPython."""
 
 MOST_ENTRIES = 1 << 15
 
 
 class NgramDistributions:
-    """n-gram -> the model's mean distribution after it; the n-gram unused longest goes first."""
+    """n-gram -> the model's mean distribution after it; the n-gram unused longest is dropped
+    first."""
 
     def __init__(self, most_entries: int = MOST_ENTRIES) -> None:
         self.most_entries = most_entries
@@ -40,7 +41,8 @@ class NgramDistributions:
     def longest(
         self, text: tuple[int, ...], most: int
     ) -> tuple[int, tuple[NDArray[np.int32], NDArray[np.float64]] | None]:
-        """The longest known n-gram at the end of ``text``: its size, 2 to ``most``, and entry."""
+        """The longest known n-gram at the end of ``text``: its size, 2 to ``most``, and its
+        distribution."""
         for size in range(min(most, len(text)), 1, -1):
             known = self.of(text[-size:])
             if known is not None:
@@ -50,14 +52,16 @@ class NgramDistributions:
     def learn(
         self, text: tuple[int, ...], most: int, ids: NDArray[np.int32], chances: NDArray[np.float64]
     ) -> None:
-        """What the model says behind ``text``: one more visit of its n-grams of 2 to ``most``."""
+        """Add the model's distribution behind ``text`` to its last n-grams of 2 to ``most``
+        tokens."""
         for size in range(2, min(most, len(text)) + 1):
             self.add(text[-size:], ids, chances)
 
     def add(
         self, ngram: tuple[int, ...], ids: NDArray[np.int32], chances: NDArray[np.float64]
     ) -> None:
-        """One more visit: the running mean of all visits, cut to the WIDTH likeliest tokens."""
+        """Add a visit of an n-gram: keep the running mean of all visits, cut to the WIDTH
+        likeliest tokens."""
         visits, old = 0, self._entries.get(ngram)
         if old is not None:
             visits = old[0]

@@ -6,25 +6,28 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 LONGEST = 16
-"""Matching tokens that are counted."""
+"""The most matching tokens that are counted before a place."""
 PLACES = 8
-"""Occurrences of an n-gram that are compared; of more, the latest ones."""
+"""Occurrences of an n-gram that are compared; if there are more, the latest ones."""
 SIZES = (1, 2, 3, 4, 8, 16, 32)
-"""Lengths that are entered, beside the shortest one; what lies between is found by comparing."""
+"""Lengths of n-grams that are entered, beside the shortest; lengths between are found by
+comparing."""
 MOST_COMPARED = 256
-"""Occurrences of an entered n-gram among which longer ones are looked for."""
+"""Occurrences of an entered n-gram among which longer ones are searched."""
 MOST_NEW = 4096
-"""Tokens that are entered in one step, in some 20 ms: others wait meanwhile."""
+"""The most tokens that are entered in one step; it takes about 20 ms, and more would let others
+wait longer."""
 _MATCHED = (1, 2, 3, 7, 15)
 
 
 def length_class(matched: int) -> int:
-    """0 to 5: whether 1, 2, 3, 4 to 7, 8 to 15, or more tokens match."""
+    """The class, 0 to 5, of a match: 1, 2, 3, 4 to 7, 8 to 15, or more tokens."""
     return bisect_left(_MATCHED, matched)
 
 
 class NgramIndex:
-    """Grows with the text; a look-up costs O(longest n-gram), not O(length).
+    """An index that grows with the text; a look-up costs O(longest n-gram), not O(length of the
+    text).
 
     Args:
         shortest, longest: bounds on the n-grams that are looked up.
@@ -46,7 +49,7 @@ class NgramIndex:
     def extend(self, tokens: Sequence[int]) -> None:
         """Append tokens, and enter the n-grams that end before the last one.
 
-        Of a long text a part is left for the next calls.
+        A part of a long text is left for the next calls.
         """
         text, places = self.text, self._places
         text += tokens
@@ -62,10 +65,11 @@ class NgramIndex:
                     del ends[0]
 
     def find(self, recent: list[int]) -> tuple[int, int]:
-        """Where the end of ``recent`` was followed before, and how many tokens match there.
+        """The place behind an earlier occurrence of the end of ``recent``, and how many tokens
+        match there.
 
-        The longest n-gram wins; of its occurrences the one before which most text matches, or else
-        the latest. The place is 0 when there is none.
+        The longest n-gram wins. Among its occurrences, the one with the most matching text before
+        it wins, or else the latest. The place is 0 when there is none.
         """
         for size, most, _ in reversed(self._sizes):
             ends = self._places.get(tuple(recent[-size:])) if size <= len(recent) else None
@@ -84,7 +88,8 @@ class NgramIndex:
         return 0, 0
 
     def _matching(self, recent: list[int], end: int, same: int, most: int) -> int:
-        """How many tokens before a place are the last ones of ``recent``, of which ``same`` are."""
+        """How many tokens before a place equal the last ones of ``recent``; ``same`` of them are
+        known to."""
         text, most = self.text, min(end, len(recent), most)
         while same < most and text[end - 1 - same] == recent[-1 - same]:
             same += 1

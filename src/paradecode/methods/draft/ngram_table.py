@@ -1,10 +1,10 @@
 """A table of what follows an n-gram in a corpus: the static cache of n-gram lookup.
 
-For each context of up to ORDER tokens that pays, the tokens that followed most often, and the
-buckets of evidence that they fall into; how often tokens of a bucket are right was counted on texts
-that the counts had not seen. A file is never trusted: it is checked when it is loaded, and what it
-proposes is verified like any draft. So a context need not be stored: it is known by its hash, and
-one in many thousands is taken for another.
+For each context of up to ORDER tokens that pays, the table has the tokens that followed most often,
+and the bucket of evidence of each. How often tokens of a bucket are right was counted on other
+texts. A file is never trusted: it is checked when it is loaded, and its proposals are verified like
+any draft. A context is therefore stored as its hash only, although one in many thousands is
+mistaken for another.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ FIELD = "table"
 KIND = "ngram table 2"
 ORDER = 4
 RANKS = 3
-"""Tokens of one context that have buckets of their own: further ones share those of the last."""
+"""Tokens of one context that have buckets of their own; further tokens share those of the last
+one."""
 MOST_RANKS = 12
-"""Most tokens of one context: the likeliest, and others that a tree may try beside it."""
+"""The most tokens of one context: the likeliest one, and others that a tree may try beside it."""
 SHARES = 10
 """Buckets of an order and a rank: tenths of the share of a context's occurrences."""
 ORDER_BUCKETS = RANKS * SHARES
@@ -40,9 +41,10 @@ BUCKETS = ORDER * ORDER_BUCKETS
 MIX = 0x9E3779B97F4A7C15
 """Multiplier of the hash."""
 LEAST = 0.05
-"""A token that is right more seldom is not worth an entry, nor a draft that ends in it a row."""
+"""The least chance of being right with which a token gets an entry, or a draft that ends in it a
+row."""
 TABLES = Path(__file__).parent / "tables"
-"""Tables that come with the package, each under the name of its model."""
+"""Folder of the tables that come with the package, each under the name of its model."""
 BUCKET_SHIFT = 24
 MOST_VOCABULARY = 1 << BUCKET_SHIFT
 
@@ -52,14 +54,14 @@ Numbers = NDArray[np.uint32]
 
 @dataclass(frozen=True, eq=False)
 class NgramTable:
-    """What most often follows.
+    """The tokens that most often follow each context.
 
     Attributes:
         keys: uint32 [n], ascending: the hash of each entry's context. Tokens of one context follow
             one another, the likeliest first.
         values: uint32 [n]: the token that follows, and above it, from BUCKET_SHIFT on, its bucket.
         priors: for each bucket, how often its tokens were right.
-        vocabulary: token ids are below this.
+        vocabulary: number of token ids; all ids are below it.
     """
 
     keys: Numbers
@@ -69,7 +71,7 @@ class NgramTable:
 
     @property
     def tokens(self) -> NDArray[np.integer]:
-        """The different tokens that it names, ascending."""
+        """The different tokens that the table proposes, ascending."""
         return np.unique(self.values % MOST_VOCABULARY)
 
     @cached_property
@@ -77,8 +79,8 @@ class NgramTable:
         return self.keys.data  # Its numbers are Python's, which bisect compares faster.
 
     def known(self, context: Context) -> Iterator[tuple[int, int]]:
-        """Tokens behind ``context`` and their buckets: the longest end's first, of each end the
-        likeliest first; a shorter end may say a token again."""
+        """Tokens behind ``context`` and their buckets. The longest known end of the context
+        comes first, and for each end the likeliest token; a shorter end may repeat a token."""
         for key in reversed(keys_of(context)):
             place = bisect_left(self._sorted, key)
             while place < len(self._sorted) and self._sorted[place] == key:
@@ -87,12 +89,12 @@ class NgramTable:
                 place += 1
 
     def after(self, context: Context) -> tuple[int, int] | None:
-        """The likeliest token behind ``context`` and its bucket, by the longest end it knows."""
+        """The likeliest token behind the longest known end of ``context``, and its bucket."""
         return next(self.known(context), None)
 
     def chances(self, context: Context) -> dict[int, float]:
-        """What the longest known end of ``context`` says: tokens, the likeliest first, and how
-        often such tokens are right."""
+        """Tokens behind the longest known end of ``context``, the likeliest first -> how often
+        such tokens are right."""
         said = list(self.known(context))
         longest = [one for one in said if one[1] // ORDER_BUCKETS == said[0][1] // ORDER_BUCKETS]
         return {token: self.priors[bucket] for token, bucket in longest}
@@ -119,14 +121,15 @@ def keys_of(context: Context) -> list[int]:
 
 
 def packaged(model: str) -> str:
-    """The name of the package's table for a model, or nothing; files of a model spell it in ways
-    that differ by case, spaces, owner and ``GGUF``."""
+    """The name of the package's table for a model, or an empty text. Files spell a model's name
+    in ways that differ by case, spaces, owner and ``GGUF``."""
     name = model.rpartition("/")[2].lower().replace(" ", "-").removesuffix("-gguf")
     return name if (TABLES / f"{name}.ngrams").is_file() else ""
 
 
 def load_ngrams(path: str) -> NgramTable:
-    """The table at ``path``, or of the model of that name, read and checked once for all requests.
+    """The table at ``path``, or of the model with that name, read and checked once for all
+    requests.
 
     Raises:
         InvalidInput: for a file that is missing, damaged or of another kind.
@@ -136,10 +139,11 @@ def load_ngrams(path: str) -> NgramTable:
 
 
 def said_tokens(path: str, vocabulary: int) -> NDArray[np.integer]:
-    """The tokens that a table names, as :func:`load_ngrams` finds it: what a draft model may say.
+    """The tokens that a table proposes, which a draft model may be limited to; see
+    :func:`load_ngrams`.
 
     Args:
-        vocabulary: tokens of the target.
+        vocabulary: number of the target's tokens.
 
     Raises:
         InvalidInput: naming ``draft_vocabulary``.
@@ -173,7 +177,7 @@ def _loaded(path: str) -> NgramTable:
 
 @dataclass
 class TableDrafts:
-    """A table as one request uses it; its odds follow what is accepted there."""
+    """A table in one request, whose odds follow what is accepted there."""
 
     table: NgramTable
     odds: Odds = field(init=False, repr=False)
@@ -182,6 +186,7 @@ class TableDrafts:
         self.odds = Odds(self.table.priors)
 
     def after(self, context: Context) -> tuple[int, float, int] | None:
-        """The likeliest next token, how likely it is, and its bucket, a kind of ``odds``."""
+        """The likeliest next token, its probability, and its bucket, which is a kind of
+        ``odds``."""
         found = self.table.after(context)
         return None if found is None else (found[0], self.odds.of(found[1]), found[1])

@@ -20,20 +20,23 @@ PAGE = 16
 """Rows that are kept and forgotten together: as many as a page of keys and values has."""
 
 MOST_BYTES = 24 << 20
-"""Kept for one tenant and set of layers: 3,600 tokens where a head reads three layers of a 135M
-model, 1,300 with a 1.5B model. All tenants together have 128 MB for these and what is learned."""
+"""Bytes of one tenant and set of layers: 3,600 tokens where a head reads three layers of a 135M
+model, 1,300 with a 1.5B model. All tenants together have 128 MB for states and for what is
+learned."""
 
 
 class PastStates:
-    """Pages of states, each found by all tokens up to its end. A state depends on these tokens
-    alone, so any request of the tenant may take it.
+    """Pages of states, each under a key of all tokens up to its end. A state depends on these
+    tokens alone, so every request of the tenant may use it.
 
-    Only a text whose pages are there from the first one on is of use. So the end of a text is
-    forgotten before its beginning, and of several texts the one that was asked for least lately.
+    A text is of use only if its pages are there from the first one on. The end of a text is
+    therefore forgotten before its beginning, and the text that was unused longest before the
+    others.
     """
 
     saves_work: ClassVar[bool] = True
-    """So it goes before what any tenant has learned."""
+    """States can be computed again, so they are forgotten before anything that a tenant has
+    learned."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -41,7 +44,8 @@ class PastStates:
         self._pages: OrderedDict[bytes, Array] = OrderedDict()
 
     def of(self, tokens: NDArray[np.int32]) -> Array | None:
-        """float32 [n, F] of all n tokens (whole pages), or None unless all are known."""
+        """float32 [n, F]: the states of all n tokens (whole pages), or None unless all are
+        known."""
         keys = [b""]
         for start in range(0, len(tokens), PAGE):
             keys.append(key_of(keys[-1], tokens[start : start + PAGE]))
@@ -54,8 +58,8 @@ class PastStates:
         """Keep the newest pages of a text.
 
         Args:
-            keys: of all its pages.
-            states: [n * PAGE, F], of the last n of them.
+            keys: keys of all pages of the text.
+            states: [n * PAGE, F], states of the last n pages.
         """
         pages = states.reshape(-1, PAGE, states.shape[1])
         for key, page in zip(keys[len(keys) - len(pages) :], pages):
@@ -67,14 +71,14 @@ class PastStates:
             self.nbytes -= self._pages.popitem(last=False)[1].nbytes
 
     def _touch(self, keys: Sequence[bytes]) -> None:
-        """The first page of a text was asked for last."""
+        """Mark a text as used; its first page counts as used last."""
         for key in reversed(keys):
             if key in self._pages:
                 self._pages.move_to_end(key)
 
 
 class TextStates:
-    """One request's text as it grows: its full pages go to ``past``."""
+    """The growing text of one request, whose full pages go to ``past``."""
 
     def __init__(self, past: PastStates) -> None:
         self.past = past
@@ -83,7 +87,7 @@ class TextStates:
         self._states: list[Array] = []
 
     def extend(self, tokens: NDArray[np.integer], states: Array) -> None:
-        """The next rows: their own tokens [n], and the target's states [n, F] there."""
+        """Append rows: their own tokens [n], and the target's states [n, F] there."""
         self._tokens = np.append(self._tokens, tokens).astype(np.int32)
         self._states.append(states)
         if len(self._tokens) < PAGE:

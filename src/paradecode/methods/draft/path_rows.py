@@ -1,4 +1,4 @@
-"""Tentative rows of a model, found by the draft tokens that lead to them."""
+"""Tentative rows of a model by the draft tokens that lead to them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from paradecode.methods.draft.budgets.base import LAST
 from paradecode.methods.draft.exit_rows import NO_TOKENS
 
 Path = tuple[int, ...]
-"""Draft tokens from the last committed token on; the root's is empty."""
+"""Draft tokens from the last committed token on; empty for the root."""
 State = NDArray[np.float32]
 
 
 @dataclass
 class PathRows:
-    """The rows that one draft takes of one model; a path is run as far as it was not yet.
+    """The rows of one model in one draft; only the part of a path that has not run yet is run.
 
     Attributes:
-        layers: None, or all of them by number: such rows are for drafting only, and a verification
-            drops them.
-        visible: cached slots that the rows see; None for all.
-        states: whether states are wanted, too.
+        layers: None, or the numbers of all layers: then the rows are for drafting only, and a
+            verification drops them.
+        visible: cached slots that the rows see; None means all.
+        states: whether states are wanted as well.
         found: path -> logits (one row), and the state behind the last layer, float32 [1, hidden
             size], if it is wanted.
-        taken: tentative rows.
+        taken: number of tentative rows in use.
     """
 
     seq: TokenSequence
@@ -45,7 +45,7 @@ class PathRows:
     _slots: dict[Path, int] = field(default_factory=dict)
 
     def run(self, path: Path) -> Generator[Forward, Reply, None]:
-        """Run what a path lacks, from the root on, in one forward."""
+        """Run the missing rows of a path, from the root on, in one forward."""
         known, tokens, under = len(path), NO_TOKENS, 0
         while known and path[:known] not in self._slots:
             known -= 1

@@ -1,4 +1,4 @@
-"""How often draft tokens were right on a model, by kind of evidence: what drafters start from."""
+"""Priors of drafters: how often draft tokens were right on a model, by kind of evidence."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from paradecode.methods.read_once import read_once
 
 FIELD = "priors"
 TABLES = Path(__file__).parent / "tables"
-"""Files that come with the package, each under the name of its model."""
+"""Folder of the files that come with the package, each under the name of its model."""
 DEFAULT = "smollm2-135m-instruct"
-"""The model whose priors serve for models that were not measured."""
+"""The model whose priors are used for models that were not measured."""
 
 Priors = Mapping[str, tuple[float, ...]]
 """Group of drafters (``copying``, ``stand``) -> for each of its kinds of evidence, the chance that

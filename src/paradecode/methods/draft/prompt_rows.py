@@ -1,4 +1,5 @@
-"""Rows below a draft that guess what may follow it: how many, where, and a forward with them."""
+"""Rows below a draft that guess what may follow it: how many there are, where, and their
+forward."""
 
 from __future__ import annotations
 
@@ -19,22 +20,22 @@ from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import Scoring
 
 LEAST = 0.01
-"""Tokens: no machine runs a row for less."""
+"""The least price of a row, in tokens, because no machine runs a row for nothing."""
 Counts = NDArray[np.int64]
-"""[1 + nodes]: prompt rows below the root, and below each node."""
+"""[1 + nodes]: number of prompt rows below the root, and below each node."""
 
 
 def new_odds(levels: int, width: int) -> Odds:
-    """How often guesses are right, before one was seen: rank r at level k is kind k * width + r."""
+    """Odds of guesses before any was seen; rank r at level k has the kind k * width + r."""
     return Odds([0.3 * 0.7**k * 0.5**r for k in range(levels) for r in range(width)])
 
 
 def gains(odds: Odds, levels: int, width: int, price: NDArray[np.float64]) -> list[float]:
-    """What each further level of guesses adds to the tokens that a draft is expected to gain.
+    """The expected tokens that each further level of guesses adds to a draft's gain.
 
     Args:
-        odds: as :func:`new_odds` orders them.
-        price: [1 + most nodes]: what verifying 0, 1, ... nodes costs, in tokens. A draft has the
+        odds: odds by kinds of :func:`new_odds`.
+        price: [1 + most nodes]: cost of verifying 0, 1, ... nodes, in tokens. A draft has the
             likeliest paths, as many as gain most.
     """
     count = len(price) - 1
@@ -55,14 +56,14 @@ def hung(
 ) -> Counts:  # fmt: skip
     """How many prompt rows each row of a verification gets.
 
-    A prompt row is read only if the verification ends above it. So its promise is the chance of
-    that times what its level adds to the next draft.
+    A prompt row is read only if the verification ends above it. Its promise is therefore the chance
+    of that, times what its level adds to the next draft.
 
     Args:
-        most: [1 + nodes], the most below the root and each node.
-        room: the most of all.
-        worth: what 0, 1, ... rows cost in tokens, of the tokens that this step brings and the most
-            rows; None takes all there is room for.
+        most: [1 + nodes], the most rows below the root and each node.
+        room: the most rows together.
+        worth: (tokens that this step brings, most rows) -> cost of 0, 1, ... rows in tokens; None
+            takes as many rows as there is room for.
     """
     reach = np.concatenate([[1.0], tree.reach])
     ends = reach.copy()
@@ -80,18 +81,18 @@ def hung(
 
 @dataclass(frozen=True)
 class RowCost:
-    """What prompt rows cost.
+    """The cost of prompt rows.
 
     Attributes:
-        share: of a row's cost in the target that such a row has.
-        beside: seconds that a verification takes more, however many it has.
+        share: cost of a prompt row as a share of a usual row's.
+        beside: seconds that a verification takes longer if it has any prompt row.
     """
 
     share: float = 1.0
     beside: float = 0.0
 
     def seconds(self, seq: TokenSequence, rows: int, count: int) -> float:
-        """Of ``count`` prompt rows beside ``rows`` rows; 0 where nothing was measured."""
+        """Seconds that ``count`` prompt rows add to ``rows`` rows; 0 where nothing was measured."""
         more = (seq.step_seconds(rows + count) or 0.0) - (seq.step_seconds(rows) or 0.0)
         return self.share * more + self.beside * (count > 0)
 
@@ -102,10 +103,10 @@ def paying(
 ) -> Counts:  # fmt: skip
     """The prompt rows of a verification that pay by this machine's measured cost of rows.
 
-    Where the budget does not weigh costs, as where nothing was measured, these are all that fit.
+    Where the budget does not weigh costs, or nothing was measured, all rows that fit are taken.
 
     Args:
-        odds, width: as :func:`gains` takes them.
+        odds, width: see :func:`gains`.
         levels: prompt rows that a node can have.
         count: most nodes of the next draft.
     """
@@ -124,7 +125,7 @@ def paying(
 
 
 def root_only(seq: TokenSequence, forward: Forward, levels: int) -> Counts:
-    """Prompt rows below the root, whatever they promise."""
+    """Prompt rows below the root, as many as fit, whatever they promise."""
     counts = np.zeros(1 + len(forward.tree), np.int64)
     counts[0] = min(_most(seq, forward.tree, levels)[0], _room(seq, forward))
     return counts
@@ -135,7 +136,7 @@ def _room(seq: TokenSequence, forward: Forward) -> int:
 
 
 def _most(seq: TokenSequence, tree: TokenTree, levels: int) -> Counts:
-    """Rows below the root and each node whose guesses have a place in the output."""
+    """The most rows below the root and each node whose guesses have a place in the output."""
     depths = np.concatenate([[0], tree.depths])
     # The last place is for a token that is not drafted.
     return np.clip(seq.room - 2 - depths, 0, levels).astype(np.int64)
@@ -143,7 +144,7 @@ def _most(seq: TokenSequence, tree: TokenTree, levels: int) -> Counts:
 
 @dataclass
 class GuessRows:
-    """The prompt rows of one verification, and what they said.
+    """The prompt rows of one verification, and their guesses.
 
     Args:
         counts: prompt rows below the root and below each node; those of the root come first.
@@ -164,16 +165,17 @@ class GuessRows:
         return Reply(reply.logits.select(list(range(real))), hidden)
 
     def run(self, forward: Forward, tree: TokenTree) -> Scoring:
-        """Run a verification whose tree, with the prompt rows as its last, is ``tree``."""
+        """Run a verification of ``tree``, whose last rows are the prompt rows."""
         raise NotImplementedError
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """How far behind its node each prompt row is, from 0."""
+        """Distance of each prompt row from its node, from 0."""
         return np.concatenate([np.arange(count) for count in self.counts])
 
     def behind(self, row: int) -> Logits | None:
-        """What the rows below the root (0) or below node ``row`` - 1 guess, the nearest first."""
+        """The guesses of the rows below the root (0) or below node ``row`` - 1, the nearest
+        first."""
         begin, count = int(self.counts[:row].sum()), int(self.counts[row])
         if self._said is None or count == 0:
             return None
@@ -191,10 +193,10 @@ class GuessRows:
 
 @dataclass
 class PromptRows(GuessRows):
-    """Those that are prompt tokens.
+    """Prompt rows whose input is a trained prompt token.
 
     Args:
-        prompts: float32 [m, hidden size], their embeddings.
+        prompts: float32 [m, hidden size], the embeddings of the prompt tokens.
     """
 
     prompts: NDArray[np.float32]

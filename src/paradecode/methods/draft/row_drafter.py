@@ -1,4 +1,4 @@
-"""Base of the drafters whose guesses are rows of the target's own forward, behind its draft."""
+"""Base class of drafters whose guesses are rows of the target's own forward, behind its draft."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from paradecode.methods.draft.prompt_rows import (
 from paradecode.methods.parameters import local_path, parameter
 
 TRIAL = 32
-"""Where no prompt rows pay there are none for so many steps, and then the root has some all the
-same. Each time that they still do not pay it is twice as long, up to 8 times."""
+"""Steps without prompt rows after they did not pay; then the root gets some as a trial. The number
+doubles with each failed trial, up to 8 times."""
 
 
 @dataclass(kw_only=True)
@@ -44,8 +44,8 @@ class RowDrafter(Drafter):
     hung, and the drafter never rests.
 
     Attributes:
-        source: what has to be there first.
-        kind: of heads that the method runs.
+        source: what has to be trained first.
+        kind: kind of heads that the method runs.
     """
 
     needs = Needs(noise=True, all_rows=True, runs=(TARGET,), rests=True)
@@ -73,11 +73,11 @@ class RowDrafter(Drafter):
         raise NotImplementedError
 
     def cost(self, seq: TokenSequence, head: Head) -> RowCost:
-        """Of such rows."""
+        """What this method's prompt rows cost."""
         return RowCost()
 
     def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> GuessRows:
-        """So many rows below the root and each node of a verification."""
+        """The prompt rows of a verification: ``counts`` of them below the root and each node."""
         raise NotImplementedError
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
@@ -130,7 +130,7 @@ class RowDrafter(Drafter):
         self._seq = self._rated = self._rows = None
 
     def _book(self, odds: Odds, verdict: Verdict) -> None:
-        """Count which guesses were right, those that were never verified included."""
+        """Count which guesses were right, also those that were never verified."""
         for level, token in zip(self._found, verdict.tokens):
             for guess, kind in level:
                 odds.update(kind, int(guess == token), 1)
@@ -146,7 +146,7 @@ class RowDrafter(Drafter):
         self._waste()
 
     def _waste(self) -> None:
-        """What the last rows guessed is of no use any more: it was behind an earlier token."""
+        """Drop the last rows' guesses, because they stand behind an earlier token."""
         if self.offer.alone and self._cost > 0:
             self.offer.budget.charge(self._cost, sunk=True)
         self._cost, self._guesses = 0.0, None

@@ -1,4 +1,4 @@
-"""The model that drafts, or the part of it that does, and the rows that a tree grows from."""
+"""The model, or the layers of it, that draft, and the rows from which a tree grows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from paradecode.methods.draft.exit_rows import NO_TOKENS, ExitRows
 
 
 class LevelRows(Protocol):
-    """The rows that one tree grows from, level by level; made anew for each draft.
+    """The rows from which one tree grows, level by level; each draft has a new object.
 
     Attributes:
         model: name of the model that drafts.
-        depth: most levels; 0 where nothing can be drafted now.
-        exit: what the verification goes on from, if a part of it is done.
-        reading: seconds that the first :meth:`look` takes more to read the prompt.
+        depth: the most levels; 0 where nothing can be drafted now.
+        exit: rows from which the verification goes on, if a part of it is done.
+        reading: seconds that the first :meth:`look` takes longer because it reads the prompt.
     """
 
     model: str
@@ -34,27 +34,27 @@ class LevelRows(Protocol):
 
     @property
     def room(self) -> int:
-        """How many more nodes may have a row."""
+        """Number of further nodes that may have a row."""
         ...
 
     def seconds(self, rows: int) -> float:
-        """What the next :meth:`look` takes; 0 when it was not measured."""
+        """Seconds of the next :meth:`look`; 0 when it was not measured."""
         ...
 
     def look(
         self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
     ) -> Generator[Forward, Reply, DraftRows]:
-        """What follows each of ``leaves``; first of all those of the root, [ROOT].
+        """Predict what follows each of ``leaves``; the first call has [ROOT].
 
         Args:
             own: the tree's tokens in the draft model's ids.
-            states: whether the states are wanted, too.
+            states: whether the states are wanted as well.
         """
         ...
 
 
 class DraftSource(Protocol):
-    """Who drafts."""
+    """A source of drafts: a model, or layers of the target."""
 
     def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
         """The rows of a draft of at most ``limit`` nodes."""
@@ -62,18 +62,19 @@ class DraftSource(Protocol):
 
 
 def share_of(facts: ModelFacts, layers: Layers, logits: bool = True) -> float:
-    """What share of a whole forward's work these layers, and the LM head, are."""
+    """The share of a whole forward's work that these layers, and the LM head, have."""
     head = facts.head_layers
     return (work(layers) + head * logits) / (facts.layers + head)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Who drafts: ``layers`` of ``model``, or all of it, a forward for each level.
+    """``layers`` of ``model``, or all of it, draft with a forward for each level.
 
     Attributes:
-        hidden: layers whose outputs the verification is to give.
-        taps: layers whose outputs are the states that a look gives, side by side; none: the last.
+        hidden: layers whose outputs the verification must return.
+        taps: layers whose outputs, side by side, are the states of a :meth:`LevelRows.look`; empty
+            means the last layer.
         logits: whether the rows go through the LM head.
     """
 
@@ -95,9 +96,10 @@ class Source:
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
 
     def exit(self, seq: TokenSequence) -> ExitRows | None:
-        """The rows of this draft, if its layers are the first ones.
+        """The rows of this draft, from which a verification goes on, if its layers are the first
+        ones.
 
-        None in a batch, too: there a forward of all layers is shared with the other methods.
+        None in a batch as well, because there all requests share a forward of all layers.
         """
         layers = self.layers
         if not layers or seq.neighbours or layers != tuple(range(len(layers))):
@@ -112,12 +114,12 @@ class Source:
         return LAST if self.layers is None else halves(self.layers[-1])[0]
 
     def room(self, seq: TokenSequence) -> int:
-        """How deep a tree can become."""
+        """The most levels that a tree can have."""
         return seq.room if self.model == TARGET else seq.room_for(self.model)
 
 
 class TreeRows:
-    """A forward for the root, then one for the new nodes of each level, stored tentatively."""
+    """The rows of a tree: a forward for the root, then one for the new nodes of each level."""
 
     def __init__(self, source: Source, seq: TokenSequence, limit: int) -> None:
         self._source, self._limit = source, limit
@@ -175,7 +177,7 @@ class TreeRows:
         return DraftRows(source.model, reply.logits, seen)
 
     def _root(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, Reply]:
-        """What follows the last committed token."""
+        """Predict what follows the last committed token."""
         pending, source = self._pending, self._source
         if source.layers is not None:
             self._taken = len(pending)

@@ -1,4 +1,4 @@
-"""Which substrings texts have, how often, and what follows them: a suffix automaton with counts."""
+"""A suffix automaton with counts: which substrings texts have, how often, and what follows them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ START = 0
 NONE = -1
 
 DEEPEST = 64
-"""Substrings of at most so many tokens are counted; behind longer ones their ends stand for them.
-So a token costs at most so many counts, whatever the text repeats."""
+"""The longest substrings that are counted, in tokens; a longer one has the count of its end. The
+limit bounds the counts that a token costs, however often the text repeats."""
 
 STATE_BYTES, BRANCHING_BYTES, EDGE_BYTES = 23, 190, 60
-"""What a state, one with several edges, and each of those edges take in CPython, with the slack
-of arrays that grow."""
+"""Bytes in CPython of a state, of a state with several edges, and of each of those edges; with the
+slack of arrays that grow."""
 
 
 class SuffixAutomaton:
@@ -27,13 +27,14 @@ class SuffixAutomaton:
 
     A state stands for all substrings that end at the same places; its link leads to the longest
     suffix that also ends elsewhere. A text of n tokens makes at most 2 n states, in O(n). A text is
-    named by the state of its end. Most states have one edge, so that lies in arrays, and only
-    states with several edges have a dictionary.
+    named by the state of its end. The majority of states have one edge, which is stored in arrays;
+    only states with several edges have a dictionary.
     """
 
     def __init__(self) -> None:
         self.counts = array("i", [0])
-        """How often the substrings of a state occur, if the shortest has at most DEEPEST tokens."""
+        """For each state, how often its substrings occur, if the shortest has at most DEEPEST
+        tokens."""
         self.links = array("i", [NONE])
         self.lengths = array("i", [0])
         self._tokens, self._targets = array("i", [NONE]), array("i", [NONE])
@@ -46,14 +47,14 @@ class SuffixAutomaton:
         return single + BRANCHING_BYTES * len(self._edges) + EDGE_BYTES * self._branches
 
     def follow(self, state: int, token: int) -> int:
-        """The state behind a token; NONE if it never came there."""
+        """The state behind a token; NONE if the token never came there."""
         if self._tokens[state] == token:
             return self._targets[state]
         edges = self._edges.get(state)
         return edges.get(token, NONE) if edges is not None else NONE
 
     def edges(self, state: int) -> Iterable[tuple[int, int]]:
-        """The tokens that came behind a state, and the states behind them, the oldest first."""
+        """The tokens that came behind a state, and the states behind these, the oldest first."""
         edges = self._edges.get(state)
         if edges is not None:
             return edges.items()
@@ -92,7 +93,7 @@ class SuffixAutomaton:
     def suffixes(self, tail: Sequence[int]) -> Iterator[tuple[int, int]]:
         """The suffixes of ``tail`` that occur, the longest first: state, and number of tokens.
 
-        Of those that end at the same places only the longest.
+        Suffixes that end at the same places have one state; only the longest is returned.
         """
         state = length = 0
         for token in tail:
@@ -110,8 +111,8 @@ class SuffixAutomaton:
         """The tree of the ``limit`` most frequent continuations, the most frequent first.
 
         Args:
-            least: those whose share of all continuations is below this one are left out.
-            chain: follow the most frequent token only.
+            least: continuations with a smaller share of all are left out.
+            chain: whether to follow the most frequent token only.
         """
         found: list[Branch] = []
         counts = self.counts
@@ -142,9 +143,10 @@ class SuffixAutomaton:
         return state
 
     def _split(self, state: int, token: int) -> int:
-        """A state for what is behind ``token`` and no longer than ``state`` allows; returns it.
+        """Split the state behind ``token``: a new one takes the substrings that ``state`` leads to.
 
-        The state that is there keeps its longer substrings, which end at fewer places from now on.
+        The old state keeps its longer substrings, which end at fewer places from now on. Returns
+        the new state.
         """
         known = self.follow(state, token)
         split = self._state(self.lengths[state] + 1, self.links[known], self.counts[known])
@@ -167,7 +169,7 @@ class SuffixAutomaton:
         return len(self.lengths) - 1
 
     def _lead(self, state: int, token: int, target: int) -> None:
-        """Set an edge of a state that has edges."""
+        """Set an edge of a state that already has edges."""
         label, edges = self._tokens[state], self._edges.get(state)
         if label == token:
             self._targets[state] = target

@@ -9,7 +9,7 @@ from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
 
 PAIR_BYTES = 1200
-"""What a pair with ``MOST_RANKS`` tokens takes in CPython."""
+"""Bytes that a pair with ``MOST_RANKS`` tokens takes in CPython."""
 
 MOST_PAIRS = 1 << 15
 
@@ -17,12 +17,13 @@ Pair = tuple[int, int]
 
 
 class TriGrams:
-    """P(next token | last two): at most MOST_RANKS tokens a pair.
+    """The probability of the next token behind the last two: at most MOST_RANKS tokens for each
+    pair.
 
-    The pair unused longest goes first.
+    The pair unused longest is dropped first.
 
     Args:
-        corpus: what is believed of pairs of which nothing was seen yet: token -> probability, the
+        corpus: gives the distribution of a pair that was not seen yet: token -> probability, the
             most likely first.
     """
 
@@ -49,8 +50,8 @@ class TriGrams:
     def count(self, tokens: list[int]) -> None:
         """Enter the pairs of a text that were not seen yet, by relative frequency.
 
-        Where the corpus knows a pair, too, the mean of both is taken. The corpus's chances need not
-        sum to 1, so it may count for more than the text, or for less.
+        Where the corpus also knows a pair, the mean of both is taken. The corpus's chances need not
+        sum to 1, and a larger sum gives the corpus more weight than the text.
         """
         counts: dict[Pair, dict[int, float]] = {}
         for a, b, c in zip(tokens, tokens[1:], tokens[2:]):

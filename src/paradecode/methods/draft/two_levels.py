@@ -1,4 +1,5 @@
-"""Rows of the target that see few of the cached keys, and a small model that guesses ahead."""
+"""Rows of the target that see few of the cached keys, with a small model that guesses ahead of
+them."""
 
 from __future__ import annotations
 
@@ -18,17 +19,18 @@ from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.path_rows import Path, PathRows
 
 CHUNK = 8
-"""Keys that are chosen together."""
+"""Neighbouring keys that are chosen together; more choose faster, and less exactly."""
 SINKS, WINDOW = 16, 240
-"""Keys that the small model sees: the first ones and the latest ones."""
+"""Number of the first and of the latest keys that the small model sees; more cost more."""
 SHORT = 64
-"""Most tokens behind the cache that are no prompt."""
+"""The most uncached tokens that count as a step; more of them are a prompt."""
 MOST = 256 << 20
-"""Bytes of attention weights that the requests of a step may ask for."""
+"""The most bytes of attention weights that all requests of a step may ask for."""
 
 
 def farthest(facts: ModelFacts, neighbours: int = 0) -> int:
-    """Cached keys to which the attention of a row may be asked for, beside other requests."""
+    """The most cached keys with which a row's attention weights may be read, beside other
+    requests."""
     return MOST // (4 * facts.layers * facts.heads * (1 + neighbours))
 
 
@@ -45,11 +47,11 @@ def check(facts: ModelFacts, prompt: int, keys: int) -> None:
 
 
 def chosen(shares: NDArray[np.floating], keys: int, recent: int) -> tuple[NDArray[np.int32], int]:
-    """int32, the early slots to keep, ascending; and the slot from which on all are kept.
+    """int32, the early slots to keep, ascending; and the slot from which on all slots are kept.
 
     Args:
-        shares: float [n], how much of the attention each cached key got.
-        keys: how many stay, at least ``recent`` latest ones among them.
+        shares: float [n], the share of the attention that each cached key got.
+        keys: number of slots to keep, with at least the ``recent`` latest ones.
     """
     end = max(len(shares) - recent, 0) // CHUNK * CHUNK
     chunks = shares[:end].reshape(-1, CHUNK).sum(1)
@@ -61,17 +63,17 @@ def chosen(shares: NDArray[np.floating], keys: int, recent: int) -> tuple[NDArra
 
 @dataclass
 class TwoLevels:
-    """The rows of one draft, a chain.
+    """The rows of one draft, which is a chain.
 
-    The small model guesses what the target with few keys will say. So one forward of that has the
-    row that is wanted, and the rows that are wanted next if the guesses are right. Whatever it
-    guesses, the rows are the same.
+    The small model guesses the tokens of the target with few keys. One forward of the target with
+    few keys has the row that is needed now, and the rows that are needed next if the guesses are
+    right. The guesses change only the number of forwards, never the rows.
 
     Attributes:
-        guesses: tokens that the small model is ahead.
-        visible: cached slots of the target that its rows see; None for all.
-        noise: guesses may use the noise of the target's draw.
-        pace: forwards for a row that is wanted, as a moving average; kept from draft to draft.
+        guesses: number of tokens that the small model guesses ahead.
+        visible: cached slots of the target that its rows see; None means all.
+        noise: whether guesses may use the noise of the target's draw.
+        pace: forwards for each row that is needed, as a moving average; kept from draft to draft.
     """
 
     seq: TokenSequence
@@ -122,7 +124,7 @@ class TwoLevels:
         return DraftRows(TARGET, *self._target.found[path])
 
     def _guessed(self, path: Path) -> Generator[Forward, Reply, Path]:
-        """What follows a path, as the small model sees it."""
+        """The path with the tokens that the small model guesses behind it."""
         guessed: Path = ()
         # What comes behind the deepest row is not asked for.
         count = min(self.guesses, self.depth - 1 - len(path))

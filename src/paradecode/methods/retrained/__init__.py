@@ -1,1 +1,1 @@
-"""Methods for models that were trained anew, to be decoded in another way. All are lossy."""
+"""Methods for models that were trained again for another way of decoding. All of them are lossy."""

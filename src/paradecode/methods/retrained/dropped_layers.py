@@ -1,4 +1,4 @@
-"""What stands for layers that a token does not run: their last output, and a LoRA."""
+"""Replacements for layers that a token does not run: the layers' last outputs and a LoRA."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ class DropAdapters(TrainedPart):
 
     @cached_property
     def pieces(self) -> list[tuple[tuple[int, ...], Network | None]]:
-        """Runs of layers, from the first to the last; with what stands for those that are dropped.
+        """Runs of layers, from the first to the last; each dropped run has a network that replaces
+        it.
 
-        Its inputs are ``x``, what would enter the run, and the last output of each of its layers,
-        under the layer's number.
+        The network's inputs are ``x``, the input of the run, and the last output of each of its
+        layers, under the layer's number.
         """
         dropped = self.facts["dropped"]
         runs = groupby(range(self.facts["layers"]), dropped.__contains__)

@@ -22,9 +22,10 @@ COMMAND = "paradecode train first"
 
 
 class Routers(TrainedPart):
-    """Of each layer but the first: does a text with this prompt need it?
+    """A small router for each layer but the first: it says whether a text with this prompt needs
+    the layer.
 
-    A router is linear in what enters its layer at the prompt's last token, over its rms.
+    Its input is what enters the layer at the prompt's last token, divided by the rms; it is linear.
     """
 
     kind = "layer routers 1"
@@ -41,10 +42,10 @@ class Routers(TrainedPart):
         return {"weight": (routed, facts["hidden_size"]), "bias": (routed,)}
 
     def layers(self, entered: NDArray[np.floating], threshold: float) -> tuple[int, ...]:
-        """The layers to keep; the first always.
+        """The layers to keep; the first layer is always kept.
 
         Args:
-            entered: float32 [layers - 1, hidden size], what enters each layer but the first.
+            entered: float32 [layers - 1, hidden size], the input of each layer but the first.
         """
         entered = entered.astype(np.float64)  # Large weights do not overflow.
         rms = np.sqrt(np.square(entered).mean(1) + 1e-6)

@@ -74,7 +74,7 @@ class Hamburger:
         ))  # fmt: skip
 
     def write(self, seq: TokenSequence, at: int, reply: Reply) -> Generator[Request, Any, int]:
-        """Write the next group, from the place ``at``; returns its length."""
+        """Write the next group from position ``at`` on; returns its length."""
         rows, count = np.concatenate(list(reply.hidden.values())), 0
         state = rows[-1:]
         while True:

@@ -1,4 +1,4 @@
-"""Layers that most tokens do not run: a low-rank step from what each of them last put out."""
+"""Many tokens skip some layers: a LoRA corrects each skipped layer's latest output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ COMMAND = "paradecode train lora-drop"
 @method("lora-drop", guarantee="lossy", training=COMMAND, paper="LoRA-Drop", arxiv="2601.02569")
 @dataclass
 class LoraDrop:
-    """Most tokens do without some layers: a LoRA corrects what these put out for an earlier token.
+    """Skip some layers for the majority of tokens: a LoRA corrects the layers' output for an
+    earlier token.
 
     The prompt runs through all layers, and so does every ``window`` + 1st token behind it: a
     *refresh*. The tokens between leave the trained layers out. They have no keys and values there,

@@ -1,4 +1,4 @@
-"""Lexical units: placeholders behind the text ask for the tokens after the next one, too."""
+"""Lexical units: placeholders behind the text predict the tokens after the next one as well."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LexicalUnits:
             seq.commit(self.unit(seq, reply.logits, mask))
 
     def unit(self, seq: TokenSequence, logits: Logits, mask: int) -> Verdict:
-        """The first token, and those behind it that the model is sure of."""
+        """The first token, and the tokens behind it that the model is sure of."""
         sampler, rows = seq.sampler, logits.shape[0]
         banned = np.array([mask], np.int32), np.array([-np.inf], np.float32)
         usable = logits.with_bias([banned] * rows)

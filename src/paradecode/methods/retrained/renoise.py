@@ -1,6 +1,6 @@
 """A canvas of random tokens is refined as a whole: DiffusionGemma's sampler.
 
-A canvas of random tokens: what is kept of it, drawn for it, and reported of it.
+This file has the loop, the tokens that are kept and drawn, and the report of each step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Tokens = NDArray[np.int32]
 
 
 def check(seq: TokenSequence) -> None:
-    """Raise InvalidInput for another model, or what the sampler cannot follow."""
+    """Raise InvalidInput for a model of another kind, or for parameters that the sampler cannot
+    follow."""
     if not seq.about().canvas_length:
         fix = "renoise refines random tokens, as DiffusionGemma does: use a model of this kind"
         raise InvalidInput("model", seq.about().name, fix)
@@ -38,7 +39,8 @@ def check(seq: TokenSequence) -> None:
 
 
 def surest(entropies: NDArray[np.float64], bound: float) -> NDArray[np.bool_]:
-    """bool [K]: the least entropies whose sum, without the largest, is at most ``bound``."""
+    """bool [K]: positions with the least entropies, whose sum without the largest is at most
+    ``bound``."""
     order = np.argsort(entropies, kind="stable")
     inside = np.cumsum(entropies[order]) - entropies[order] <= bound
     kept = np.zeros(len(entropies), bool)
@@ -47,14 +49,16 @@ def surest(entropies: NDArray[np.float64], bound: float) -> NDArray[np.bool_]:
 
 
 def random_tokens(seed: int, start: int, step: int, size: int, vocabulary: int) -> Tokens:
-    """int32 [size]: what a canvas that begins at ``start`` has where nothing is kept of a step."""
+    """int32 [size]: random tokens of a canvas that begins at ``start``, for positions that are
+    not kept."""
     base = key(seed, start, Purpose.DRAFT)
     drawn = uniform(key(base, step), np.arange(size))
     return (drawn * vocabulary).astype(np.int32)
 
 
 def chosen(seq: TokenSequence, guess: Logits, at: Tokens, step: int) -> Tokens:
-    """A token for each position ``at`` [K]: the best one, or drawn with noise of this step."""
+    """int32: a token for each position ``at`` [K]: the best one, or drawn with the noise of this
+    step."""
     if seq.sampler.warp.temperature == 0:
         return guess.argmax()
     base = key(seq.sampler.seed, step, Purpose.ORDER)
@@ -62,7 +66,7 @@ def chosen(seq: TokenSequence, guess: Logits, at: Tokens, step: int) -> Tokens:
 
 
 def allowed(seq: TokenSequence, logits: Logits) -> Logits:
-    """The logits with the request's biases; ends are banned before ``min_tokens``."""
+    """The logits with the request's biases; ends of a text are banned before ``min_tokens``."""
     params, size = seq.params, logits.shape[0]
     added = dict(params.logit_bias or {})
     early = added | dict.fromkeys(seq.sampler.stop_ids.tolist(), -np.inf)
@@ -77,7 +81,7 @@ def _sparse(added: dict[int, float]) -> Bias:
 
 
 class ShownCanvas:
-    """What is reported of one canvas: in each step the positions that became sure, or changed."""
+    """Reports one canvas: in each step the positions that became sure, or changed."""
 
     def __init__(self, seq: TokenSequence, length: int) -> None:
         self.seq, self.length = seq, length
@@ -88,7 +92,7 @@ class ShownCanvas:
         self.seq.fill([], self._said(kept, tokens, guess), [])
 
     def end(self, best: Tokens, guess: Logits, raw: Logits) -> None:
-        """The canvas is text."""
+        """Report that the canvas is finished and its best tokens are text."""
         rows, count = range(self.length), self.seq.params.logprobs
         said = best[: self.length].tolist()
         logprobs = [] if count is None else token_logprobs(raw, rows, said, count)

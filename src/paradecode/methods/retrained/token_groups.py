@@ -1,4 +1,4 @@
-"""Networks that make one row of several tokens, and several tokens of one row."""
+"""Networks that make one row from several tokens, and several tokens from one row."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ class TokenGroups(TrainedPart):
 
 
 def merge_steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
-    """``outside`` is 1 for rows that pad a group, else 0. ``zeros``: nothing is rotated."""
+    """Steps of ``merge``. ``outside`` is 1 for rows that pad a group, else 0. ``zeros`` keeps rows
+    unrotated."""
     return (
         Op("place", "lookup", ("places",), ("merge.places",)),
         Op("word", "join", ("x", "place")),
@@ -81,7 +82,8 @@ def merge_steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
 
 
 def unroll_steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
-    """Llama layers, causal over ``places``; each row of ``x`` is brought to size 1 first."""
+    """Steps of ``unroll``: Llama layers, causal over ``places``; each row of ``x`` is first
+    scaled to size 1."""
     steps, how = rms_norm("0", "x"), (("places", "places"), facts["heads"])
     for block in range(facts["blocks"]):
         steps += layer_steps(f"{block + 1}", f"{block}", f"{block}.", *how)

@@ -1,4 +1,4 @@
-"""Masks behind the known tokens, wherever these stand: diffusion with causal attention."""
+"""Masks behind the known tokens, at any positions: diffusion with causal attention."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Wedlm(Policy):
 
 
 def check(facts: ModelFacts) -> None:
-    """Raise InvalidInput unless masks of a causal model say their own positions."""
+    """Raise InvalidInput unless the model is causal and its masks predict their own positions."""
     if facts.attention != "causal" or facts.mask_token is None or facts.shift:
         fix = "wedlm is for causal models whose masks say their own positions: a WeDLM, or what "
         raise InvalidInput("model", facts.name, f"{fix}`paradecode train wedlm` has made")

@@ -11,7 +11,7 @@ from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST
 
 BLOCK = 32
-"""Of the published bd3lm models."""
+"""Tokens of a block of the published bd3lm models."""
 
 
 def _kind(values: Metadata, names: Sequence[str]) -> dict[str, Any]:

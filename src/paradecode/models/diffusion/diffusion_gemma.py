@@ -21,11 +21,11 @@ DEFAULTS = {
     "max_position_embeddings": 131072, "sliding_window": 512, "hidden_activation":
     "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "bos_token_id": 2, "eos_token_id": 1,
 }  # fmt: skip
-"""Of keys that transformers leaves out where a model has the usual value."""
+"""Usual values of keys; transformers leaves out a key whose value is the usual one."""
 WIDE, MOST_HEAD = 512, 4096
 """Usual and largest size of a head that sees the whole text."""
 PERIOD = 6
-"""Of so many layers one sees the whole text, if config.json does not say which."""
+"""One layer in so many sees the whole text, unless config.json lists the kinds of layers."""
 
 _LAYER = re.compile(r"model\.decoder\.layers\.(\d{1,4})\.(.+)")
 _ENCODER_SCALE = re.compile(r"model\.encoder\.language_model\.layers\.(\d{1,4})\.layer_scalar")

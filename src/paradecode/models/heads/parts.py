@@ -40,7 +40,7 @@ class HeadParts:
         return steps.network()
 
     def final_gain(self) -> Array:
-        """Of the target's final norm."""
+        """The gain of the target's final norm."""
         name = "verifier_norm.weight"
         return self.t(name, self.config.hidden_size) if name in self.t else self.target("norm")
 

@@ -119,5 +119,5 @@ def _score_steps(scores: Mapping[str, Array]) -> Sequence[Op]:
 
 
 def _used(values: Array) -> Array:
-    """As networks multiply: matrices [inputs, outputs]."""
+    """An array in the form in which networks multiply: matrices are [inputs, outputs]."""
     return np.ascontiguousarray(values.T) if values.ndim == 2 else values

@@ -19,7 +19,7 @@ from paradecode.serve.protocol.fields import (
 from paradecode.serve.wire import PromptInput
 
 DEFAULT_MAX_TOKENS = 16
-"""As OpenAI's route has it."""
+"""The default of OpenAI's completions route."""
 
 SomeTokenIds = Annotated[TokenIds, Field(min_length=1)]
 

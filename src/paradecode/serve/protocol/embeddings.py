@@ -11,7 +11,7 @@ from paradecode.serve.protocol.fields import Common, Text
 from paradecode.serve.wire import PromptInput
 
 MOST_INPUTS = 1 << 11
-"""As OpenAI's route has it."""
+"""The most texts in one request; OpenAI's embeddings route has the same limit."""
 
 Inputs = (
     Text

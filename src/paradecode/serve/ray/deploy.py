@@ -33,7 +33,7 @@ SETTINGS = {
     "RAY_DEDUP_LOGS": "0",  # Each request has a line of its own.
     "GRPC_ENABLE_FORK_SUPPORT": "0",  # Replicas start workers: gRPC would warn each time.
 }
-"""Of a cluster that is started here, for those that are not set."""
+"""Environment variables of a cluster that is started here; a value that the user has set stays."""
 
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
 

@@ -83,7 +83,7 @@ class Fleet(Workers):
 
     @property
     def restarts(self) -> Mapping[str, int]:
-        """Of the replicas that are here."""
+        """Restarts of the replicas on this machine."""
         return self._restarts
 
     @property

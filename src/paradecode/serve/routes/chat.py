@@ -65,7 +65,8 @@ class _ChatReply(ChoicesReply):
         return _choice(index, {})
 
     def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
-        """As many as there are deltas; a chunk's details go with the first."""
+        """The parts of a piece of news, one for each delta; a chunk's details go with the first
+        one."""
         reader = self.readers[index]
         if isinstance(news, Done):
             for delta in reader.finish():

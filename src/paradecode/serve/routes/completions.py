@@ -24,7 +24,7 @@ from paradecode.serve.wire import Done, OutputChunk, PromptInput
 router = APIRouter()
 
 ECHOED = 256
-"""Most positions of an echoed prompt in one streamed event."""
+"""The most positions of an echoed prompt in one streamed event."""
 
 
 @router.post("/v1/completions", **posts(CompletionRequest, TextCompletion, streams=StreamedChoices))

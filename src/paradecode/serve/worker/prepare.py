@@ -28,9 +28,9 @@ MAX_SCORES = 1 << 16
 MAX_CANDIDATES = 64
 """Contexts whose length all candidates together may have."""
 MOST_TOKENS = 1 << 18
-"""Of a text that is only tokenized: as many as may be detokenized."""
+"""Tokens that may become one text; a text that is only tokenized has the same limit."""
 MOST_BYTES = 1 << 21
-"""Of the texts of tokens in one answer: JSON may write six for one, and an answer is one line."""
+"""Bytes of all token texts in one answer, which is one line. JSON may write six bytes for one."""
 PREDICTED = "predicted-output"
 MAX_TOKENS = {"max_tokens", *(alias for alias, name in ALIASES.items() if name == "max_tokens")}
 

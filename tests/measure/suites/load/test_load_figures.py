@@ -32,7 +32,8 @@ from paradecode_lab.measure.tables import cells, ends
 
 
 def test_percentile_intervals_are_ranks() -> None:
-    """Of 100 values the median lies between the 40th and the 61st (the textbook's ranks)."""
+    """The interval of the median of 100 values goes from the 40th to the 61st (the textbook's
+    ranks)."""
     found = percentile(list(range(1, 101)), 0.5)
     assert found == Estimate(50.5, 40.0, 61.0)
 

@@ -42,7 +42,8 @@ def permuted(checkpoint: Checkpoint, order: np.ndarray) -> Checkpoint:
 
 
 def spelling(lacks: int = 3, tokens: int = 96) -> tuple[np.ndarray, Vocabulary]:
-    """Of a draft model without every third token, which it reads as two or three of its own.
+    """The vocabulary of a draft model without every third token, which it reads as two or three
+    others.
 
     Returns:
         int [own tokens], the target's id of each, as :func:`permuted` takes it; and the vocabulary.

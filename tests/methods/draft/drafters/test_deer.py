@@ -199,7 +199,8 @@ CHOSEN = (
     "batch-of-16", "chunks-of-3", "little-memory", "mixed-methods", "prefix-cache", "tenants",
     "cancelled-neighbour", "context-end",
 )  # fmt: skip
-"""Those in which the drafter's cache may part from the text; the target's rules are elsewhere."""
+"""Cases in which the drafter's cache may part from the text; other files test the target's
+rules."""
 
 
 @pytest.mark.first(5)
@@ -284,7 +285,7 @@ def test_a_hopeless_drafter_rests() -> None:
 
 
 def test_the_models_that_ship() -> None:
-    """Most of what the diffusion twin drafts is what the autoregressive one says."""
+    """The autoregressive twin accepts the majority of what the diffusion twin drafts."""
     with LLM(
         "paradecode/tiny-autoregressive", draft_model="paradecode/tiny-diffusion", threads=1
     ) as llm:

@@ -27,7 +27,7 @@ PROMPTS = ([5, 6, 7, 8, 9] * 4, [11, 12] * 5, [3], list(range(20, 50)))
 
 @cache
 def outputs(method: str, temperature: float) -> list[list[int]]:
-    """Of a transformer, for all prompts in one batch."""
+    """Outputs of a transformer for all prompts in one batch."""
     engine = Engine({TARGET: backend(tiny_checkpoint())})
     params = SamplingParams(max_tokens=24, temperature=temperature, seed=7, ignore_eos=True)
     sequences = [

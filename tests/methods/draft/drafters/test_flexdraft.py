@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write(folder: Path, config: ModelConfig, weights: Weights, split: int) -> Path:
-    """As published: with MLPs and norms that nothing reads."""
+    """Write the weights as they are published, with MLPs and norms that nothing reads."""
     random, d = np.random.default_rng(1), config.hidden_size
 
     def near(name: str) -> np.ndarray:

@@ -87,7 +87,7 @@ def test_the_union_accepts_at_least_what_each_part_does(a, b, seed):
 
 @given(trees(), trees(), st.integers(0, 50), st.integers(0, 20))
 def test_each_part_sees_what_it_would_have_seen_alone(a, b, seed, kept):
-    """Of the nodes that were verified."""
+    """A part gets the logits and the verdict of its own nodes among those that were verified."""
     seq, target = Request([0], vocabulary=4), hashed(4, seed=seed)
     a, b = merge([a, a]), merge([b, b])
     tree = merge([a, b]).best(kept)

@@ -30,8 +30,8 @@ from tiers import turning
 METHOD = {"eagle3": "eagle", "medusa-own": "medusa", "clover-2": "clover"}
 TOY = toy_config(context_length=128)
 FEW = ("chunks-of-3", "context-end", "mixed-methods", "prefix-cache", "cancelled-neighbour")
-"""Those in which a head's memory of the text may part from the text. Transformers get the first
-two: the toy, which no mistake escapes, has them all."""
+"""Cases in which a head's memory of the text may part from the text. Transformers get the first
+two; the toy, on which every mistake shows, gets all."""
 
 ALL = ("eagle",)
 """Level by level, with a memory and a cache of its own: every case in the fast tests too."""

@@ -88,7 +88,7 @@ class Paper:
 
 @pytest.mark.parametrize("enters", [(3, 3, 3), (2, 4, 5), (1, 1, 4, 4)])
 def test_every_draft_is_made_of_the_papers_guesses(enters: tuple[int, ...], tmp_path: Path) -> None:
-    """Those behind the last accepted token, whatever was drafted."""
+    """A draft holds the guesses behind the last accepted token, whatever was drafted before it."""
     paper = Paper(write(tmp_path, enters))
     spec = f"hidden-transfer(head='{tmp_path}',width={WIDTH},budget=fixed)"
     (sequence,) = serve(engine(), [spec], ignore_eos=True, max_tokens=40)

@@ -100,7 +100,7 @@ class Paper:
         return np.concatenate([z.real, z.imag], axis=1)
 
     def probabilities(self, tokens: Sequence[int]) -> np.ndarray:
-        """Of what follows the last token."""
+        """Probabilities of the token that follows the last one."""
         slow, last = self.states(tokens, TAPS), len(tokens) - 1
         fast = slow[0][last]
         for number, (layer, entering) in enumerate(zip(STREAM, slow)):

@@ -111,7 +111,7 @@ def test_others_are_tried_in_the_order_of_their_counts() -> None:
 
 
 def test_up_to_twelve_tokens_of_a_context() -> None:
-    """Those behind the third share its buckets, and of two known ends the longer is heard."""
+    """Tokens behind the third share its buckets; of two known contexts the longer one counts."""
     texts = [[1, 2, other, 4] for other in range(5, 20) for _ in range(40 - other)]
     texts += [[30, 2, 25, 4]] * 600
     table = count_ngrams(texts, 32, MOST_RANKS)

@@ -69,7 +69,7 @@ def guesses(backend: Any, known: np.ndarray, prompts: np.ndarray) -> list[list[i
 
 @pytest.mark.parametrize("kind", ["transformer", "toy"])
 def test_every_draft_is_made_of_the_papers_guesses(kind: str, folder: Path) -> None:
-    """Those behind the last accepted token, whatever was drafted; the toy's are often right."""
+    """A draft holds the guesses behind the last accepted token; the toy's are often right."""
     plain: Any = ToyBackend(TOY)
     eng, embed = Engine({TARGET: ToyBackend(TOY)}, Limits()), plain.embed
     prompts = embed(np.array([5, 6, 7]))

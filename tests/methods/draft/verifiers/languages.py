@@ -192,7 +192,8 @@ Builder = Callable[[Language, Chance], TokenTree]
 
 
 def levels(draw: str, *branching: int) -> Builder:
-    """So many children under every node of each level, drawn by the method ``draw``."""
+    """A tree with ``branching`` children under every node of each level, drawn by the method
+    ``draw``."""
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs, level = Twigs(language, chance), [ROOT]
@@ -204,7 +205,8 @@ def levels(draw: str, *branching: int) -> Builder:
 
 
 def pooled(*branching: int) -> Builder:
-    """As ``levels("iid", ...)``, equal draws in one node whose children are drawn together."""
+    """The tree of ``levels("iid", ...)`` with equal draws in one node, whose children are drawn
+    together."""
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs, level = Twigs(language, chance), {ROOT: 1}

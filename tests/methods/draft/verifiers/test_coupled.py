@@ -98,7 +98,7 @@ def test_any_tree_yields_a_prefix_of_plain_decoding(params, tree, prompt):
 @all_params
 @given(tree=trees(), prompt=st.lists(st.integers(0, V - 1), min_size=1, max_size=4))
 def test_the_longest_right_path_is_accepted(params, tree, prompt):
-    """Of distinct siblings, no right token is overlooked."""
+    """Where siblings are distinct, no right token is overlooked."""
     got = verdict_of(Request(prompt, **params), tree)
     merged = {
         tuple(tree.tokens[np.flatnonzero(tree.visibility[node])].tolist())

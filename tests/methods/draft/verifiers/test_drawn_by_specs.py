@@ -118,7 +118,7 @@ def trees_of(spec: str, language: Language, seed: int = 0) -> Trees:
 
 
 def law(spec: str, language: Language, trees: Trees | None = None) -> dict:
-    """Of what the method emits; ``trees`` are those that it draws, if they are known."""
+    """The law of what the method emits; ``trees`` are those that it draws, if they are known."""
     rule = RULES[parse(spec).settings["verifier"]]
     return emitted(rule, trees_of(spec, language) if trees is None else trees, language)
 

@@ -148,7 +148,7 @@ class LawTest:
 
     @property
     def smallest_p(self) -> float:
-        """Of all tests, those of single places included."""
+        """The smallest p-value of all tests, including those of single places."""
         return min([self.p, *(place.p for place in self.places)])
 
     @property

@@ -27,7 +27,7 @@ IDEAL = 0.65
 """Probability of the first draft token at which a wrong acceptance rule shows best."""
 LIKELY, CERTAIN = 0.1, 0.95
 POOLED = 0.75
-"""Most of the law that may stay unenumerated."""
+"""The largest share of the law that may stay unenumerated."""
 TRIED = 16
 """Candidates that are looked at, for each place wanted."""
 BATCH = 16
@@ -107,7 +107,8 @@ def _candidates(backend: Backend, name: str, tokens: Sequence[int], warp: Warp) 
 
 
 def _drafted(trial: Trial, candidates: Sequence[_Prefix]) -> list[tuple[float, _Prefix]]:
-    """Those at which the method drafts a likely token in its first forward, and how likely."""
+    """The candidates at which the method's first forward drafts a likely token, with its
+    probability."""
     engine, plan = trial.engine, trial.plan
     params = SamplingParams(ROOM, temperature=plan.temperature, seed=plan.seed, ignore_eos=True)
     requests = [request(one.prompt, trial.claim.make, params, "places") for one in candidates]

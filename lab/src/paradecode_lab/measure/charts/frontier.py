@@ -15,7 +15,7 @@ WIDE = 10.0
 """From a ratio of the fastest to the slowest this large, the axis is logarithmic."""
 
 LEAST = 0.002
-"""Of quality: a smaller difference is not worth a picture."""
+"""The least difference in quality that is worth a picture."""
 
 MOST_LABELS = 16
 

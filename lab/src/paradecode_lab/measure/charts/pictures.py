@@ -23,7 +23,7 @@ from paradecode_lab.measure.charts.style import (
 GET = "pip install -e 'lab[plots]' in the checkout"
 COLUMNS = 2
 LETTERS = 120
-"""Of a subtitle, in one line."""
+"""The most letters of a subtitle, in one line."""
 
 
 def save_charts(charts: Sequence[Chart], path: Path, title: str = "") -> Path:

@@ -129,7 +129,7 @@ class RecordedLogits:
         return self._table.top_ids[self._rows, :k], self._table.top_logits[self._rows, :k]
 
     def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        """Of an id that is not among the k best: the least of those."""
+        """The logit of each id. An id that is not among the k best gets the least of theirs."""
         same = self._table.top_ids[self._rows][:, None, :] == np.asarray(ids)[:, :, None]
         self._note(bool(same.any(axis=2).all()))
         logits = self._table.top_logits[self._rows]
@@ -149,7 +149,8 @@ class RecordedLogits:
         return p[:, 0] - p[:, 1] if p.shape[1] > 1 else p[:, 0]
 
     def entropy(self) -> NDArray[np.float64]:
-        """Of the k best, with what is left spread over the rest of the vocabulary."""
+        """Entropy of each row. The recording holds the k best tokens; the rest of the probability
+        is spread evenly over all others."""
         self._note(False)
         log_p = self._table.top_logits[self._rows] - self._table.normalizer[self._rows][:, None]
         p = np.exp(log_p)

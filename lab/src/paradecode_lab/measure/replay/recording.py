@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paradecode.llm import LLM
 
 MOST_TOP = 256
-"""Most entries of a distribution that are kept."""
+"""The most entries of a distribution that are kept."""
 MOST_NAME = 1 << 16
 MOST_SIZE = 1 << 24
 SECONDS = number(0.0, 1e4)

@@ -131,7 +131,8 @@ def _same(each: Figures) -> str:
 
 
 def _first_difference(each: Figures) -> str:
-    """Of the outputs that differ from the plain mode's, the median place of the first token."""
+    """Median position of the first token that differs from the plain mode's, over outputs that
+    differ."""
     lossless = each.lossless
     places = lossless.first_differences if lossless else ()
     return f"{median(places):.0f}" if places else ""

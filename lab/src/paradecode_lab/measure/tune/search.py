@@ -46,7 +46,7 @@ class Costs:
     python: dict[str, float] = field(default_factory=dict, metadata={"check": _python})
 
     def record(self) -> dict[str, Any]:
-        """As a profile holds them."""
+        """The costs in the form in which a profile holds them."""
         return asdict(self)
 
     @classmethod

@@ -23,10 +23,10 @@ from paradecode_lab.training.decoding import decode_all
 from paradecode_lab.training.ngrams.own_text import TOGETHER, own_questions
 
 ROWS = 256
-"""Of a text that are read at a time."""
+"""Rows of a text that are read at a time."""
 READ_TOGETHER = 16
 LARGEST = 65504.0
-"""Of float16: states beyond it are cut there."""
+"""The largest float16 number; states beyond it are cut to it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,8 @@ class CloverNetwork(HeadNetwork):
     match = 10.0
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """As of all heads: the cell is given the tokens of the text."""
+        """States that draft each level, like all heads' ``states``; the cell is given the tokens of
+        the text."""
         state, said = self._text(rows), []
         state = self._norm(state, "clover_norm")
         drafts = rows.drafting(0)

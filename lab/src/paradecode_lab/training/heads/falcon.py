@@ -52,7 +52,8 @@ class FalconNetwork(HeadNetwork):
     match, hard = 10.0, 0.1
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """As of all heads; every row that drafts ends a block."""
+        """States that draft each level, like all heads' ``states``; every row that drafts ends a
+        block."""
         text, size = self._read(rows), self.file.block_size
         drafts = [rows.drafting(level) for level in range(count)]
         begins = torch.cat([torch.full_like(each, first)

@@ -321,7 +321,7 @@ def attend_each(q: Tensor, sizes: list[int], begins: Sequence[int], keys: Sequen
 def attend_rectangle(
     q: Tensor, sizes: Sequence[int], begins: Sequence[int], keys: Sequence[Keys]
 ) -> Tensor:
-    """As :func:`attend_each`, all texts together."""
+    """Compute what :func:`attend_each` does, for all texts in one operation."""
     (k, v, counts), own = keys[0], keys[1:]
     groups = k.shape[1]
     wide = q.unflatten(1, (groups, q.shape[1] // groups)) * q.shape[-1] ** -0.5

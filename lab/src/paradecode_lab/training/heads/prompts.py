@@ -14,7 +14,7 @@ from paradecode_lab.measure.prompt_sources import read_prompts
 
 PARTS = Path(__file__).with_name("tasks.json")
 RUN = 8
-"""So many words in a row that are in a measured prompt too make a prompt unfit for training."""
+"""A prompt is unfit for training if it shares so many words in a row with a measured prompt."""
 FOLLOWED = 0.25
 """Share of the tasks that have a second turn."""
 

@@ -20,7 +20,7 @@ from paradecode_lab.training.heads.answers import LARGEST, Answer
 from paradecode_lab.training.ngrams.own_text import QUESTION_TOKENS, before_the_user
 
 READ = 1 << 14
-"""Most places of a rectangle of prompts that is read at a time."""
+"""The most places of a rectangle of prompts that is read at a time."""
 LOOK = 16
 """Steps between two looks at which answers have ended; those that have leave the rectangle."""
 FULL = 0.6
@@ -241,7 +241,7 @@ class _Graph:
             self._made = writer._step(going, self._token, layers, reach)
 
     def run(self, token: Tensor) -> tuple[Tensor, Tensor]:
-        """As ``RectangleWriter._step``; the next call writes over what is returned."""
+        """Do a step of ``RectangleWriter._step``; the next call overwrites the result."""
         self._token.copy_(token)
         self._graph.replay()
         return self._made

@@ -30,7 +30,7 @@ from paradecode_lab.training.ngrams.own_text import before_the_user
 TEXTS = "texts.jsonl"
 """Name of the file in a folder of data."""
 LONGEST_TEXT = 1 << 16
-"""Most tokens of a text."""
+"""The most tokens of a text."""
 BEGUN = 12
 """Tokens of a beginning, in place of a question, of models without a chat format."""
 FEWEST = 4
@@ -178,7 +178,7 @@ class Rounds:
         return _round(list(zip(fit, answers)), True, len(asked) - len(fit))
 
     def _begun(self, number: int) -> list[tuple[str, list[int]]]:
-        """Of a model without a chat format: beginnings that it samples, and their prompts."""
+        """Beginnings that a model without a chat format samples, with their prompts."""
         start = before_the_user(self.llm)
         params = SamplingParams(temperature=1.0, top_p=0.95, max_tokens=BEGUN,
                                 seed=self.source.seed + number)  # fmt: skip

@@ -57,7 +57,7 @@ NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": Falcon
             "chimera": ChimeraNetwork, "longspec": LongSpecNetwork, "dovetail": DovetailNetwork,
             "m2r2": StreamNetwork, "ppd": PromptNetwork, "hidden-transfer": TransferNetwork,
             "flexdraft": FlexDraftNetwork}  # fmt: skip
-"""Of methods whose heads are not as most are."""
+"""Method -> network of its head, where :class:`HeadNetwork` does not fit."""
 WITHOUT_ROWS = ("medusa", "clover", "kangaroo", "m2r2", "chimera", "longspec")
 """Methods whose files have no rows of the target's LM head."""
 WARMUP = 100

@@ -65,7 +65,7 @@ class RewardWorkload:
         return [(task, task.draw(random, held_out=False)) for task in chosen]
 
     def params(self, number: int) -> SamplingParams:
-        """Of the answer with this number."""
+        """Sampling parameters of the answer with this number."""
         seed = key(self.seed, number, Purpose.CHILD_SEED)
         return SamplingParams(
             max_tokens=self.max_tokens, temperature=self.temperature, seed=seed, logprobs=0

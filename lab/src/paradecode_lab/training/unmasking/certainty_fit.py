@@ -22,7 +22,7 @@ from paradecode_lab.training.unmasking.trajectories import Trajectories
 LEVEL = 0.5
 """Share of a block's positions that a row masks."""
 TEMPERATURE = 0.5
-"""Of the distributions whose entropy is the loss."""
+"""Temperature of the distributions whose entropy is the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)

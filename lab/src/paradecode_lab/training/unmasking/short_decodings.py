@@ -16,7 +16,7 @@ from paradecode_lab.training.unmasking.trajectories import MASKED, OUTSIDE, PROM
 from paradecode_lab.training.unmasking.workload import CanvasWorkload
 
 TEMPERATURE = 0.7
-"""Of all draws except the first one, which is greedy."""
+"""Temperature of all draws except the first one, which is greedy."""
 
 
 def record_short_decodings(

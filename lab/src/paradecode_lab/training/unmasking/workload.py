@@ -73,7 +73,7 @@ class CanvasWorkload:
         return self.asked(llm)
 
     def asked(self, llm: LLM) -> list[list[int]]:
-        """As :meth:`encoded`, for a model of either family."""
+        """Token ids of each prompt, like :meth:`encoded`, for a model of either family."""
         if llm.chat_template is None:
             return [llm.tokenizer.encode(text) for text in self.texts()]
         messages = ([{"role": "user", "content": text}] for text in self.texts())

@@ -1,1 +1,1 @@
-"""Tensor parallelism: one model divided among processes, one a rank."""
+"""Tensor parallelism: one model divided among several processes (ranks)."""

@@ -1,8 +1,9 @@
-"""``python -m paradecode.backends.torch.parallel.follower``: a rank that does what the first says.
+"""``python -m paradecode.backends.torch.parallel.follower``: a rank that repeats the first one's
+calls.
 
-The first line of stdin is JSON: its place and the model's configuration. Weights come from the
-first rank, commands through torch.distributed as plain JSON and bytes (``messages.py``). When stdin
-ends, the first rank has ended, and so does this one.
+The first line of stdin is JSON: the rank's place and the model's configuration. Weights come from
+the first rank. Commands come through torch.distributed as plain JSON and bytes (``messages.py``).
+When stdin ends, the first rank has ended, and this process ends as well.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def follow(backend: TorchBackend, commands: dist.ProcessGroup) -> None:
 
 
 def _nothing(config: ModelConfig) -> Weights:
-    """Zeros in the shapes of the model, without memory."""
+    """Zeros in the shapes of the model, which take no memory."""
     zero = np.float32(0)
     return {
         name: Tensor(np.broadcast_to(zero, shape), shape)

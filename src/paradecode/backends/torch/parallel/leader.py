@@ -1,4 +1,4 @@
-"""The first rank: starts the others, and tells them what it does."""
+"""The first rank: it starts the other ranks, and tells them every call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from paradecode.models.weights import Weights, check_weights
 
 FOLLOWER = (sys.executable, "-m", "paradecode.backends.torch.parallel.follower")
 GRACE = 5.0
-"""Seconds that a rank gets to end by itself."""
+"""Seconds that a rank gets to end by itself before it is killed."""
 
 Result = TypeVar("Result")
 
@@ -42,11 +42,11 @@ class ParallelBackend(TorchBackend):
     one divided model at a time.
 
     Args:
-        config, weights, dtype: as for :class:`TorchBackend`.
-        ranks: how many processes, this one included; at least 2.
+        config, weights, dtype: see :class:`TorchBackend`.
+        ranks: number of processes, with this one; at least 2.
         device: ``cpu``, or ``cuda`` for the devices ``cuda:0`` to ``cuda:{ranks - 1}``.
-        threads: of each rank; None divides the CPU's among ranks on the CPU.
-        seconds: after which a rank that does not answer is given up.
+        threads: threads of each rank; None divides the CPU's among ranks on the CPU.
+        seconds: time after which a rank that does not answer counts as dead.
 
     Raises:
         InvalidInput: if the ranks do not divide the model, or the devices are not there.
@@ -116,7 +116,7 @@ class ParallelBackend(TorchBackend):
     def _together(
         self, run: Callable[[], Result], do: str, values: Any = None, arrays: Arrays = ()
     ) -> Result:
-        """Run something here and on all other ranks."""
+        """Run a call here and on all other ranks."""
         if self._lost is not None or any(other.poll() is not None for other in self._others):
             raise self._give_up(self._lost)
         if not self._others:
@@ -138,7 +138,7 @@ class ParallelBackend(TorchBackend):
                 raise RuntimeError(f"it ended with status {process.returncode} as it started")
 
     def _give_up(self, error: Exception | None) -> BackendLost:
-        """End the others: who has missed a step can never again be in step."""
+        """End the other ranks, because a rank that has missed a call can never catch up."""
         self._end()
         self._lost = error or RuntimeError("its process has ended")
         # gloo's messages begin with a place in its source and end with advice.
@@ -161,7 +161,7 @@ class ParallelBackend(TorchBackend):
 
 
 def _check(config: ModelConfig, weights: Weights, ranks: int, dtype: str, device: str) -> None:
-    """What would otherwise be found out by some ranks, while others wait for them."""
+    """Check what otherwise only some ranks would find out, while others wait for them."""
     if not dist.is_available():
         raise BackendError("this PyTorch was built without torch.distributed; install another")
     if dtype != "auto" and dtype not in DTYPES:

@@ -1,4 +1,5 @@
-"""What the first rank tells the others: JSON, and the bytes of arrays. Nothing is unpickled."""
+"""Messages from the first rank to the others: JSON, and the bytes of arrays. Nothing is
+unpickled."""
 
 from __future__ import annotations
 
@@ -31,10 +32,10 @@ def tell(group: dist.ProcessGroup, do: str, values: Any = None, arrays: Arrays =
     """Broadcast a command from the first rank: its size, then one vector of bytes.
 
     Args:
-        group: over CPU memory.
-        do: what to do.
+        group: a process group that uses CPU memory.
+        do: name of the command.
         values: anything that JSON can hold.
-        arrays: numbers, in any shapes.
+        arrays: arrays of numbers, in any shapes.
 
     Raises:
         InvalidInput: for arrays of objects; nothing was sent then.
@@ -54,7 +55,7 @@ def tell(group: dist.ProcessGroup, do: str, values: Any = None, arrays: Arrays =
 
 
 def hear(group: dist.ProcessGroup) -> tuple[str, Any, list[NDArray[Any]]]:
-    """What :func:`tell` broadcast: the command, its values and its arrays."""
+    """Receive what :func:`tell` broadcast: the command, its values and its arrays."""
     size = torch.zeros(1, dtype=torch.int64)
     dist.broadcast(size, 0, group=group)
     data = torch.empty(int(size), dtype=torch.uint8)
@@ -85,7 +86,7 @@ def flat(spans: Sequence[Span]) -> tuple[list[dict[str, Any]], list[NDArray[Any]
 
 
 def spans_of(values: Sequence[dict[str, Any]], arrays: Arrays) -> list[Span]:
-    """The spans that :func:`flat` took apart."""
+    """The spans that :func:`flat` has flattened."""
     spans, left = [], iter(arrays)
     for entry in values:
         own: dict[str, Any] = {name: next(left) for name in entry.pop("arrays")}
@@ -102,12 +103,12 @@ def spans_of(values: Sequence[dict[str, Any]], arrays: Arrays) -> list[Span]:
 
 
 def _layer(value: Any) -> int | Half:
-    """A layer, or a half of one, which JSON has as a list."""
+    """A layer, or a half of one, which is a list in JSON."""
     return Half(*value) if isinstance(value, list) else value
 
 
 def config_values(config: ModelConfig) -> dict[str, Any]:
-    """A configuration as JSON's values."""
+    """A configuration as JSON values."""
     values = asdict(config)
     if config.mixture is not None:
         values["mixture"]["dense"] = sorted(config.mixture.dense)

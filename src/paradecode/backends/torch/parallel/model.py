@@ -19,11 +19,12 @@ BY_INPUT = {"o", "down"}
 
 
 def placement(name: str) -> Placement:
-    """How the ranks hold a weight: its rows divided, its columns divided, or all of it each.
+    """How the ranks hold a weight: its rows divided, its columns divided, or the whole on each
+    rank.
 
-    A pair of matrices, the first divided by its outputs and the second by its inputs, needs one sum
-    over the ranks, behind the second. The heads of attention and the inner rows of an MLP never
-    meet before it. ``embed`` and ``head`` are divided by token.
+    In a pair of matrices the first is divided by its outputs and the second by its inputs. Such a
+    pair needs one sum over the ranks, behind the second: before it, no rank needs the attention
+    heads or inner MLP rows of another. ``embed`` and ``head`` are divided by token.
     """
     bias = name.endswith(".bias")
     part = name.removesuffix(".bias").rpartition(".")[2]
@@ -47,11 +48,12 @@ def check_division(config: ModelConfig, ranks: int) -> None:
 
 
 class DividedTransformer(Transformer):
-    """One rank's part. All ranks make the same calls, in the same order, with the same tokens.
+    """One rank's part of a model. All ranks make the same calls in the same order with the same
+    tokens.
 
-    Activations between layers are whole and equal on every rank; heads and the inner rows of an
-    MLP are this rank's. Weights come from the first rank: what the others give is not read. Sums
-    over ranks are taken in the weights' dtype, so results differ from one rank's by rounding.
+    Activations between layers are whole and equal on every rank; heads and inner MLP rows are
+    divided. Weights come from the first rank; those of the others are not read. Sums over ranks are
+    taken in the weights' dtype, so results differ from one rank's by rounding.
 
     Args:
         mesh: one dimension, on the type of ``device``.
@@ -79,11 +81,11 @@ class DividedTransformer(Transformer):
         return placed if name in ("embed", "head") else placed.to_local()
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Each rank looks up the tokens that it has; their sum is the embedding."""
+        """Look up the tokens that each rank has; the sum over ranks is the embedding."""
         return self._whole(F.embedding(self._same(tokens), self.w["embed"]))
 
     def logits(self, x: Tensor) -> Tensor:
-        """Each rank computes the logits of its tokens; they are gathered."""
+        """Compute the logits of each rank's tokens, and gather them."""
         head = self.w["embed" if self.config.tied_head else "head"]
         return self._whole(F.linear(self._same(self._norm(x, "norm")), head)).to(self.wide)
 

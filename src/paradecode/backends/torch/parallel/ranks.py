@@ -1,4 +1,4 @@
-"""How the processes of one divided model meet."""
+"""How the processes of one divided model connect."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 PATIENCE = timedelta(days=3650)
-"""How long a rank waits for a command: the model may be idle. An end is noticed at once."""
+"""Time that a rank waits for a command: long, because the model may be idle. It notices at once
+when the first rank ends."""
 
 START = 600.0
-"""Seconds in which all ranks must have come."""
+"""Seconds within which all ranks must have connected."""
 
 PAUSE = 0.05
-"""Seconds between two looks at who has come."""
+"""Seconds between two checks of which ranks have connected."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a process must know to join.
+    """What a process must know to connect.
 
     Attributes:
-        rank, ranks: which of how many.
-        store: a file that all of them can open, in a folder nobody else can.
+        rank, ranks: its number, and how many ranks there are.
+        store: a file that all ranks can open, in a folder that nobody else can.
         device: ``cpu``, or ``cuda``: then rank r takes ``cuda:r``.
-        dtype, threads: as :class:`paradecode.backends.torch.backend.TorchBackend` takes them.
-        seconds: after which a rank that does not answer is given up.
+        dtype, threads: see :class:`paradecode.backends.torch.backend.TorchBackend`.
+        seconds: time after which a rank that does not answer counts as dead.
     """
 
     rank: int
@@ -53,7 +54,7 @@ class Place:
 def join(
     place: Place, check: Callable[[], None] = lambda: None
 ) -> tuple[DeviceMesh, dist.ProcessGroup]:
-    """Meet the other ranks; returns when all are there.
+    """Connect with the other ranks; returns when all are there.
 
     Args:
         check: called while others are missing; it raises if they will not come.

@@ -17,7 +17,7 @@ NEWLINE = "198"
 
 
 def read_tokens(text: str) -> np.ndarray:
-    """``'198 271'`` as token ids; raises ValueError if that is not what it is."""
+    """Token ids in a text such as ``'198 271'``; raises ValueError for any other text."""
     numbers = text.split()
     if not all(n.isascii() and n.isdecimal() and len(n) < 10 for n in numbers):
         raise ValueError("give token ids separated by spaces, as in '198 271'")
@@ -33,8 +33,9 @@ class Adaptive(Blocks):
     proposed there with the highest confidence reaches ``threshold``, the block ends with it, and
     otherwise after ``block_length`` positions. That same forward commits the block's first tokens.
 
-    The paper's algorithm looks ahead a part of what was decoded so far; like its code this takes a
-    part of the whole output. For a model with blocks of its own a block stays inside one of them.
+    In the paper's algorithm the look-ahead is a share of what was decoded so far; in its code, and
+    here, it is a share of the whole output. For a model with blocks of its own a block stays inside
+    one of them.
     """
 
     threshold: float = parameter(
@@ -67,7 +68,7 @@ class Adaptive(Blocks):
         return Window(self._first, min(self._end, view.canvas.end), self._block)
 
     def _length(self, view: View) -> int:
-        """Positions of the block that begins."""
+        """Length of the block that begins, in positions."""
         near = view.eligible & (view.positions < self._first + self._reach)
         found = np.flatnonzero(near & np.isin(view.proposals, self._ids))
         if len(found):

@@ -15,7 +15,7 @@ class Blocks:
     Fields declared with ``parameter`` or ``choice`` are settings: ``blocks=sliding(masks=16)``.
 
     Attributes:
-        clashes: as in :class:`Policy`.
+        clashes: see :class:`Policy`.
     """
 
     clashes: Mapping[str, str] = MappingProxyType({})

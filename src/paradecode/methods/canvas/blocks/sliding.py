@@ -17,7 +17,7 @@ LEFT = (
     "tokens that the window has left would stay cached as the masks that they were; "
     "use delayed, which computes them once more"
 )
-"""Why the dual cache does not go with it."""
+"""The reason why the dual cache does not work with sliding blocks."""
 
 
 @declare("blocks", "sliding", paper="Deferred Commitment Decoding", arxiv="2601.02076")

@@ -1,1 +1,1 @@
-"""Caches, one a file: which keys and values are not computed anew."""
+"""Caches, one in each file: rules that say which keys and values are not computed again."""

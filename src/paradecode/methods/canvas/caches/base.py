@@ -27,7 +27,7 @@ class RowPlan:
     Attributes:
         rows: positions to compute. They see one another as the model's attention allows. Only
             masked positions among them can be decided in this step. For a model with a shift the
-            loop adds the row to the left of each position that it asks about.
+            loop adds the row to the left of each position whose prediction is wanted.
         store: the positions of ``rows`` whose keys and values replace the cached ones.
         see: positions whose cached keys and values the rows see, too; the loop leaves out those
             that are computed.
@@ -53,7 +53,7 @@ class CacheRule:
     ``canvas.stored`` says which positions are cached, and from which token.
 
     Attributes:
-        clashes: as in :class:`Policy`.
+        clashes: see :class:`Policy`.
     """
 
     clashes: Mapping[str, str] = MappingProxyType({})
@@ -65,11 +65,11 @@ class CacheRule:
         """Called before the first forward."""
 
     def plan(self, canvas: Canvas, window: Window) -> RowPlan:
-        """The next forward; for a model with its own blocks that of the exact prefix cache."""
+        """The plan of the next forward. A model with its own blocks gets the exact prefix cache."""
         return exact_prefix(canvas, window) if canvas.block else self.sparse(canvas, window)
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
-        """The next forward of a model whose rows all see one another."""
+        """The plan of the next forward for a model whose rows all see one another."""
         raise NotImplementedError
 
     def stale(self, canvas: Canvas) -> bool:
@@ -83,7 +83,8 @@ class CacheRule:
     def due(self, window: Window, every: int = 0) -> bool:
         """Whether everything must be computed again; call it once for each plan.
 
-        This is so at the start of a block, if a policy asked for it, and every ``every`` forwards.
+        It must at the start of a block, if a policy asked for it, and after every ``every``
+        forwards.
         """
         fresh = window.block != self._block or self._asked or 0 < every <= self._age
         self._block, self._age = window.block, 1 if fresh else self._age + 1

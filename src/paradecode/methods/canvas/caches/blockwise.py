@@ -1,4 +1,4 @@
-"""No cache, and those that keep what is outside of the block while it is decoded."""
+"""No cache, and caches that keep what is outside of the block while the block is decoded."""
 
 from __future__ import annotations
 

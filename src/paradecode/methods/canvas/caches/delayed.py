@@ -1,4 +1,4 @@
-"""Around a sliding window: what it has just left is computed once more, from its final tokens."""
+"""A cache around a sliding window: positions that it has just left are computed once more."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class GreedyDelayedKV(CacheRule):
             self._scores[view.positions] = view.confidence
 
     def _next(self, canvas: Canvas, window: Window) -> Marks:
-        """The masks that are expected to be decided, and those around them."""
+        """The masks that are expected to be decided next, and the masks around them."""
         masked = np.flatnonzero(canvas.masked)
         inside = np.flatnonzero((masked >= window.start) & (masked < window.end))
         order = np.argsort(-self._scores[masked[inside]], kind="stable")

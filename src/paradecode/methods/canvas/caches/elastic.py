@@ -1,4 +1,4 @@
-"""A few rows through all layers; where attention has drifted, all rows through those above."""
+"""A few rows run through all layers; above a layer whose attention has changed, all rows do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from paradecode.methods.parts import declare
 
 EMPTY = np.empty(0, np.int32)
 BUDGET = 1 << 28
-"""Bytes of attention weights that a forward may be asked for: float32 [layers, rows, heads, N]."""
+"""The most bytes of attention weights that one forward returns: float32 [layers, rows, heads,
+N]."""
 
 
 @declare("cache", "elastic", guarantee="lossy", paper="Elastic-Cache", arxiv="2510.14973")
@@ -84,7 +85,7 @@ class ElasticCache(CacheRule):
         return RowPlan(rows, rows, ~rows, run=self._check)
 
     def _fill(self, forward: Forward) -> Generator[Any, Any, Reply]:
-        """The forward of everything; keep what every layer puts out."""
+        """Run the forward of all rows, and keep the output of every layer."""
         layers = self._canvas.layers
         asked = asked_about(forward, self._window)
         reply: Reply = yield replace(asked, hidden=tuple(range(layers)))
@@ -95,7 +96,8 @@ class ElasticCache(CacheRule):
         return reply
 
     def _check(self, forward: Forward) -> Generator[Any, Any, Reply]:
-        """The forward of a few rows, and of all rows through the layers above a drift."""
+        """Run the forward of a few rows; above a layer whose attention has changed, run all
+        rows."""
         assert forward.positions is not None
         assert forward.logits is not None
         canvas, before = self._canvas, self._tracked
@@ -131,12 +133,12 @@ class ElasticCache(CacheRule):
         return reply
 
     def _go_on(self) -> Generator[Any, Any, None]:
-        """Choose what is tracked from here on."""
+        """Choose the tokens that are tracked from here on."""
         chosen = self._tracked.chosen(self._canvas, self._each, self._outputs)
         self._tracked = yield from chosen
         self._known = True
 
 
 def _stacked(reply: Reply) -> NDArray[np.float32]:
-    """float32 [layers, rows, hidden size]."""
+    """float32 [layers, rows, hidden size]: the hidden states of a reply, in order of layers."""
     return np.stack([reply.hidden[layer] for layer in sorted(reply.hidden)])

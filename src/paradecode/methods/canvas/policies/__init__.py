@@ -1,1 +1,1 @@
-"""Commit policies, one a file: which proposals become permanent."""
+"""Commit policies, one in each file: rules that say which proposals become permanent."""

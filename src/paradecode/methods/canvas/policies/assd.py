@@ -1,4 +1,5 @@
-"""Left to right by the model's own joint density, several tokens a forward."""
+"""Any-subset decoding from left to right by the model's own joint density, several tokens a
+forward."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ EXACT = "it keeps the keys and values of what is decided, which are final: leave
 
 @dataclass
 class ChainByChain(Unmask):
-    """A forward drafts the next masks, each without the others; a second one verifies them all."""
+    """The loop of :class:`AnySubset`: one forward drafts the next masks, a second one verifies
+    them all."""
 
     policy: AnySubset
 

@@ -28,10 +28,10 @@ class Policy:
         revises: whether the policy may mask decided positions again; then text is shown only after
             the window has moved past it, or at the end.
         clashes: ``cache=name`` or ``blocks=name`` -> why this policy cannot work with it, and what
-            to use instead; ``cache=*`` is every one but the default. Block rules and caches have
-            the same attribute.
-        nested: number of policies underneath this one.
-        driven: whether it has a loop of its own, so that it cannot be underneath another one.
+            to use instead. ``cache=*`` means every cache but the default. Block rules and caches
+            have the same attribute.
+        nested: number of policies inside this one.
+        driven: whether it has a loop of its own, so that it cannot be inside another policy.
     """
 
     observes: Literal["masked", "window", "canvas"] = "masked"
@@ -58,7 +58,7 @@ class Policy:
 
 
 DEPTH = 4
-"""Most policies on top of one another."""
+"""The most policies that may be nested in one another."""
 
 BREADTH = ("masked", "window", "canvas")
 

@@ -1,4 +1,4 @@
-"""Trust positions that stay near the top of the ranking with the same token."""
+"""A policy that trusts positions which keep their token and stay near the top of the ranking."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from paradecode.methods.canvas.view import NO_POSITIONS, Decision, Positions, Vi
 from paradecode.methods.parameters import choice, parameter
 
 WARM_UP, LATE = 5, 0.1
-"""Released form: steps before it looks back; part of the masks below which it keeps two only."""
+"""Numbers of the released form: the steps before it looks back, and the share of masks below
+which it remembers two positions at most."""
 
 History = dict[int, NDArray[np.float32]]
 """Position -> its distribution, float32 [V]."""

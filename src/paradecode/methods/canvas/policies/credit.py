@@ -14,7 +14,7 @@ from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.parameters import choice, parameter, part
 
 EMPTY = -1
-"""In a slot: no token."""
+"""Content of a slot that holds no token."""
 
 
 @policy(
@@ -77,7 +77,8 @@ class Credit(Wrapper):
     def _earn(
         self, at: NDArray[np.int64], best: NDArray[np.int32], earned: NDArray[np.float64]
     ) -> None:
-        """Into the slot that holds the token, else into an empty one, else into the poorest."""
+        """Add credit in the slot that holds the token, else in an empty slot, else in the slot
+        with the least."""
         held = self.tokens[at] == best[:, None]
         known = held.any(axis=1)
         if self.slots == 0 and not (known | (self.tokens[at] == EMPTY).any(axis=1)).all():

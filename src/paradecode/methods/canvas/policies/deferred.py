@@ -1,4 +1,4 @@
-"""Leave open what is unsure, in a window that slides on around it."""
+"""A policy that leaves unsure positions open, in a window that slides on around them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from paradecode.methods.canvas.view import Decision, Positions, View
 from paradecode.methods.parameters import choice, parameter, text
 
 OTHERS = ("origin", "origin_ratio", "autoregressive")
-"""Ways to choose when nothing is sure; what is sure is then told by the probability."""
+"""Values of ``score`` for choosing where no position is sure; the probability says what is sure."""
 
 
 @policy(
@@ -69,7 +69,7 @@ class Dimple(Planned):
         return Decision(view.best(scores, self._planned(view, step, steps)[0]))
 
     def _planned(self, view: View, step: int, steps: int) -> tuple[int, float]:
-        """How many positions to commit, and the probability of each to be among them."""
+        """How many positions to commit, and the probability with which each is chosen."""
         masks = masks_of(view)
         left = masks / max(view.progress.block_masks, masks)
         time = times(steps, self.eps)

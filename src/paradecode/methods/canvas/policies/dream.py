@@ -14,7 +14,8 @@ from paradecode.methods.canvas.view import Decision, Positions, View
 from paradecode.methods.parameters import choice, parameter
 
 FINEST = 64
-"""Steps a mask beyond which ``origin`` is not divided."""
+"""The most steps for each mask into which ``origin`` is divided; more change the text hardly at
+all."""
 
 
 @policy(
@@ -90,7 +91,7 @@ class Dream(Planned):
         return self.step + int(np.argmax(counts > 0))
 
     def _reveal(self, view: View) -> Positions:
-        """Each mask on its own, by the noise of the step and the position."""
+        """The masks that are revealed, each for itself by the noise of its step and position."""
         chosen, last = view.positions[:0], len(self.parts) - 1
         while not len(chosen):
             step = min(self.step, last)

@@ -1,6 +1,6 @@
 """Commit what is sure, and correct what was decided: the sampler of LLaDA2.1.
 
-The loop of policies that look at a decided block again and correct it.
+:class:`Correct` is the loop of policies that look at a decided block again and correct it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from paradecode.methods.parameters import parameter
 
 
 class Corrector(Policy):
-    """A policy that :class:`Correct` runs.
+    """A policy that corrects decided tokens; :class:`Correct` is its loop.
 
     Attributes:
-        after: forwards of a block without masks, at most.
-        kept: bool [N], the decided positions that it must not change: those that it did not
-            decide itself, and those whose text was shown.
+        after: the most forwards of a block that has no masks left.
+        kept: bool [N], decided positions that the policy must not change, because it did not
+            decide them or because their text was shown.
     """
 
     revises = True
@@ -74,7 +74,7 @@ class Correct(Unmask):
 
 
 def again(canvas: Canvas, window: Window) -> RowPlan:
-    """Compute a decided window once more; exact where the cache before it is."""
+    """The plan that computes a decided window once more; it is exact if the cache before it is."""
     first = window.start // canvas.block * canvas.block if canvas.block else 0
     if first == 0 or not canvas.cached[:first].all():
         return everything(canvas, window, store=False)

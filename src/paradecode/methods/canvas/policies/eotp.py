@@ -1,4 +1,4 @@
-"""Drop the canvas behind an end of text."""
+"""A policy that drops the canvas behind an end of text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ ENDS = (DECIDED, GUESSED)
 def cut(view: View, decision: Decision, when: str) -> Decision:
     """The decision, with the canvas cut behind an end of text.
 
-    That is the first one that it commits. If it commits none and ``when`` is ``guessed``, the most
-    probable one that is proposed for any masked position, decided or not.
+    The end is the first one that the decision commits. If it commits none and ``when`` is
+    ``guessed``, the end is the most probable one that is proposed for any masked position, decided
+    now or not.
     """
     if decision.truncate is not None:
         return decision
@@ -36,7 +37,7 @@ def cut(view: View, decision: Decision, when: str) -> Decision:
 
 
 def refuse_revising(method: str, inner: Policy, base: str) -> None:
-    """Raise InvalidInput if what is taken for an end could be masked again."""
+    """Raise InvalidInput if the policy could mask a committed end of text again."""
     if inner.revises:
         fix = "use one that keeps what it commits: an end that is revoked does not end the text"
         raise InvalidInput(f"{method}.base", base, fix)

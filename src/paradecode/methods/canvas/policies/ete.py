@@ -1,6 +1,6 @@
-"""Commit beyond the block what is sure, and some of what is most unsure within it.
+"""Commit sure positions also beyond the block, and some of the most unsure positions within it.
 
-Longer than other policies: trying several tokens needs a loop of its own.
+This file is longer than other policies, because trying several tokens needs a loop of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from paradecode.methods.parameters import parameter
 
 @dataclass
 class TryTokens(Unmask):
-    """The loop, with a forward of several canvases that differ in the token that was explored."""
+    """The loop whose forward holds several canvases, which differ in the token of the explored
+    position."""
 
     policy: ExploreThenExploit
 
@@ -48,7 +49,8 @@ class TryTokens(Unmask):
             view = after
 
     def _best(self, view: View, row: int) -> Generator[Any, Any, View]:
-        """Forward the canvas with each token for the explored row; write the best, see it."""
+        """Run the canvas with each token for the explored row; write the best one, and return
+        its view."""
         window, plan = self.plan()
         forward, positions = self.ask(window, plan)
         count = max(1, min(self.policy.branches, MOST_ROWS // len(forward.tokens)))
@@ -70,7 +72,7 @@ class TryTokens(Unmask):
 
 
 def _likely(view: View, row: int, count: int) -> list[int]:
-    """The proposal for a row, then the most probable other tokens."""
+    """The proposal for a row, and then the most probable other tokens."""
     ids, values = view.logits.select([row]).top_k(count + 1)
     others = ids[0][np.isfinite(values[0])].tolist()
     return list(dict.fromkeys([int(view.proposals[row]), *others]))[:count]
@@ -120,18 +122,18 @@ class ExploreThenExploit(Policy):
         return Decision(view.positions[chosen])
 
     def cascade(self, view: View) -> tuple[int, float]:
-        """How many positions could be exploited, and how sure all are together."""
+        """How many positions could be exploited, and how sure all of them are together."""
         sure = view.confidence[self._reach(view)]
         return int((sure >= self.threshold).sum()), float(np.log(sure).sum())
 
     def _reach(self, view: View) -> Marks:
-        """bool [K]: masked, in the block or in those ``ahead``."""
+        """bool [K]: masked positions in the block or in those ``ahead`` of it."""
         window = view.window
         limit = window.end + self.ahead * (window.end - window.start)
         return view.canvas.masked[view.positions] & (view.positions < limit)
 
     def _unsure(self, view: View, free: Marks) -> list[int]:
-        """Rows of the highest entropies among the ``free`` ones, none next to another."""
+        """The ``free`` rows with the highest entropies, no two of which are neighbours."""
         rows = np.flatnonzero(free)
         rows = rows[np.argsort(-view.entropy[rows], kind="stable")]
         found: dict[int, int] = {}  # Position -> row.

@@ -1,6 +1,7 @@
 """Forward the canvases that are likely to come next together with the present one.
 
-Longer than other policies: the paper is about the loop, which drafts canvases and verifies them.
+This file is longer than other policies, because the paper is about the loop, which drafts canvases
+and verifies them.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ from paradecode.methods.canvas.view import Decision, Positions, View, Window
 from paradecode.methods.parameters import choice, parameter
 
 MOST_DRAFTED = 4
-"""Canvases of a forward, unless the request says how many."""
+"""Canvases of one forward, unless the request says how many; more save forwards and cost rows."""
 LEARNING = 0.1
-"""Weight of the last draft in the share of those that come true."""
+"""Weight of the newest draft in the share of drafts that come true; higher follows the text
+faster."""
 PATIENCE, MOST_PATIENCE = 32, 1024
-"""After so many forwards without a draft one is tried, and after twice as many each time."""
+"""Forwards without a draft after which one is tried. The number doubles with each failed trial,
+up to the second value."""
 
 
 @dataclass
 class DraftOdds:
-    """What a tenant's requests have learned: how often drafts come true, what making one takes in
-    seconds, for how many forwards none was made, and for how many none will be."""
+    """What a tenant's requests have learned: how often drafts come true, and the seconds to make
+    one; for how many forwards no draft was made, and for how many none will be made."""
 
     right: float = 0.9
     seconds: float = 0.0
@@ -54,7 +57,8 @@ class Foreseen:
     refresh: bool
 
     def answers(self, canvas: Canvas, window: Window) -> bool:
-        """Whether this is what a forward of ``canvas`` for ``window`` would compute."""
+        """Whether these are the logits that a forward of ``canvas`` for ``window`` would
+        compute."""
         wanted = window.start + np.flatnonzero(canvas.masked[window.start : window.end])
         return (
             np.array_equal(self.canvas.tokens, canvas.tokens)
@@ -65,11 +69,11 @@ class Foreseen:
 
 @dataclass
 class DraftAndVerify(Unmask):
-    """The loop, but a forward is only run for a canvas that none of the last ones has foreseen.
+    """The loop that runs a forward only for a canvas that no recent forward has foreseen.
 
-    Every decision is made from the model's predictions for the very canvas that it changes, in
-    order, so that the text is that of the plain loop, whatever is drafted. Only where a decision is
-    shortened to what was foreseen, or the cache goes stale, does it depend on the drafts.
+    Every decision comes from the model's predictions for exactly the canvas that it changes, in
+    order. The text is therefore that of the plain loop, whatever is drafted. It depends on the
+    drafts only where a decision is shortened to what was foreseen, or where the cache goes stale.
     """
 
     policy: FreeDave
@@ -134,7 +138,7 @@ class DraftAndVerify(Unmask):
 
     @property
     def _free(self) -> bool:
-        """Whether the text is the same, however many canvases are drafted."""
+        """Whether the text does not depend on how many canvases are drafted."""
         settings = {"base": self.policy.base, "steps": self.steps}
         return guarantee(settings) == "exact" and not self.cache.stale(self.canvas)
 
@@ -146,7 +150,7 @@ class DraftAndVerify(Unmask):
         return -(-self._most // self.blocks.block_length) * self.blocks.block_length
 
     def _paying(self, window: Window) -> int:
-        """How many canvases to compute, with the next one: those that make steps the fastest."""
+        """How many canvases to compute, with the next one: the number that makes steps fastest."""
         if self.policy.draft_steps or not self._free:
             return self._most
         rows = self._rows or window.end - window.start
@@ -189,7 +193,7 @@ class DraftAndVerify(Unmask):
 
 
 def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decision:
-    """FreeDave++: of a decision of many positions, the largest part that was foreseen.
+    """FreeDave++: the largest part of a decision of many positions that was foreseen.
 
     The rest is decided from the predictions for that canvas, without a forward.
     """
@@ -211,7 +215,8 @@ def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decisio
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """Lossless is the draft of `static`, one token a step."""
+    """The guarantee under these settings: with `static` and one token a step the text is
+    unchanged."""
     usual = settings.get("base", "static") == "static" and settings.get("steps", 0) == 0
     return "exact" if usual else "lossy"
 
@@ -251,5 +256,5 @@ class FreeDave(Wrapper):
     eager: str = choice("auto", ("auto", "on", "off"), "draft the next blocks; auto: if causal")
 
     def drafts_ahead(self, canvas: Canvas) -> bool:
-        """Whether the blocks behind the present one are computed and drafted, too."""
+        """Whether the blocks behind the present one are computed and drafted as well."""
         return self.eager == "on" or (self.eager == "auto" and canvas.block > 0)

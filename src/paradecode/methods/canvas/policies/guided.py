@@ -20,7 +20,7 @@ from paradecode.methods.parameters import parameter
 
 
 class Guide(Unmask):
-    """Runs each canvas a second time with a masked prompt, in the same step."""
+    """The loop that runs each canvas a second time with a masked prompt, in the same step."""
 
     policy: Guided
 
@@ -40,7 +40,8 @@ class Guide(Unmask):
 
 
 def _guided(given: Logits, without: Logits, scale: float) -> Logits:
-    """``without + (scale + 1) * (given - without)``, as [K, V]; what is not finite stays."""
+    """``without + (scale + 1) * (given - without)``, as [K, V]; entries of ``given`` that are
+    not finite stay."""
     rows, vocabulary = given.shape
     ids = np.arange(vocabulary, dtype=np.int32)
     every = np.tile(ids, (rows, 1))

@@ -1,4 +1,5 @@
-"""Several tokens a forward, one after the other: a small layer tells each of those before it."""
+"""Commits several tokens a forward, one by one: a small layer tells each of them the tokens
+before it."""
 
 from __future__ import annotations
 
@@ -22,9 +23,11 @@ COMMAND = "paradecode train joint-sampler"
 
 @dataclass
 class OneByOne(Unmask):
-    """The loop, with commits of one token between two forwards, and the layer between two commits.
+    """The loop that commits tokens one by one between two forwards, and runs the layer between two
+    commits.
 
-    The layer's states go through the model's own last norm and head: a request that runs no layer.
+    The layer's states go through the model's own last norm and head, in a forward that runs no
+    layer of the model.
     """
 
     policy: JointSampler

@@ -1,4 +1,4 @@
-"""Let the ends of a text be decided last: an option of LLaDA's sampler."""
+"""A policy that decides the end of a text last: an option of LLaDA's sampler."""
 
 from __future__ import annotations
 

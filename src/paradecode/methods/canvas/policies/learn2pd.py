@@ -1,4 +1,4 @@
-"""Commit what a trained filter takes for final."""
+"""A policy that commits the tokens which a trained filter takes for final."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from paradecode.methods.parameters import choice, local_path, parameter
 COMMAND = "paradecode train unmask-filter"
 OFF = "off"
 DECIDED_INPUT = 1.0
-"""Confidence of positions that a forward says nothing about: not computed, or not there."""
+"""Input of the filter at positions whose confidence a forward does not give, or that do not
+exist."""
 
 
 @policy(

@@ -1,4 +1,4 @@
-"""Trust the neighbours of what the model is sure of."""
+"""A policy that trusts the neighbours of sure positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What policies share that plan their steps before a block begins: counts, times and noise."""
+"""What policies with planned steps share: counts, times and noise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paradecode.methods.canvas.view import Progress, Scores, View
 
 
 def share(progress: Progress) -> int:
-    """The block's part of the planned steps, by its masks; at least one."""
+    """Number of the planned steps that the block gets, in proportion to its masks; at least one."""
     p = progress
     after = p.before + p.block_masks
     return max(1, p.steps * after // p.masks - p.steps * p.before // p.masks)
@@ -37,7 +37,8 @@ def times(steps: int, eps: float) -> NDArray[np.float32]:
 
 
 class Planned(Policy):
-    """Counts the planned steps of each block in ``step``, which may run ahead of the forwards."""
+    """A policy that counts the planned steps of each block in ``step``, which may run ahead of the
+    forwards."""
 
     def start(self, canvas: Canvas) -> None:
         self.block, self.step = -1, 0
@@ -51,10 +52,11 @@ class Planned(Policy):
 
 
 def masks_of(view: View) -> int:
-    """Masks that are left of what the planned steps are shared over."""
+    """Number of masks that are left where the planned steps apply."""
     return int(view.canvas.masked[view.window.shared].sum())
 
 
 def noisy(view: View, scores: Scores, noise: float, step: int) -> Scores:
-    """The scores over the temperature ``noise``, plus Gumbel noise of the step; 0 changes none."""
+    """The scores divided by the temperature ``noise``, plus Gumbel noise of the step; 0 changes
+    nothing."""
     return scores if noise == 0.0 else scores / noise + view.gumbel(step)

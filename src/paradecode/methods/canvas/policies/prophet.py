@@ -1,4 +1,4 @@
-"""Stop when the answer is settled."""
+"""A policy that stops when the answer is settled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.parameters import parameter, text
 
 EARLY, LATE = 0.33, 0.67
-"""Parts of the planned steps at which the threshold falls."""
+"""Shares of the planned steps at which the threshold falls."""
 
 
 @policy(

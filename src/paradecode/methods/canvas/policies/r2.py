@@ -1,4 +1,4 @@
-"""Commit what is redundant in space and time, on top of another policy."""
+"""A policy that also commits what is redundant in space and time, on top of another policy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class R2(Wrapper):
         return view.and_also(first, more) if more.any() else first
 
     def _neighbourhoods(self, view: View, left: Marks) -> Marks:
-        """bool [K]: in a window of ``width`` that is sure on average."""
+        """bool [K]: positions in a window of ``width`` that is sure on average."""
         size = view.window.end - view.window.start
         if not 0 < self.width <= size:
             return np.zeros(len(left), bool)
@@ -85,7 +85,8 @@ class R2(Wrapper):
         return chosen
 
     def _persistent(self, view: View, left: Marks) -> Marks:
-        """bool [K]: proposed again and again; counts this forward."""
+        """bool [K]: positions that were proposed the same token again and again; counts this
+        forward."""
         at, tokens, sure = view.positions[left], view.proposals[left], view.confidence[left]
         same = self.token[at] == tokens
         self.count[at] = np.where(same, self.count[at], 0) + 1

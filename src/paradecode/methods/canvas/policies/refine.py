@@ -1,4 +1,4 @@
-"""Correct decided tokens while the others are filled in."""
+"""A policy that corrects decided tokens while the others are filled in."""
 
 from __future__ import annotations
 

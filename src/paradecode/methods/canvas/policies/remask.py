@@ -1,4 +1,4 @@
-"""Mask again what does not hold up."""
+"""A policy that masks decided positions again when they do not hold up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.parameters import choice, parameter
 
 ROUNDS = 8
-"""Most rounds for each mask of a block."""
+"""The most rounds for each mask of a block."""
 
 
 @policy(

@@ -19,21 +19,21 @@ SCORES: Mapping[str, Callable[[View], Scores]] = {
     "entropy": lambda view: -view.entropy,
     "random": lambda view: view.uniform(0),  # An order that is fixed for the request.
 }
-"""By which positions are ranked, best first."""
+"""Scores by which positions are ranked, best first."""
 
 NAMES = {
     "low_confidence": "confidence", "maskgit_plus": "confidence", "topk_margin": "margin",
 }  # fmt: skip
-"""What the models' own scripts call them."""
+"""Names of scores in the models' own scripts -> ours."""
 
 
 def scores_of(view: View, name: str) -> Scores:
-    """float64 [K]: the scores of a name of ours or of the models' scripts."""
+    """float64 [K]: the scores of this name, which is ours or one of the models' scripts."""
     return SCORES[NAMES.get(name, name)](view)
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """One forward a token from the best on is the reference; everything else is another text."""
+    """The guarantee under these settings: one token a forward, the best first, is the reference."""
     usual = settings.get("steps", 0) == 0 and settings.get("score", "confidence") in (
         "confidence", "low_confidence", "maskgit_plus",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Commit what the model is sure of: Fast-dLLM's threshold and factor."""
+"""Policies that commit what the model is sure of: Fast-dLLM's threshold and factor."""
 
 from __future__ import annotations
 

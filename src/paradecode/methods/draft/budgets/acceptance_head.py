@@ -11,11 +11,13 @@ from paradecode.core.tree import ROOT, TokenTree
 
 FEATURES = ("log-odds of the estimate", "siblings of higher estimate", "depth", "one")
 KEEP = 4096
-"""Judged draft tokens that a log holds at most."""
+"""The most judged draft tokens that a log holds; more remember older text, and slow training
+down."""
 
 
 def features(tree: TokenTree) -> NDArray[np.float64]:
-    """float64 [M, len(FEATURES)]: what is known of each node before it is verified."""
+    """float64 [M, len(FEATURES)]: the facts about each node that are known before it is
+    verified."""
     estimate = np.clip(tree.estimates.astype(np.float64), 1e-4, 1 - 1e-4)
     same = tree.parents[:, None] == tree.parents[None, :]
     better = (same & (estimate[None, :] > estimate[:, None])).sum(axis=1)
@@ -25,7 +27,7 @@ def features(tree: TokenTree) -> NDArray[np.float64]:
 
 @dataclass
 class AcceptanceHead:
-    """Logistic regression on :func:`features`; before it is trained it repeats the estimates."""
+    """Logistic regression on :func:`features`; an untrained one returns the drafter's estimates."""
 
     weights: NDArray[np.float64] = field(default_factory=lambda: np.array([1.0, 0.0, 0.0, 0.0]))
 
@@ -46,7 +48,7 @@ class AcceptanceHead:
             inputs: float64 [N, len(FEATURES)].
             accepted: [N], 1 or 0.
             rejection_weight: how much more a rejected node counts (6 in SpecDec++).
-            ridge: pull towards the estimates as they are.
+            ridge: strength with which weights are pulled towards the untrained ones.
         """
         prior = AcceptanceHead().weights
         importance = np.where(accepted > 0, 1.0, rejection_weight)
@@ -63,7 +65,7 @@ class AcceptanceHead:
 
 
 class AcceptanceLog:
-    """What became of draft tokens: the last ``KEEP`` whose parents were accepted."""
+    """Results of draft tokens: the last ``KEEP`` whose parents were accepted."""
 
     def __init__(self) -> None:
         self.inputs = np.empty((0, len(FEATURES)))

@@ -1,4 +1,5 @@
-"""What the drafts of a model cost and gain: whether it has earned its time of late."""
+"""Books what the drafts of a model cost and gain, and judges whether the model has earned its
+time."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ RECENT = 0.1
 LONG = 1 / 32
 """Weight of a new draft in what drafts usually gain; higher forgets the usual gain faster."""
 TRUST = 2
-"""Usual gains that the last drafts may lose before their drafter rests; higher is more patient."""
+"""The loss, in usual gains of a draft, after which the drafter rests; higher is more patient."""
 LOSS = 1 / 32
 """Share of plain decoding's time that drafts may lose; higher tries a bad drafter more often."""
 LONGEST = 16
@@ -25,17 +26,17 @@ LONGEST = 16
 
 @dataclass(eq=False)
 class Experience:
-    """What the requests of a tenant have learned of a drafter.
+    """What the requests of a tenant have learned about a drafter.
 
     Attributes:
-        refused: drafts in a row, whoever asked for them, of which nothing was worth verifying.
-        failed: the last drafts that cost a model's time did not earn it.
-        owed: seconds that drafts of a model have lost, and steps without it have not paid for yet;
-            what reading a prompt took counts until drafts have gained it. Below 0: what the last
-            drafts gained.
-        first: share of a model's drafts whose first token was right; without drafts it goes back
-            to what is hoped of a drafter that nothing is known of.
-        usual: seconds that a model's draft gained, beyond its price: the mean of many.
+        refused: drafts in a row, of all requests, of which nothing was worth verifying.
+        failed: whether the last drafts of a model did not earn their time.
+        owed: seconds that drafts of a model have lost and that steps without it have not paid back.
+            Reading a prompt counts as a loss until drafts have gained it. Below 0, it is what the
+            last drafts have gained.
+        first: share of a model's drafts whose first token was right. Without drafts it returns
+            slowly to :data:`HOPE`.
+        usual: seconds that a model's draft gained beyond its price: a mean over many drafts.
     """
 
     calibration: Calibration = field(default_factory=Calibration)
@@ -52,14 +53,14 @@ class DraftAccount:
 
     Attributes:
         patience: steps of the shortest pause.
-        learned: what the tenant's requests know together.
+        learned: what all requests of the tenant have learned.
         plain: seconds that a token takes now without a draft.
         spent: seconds of this step's drafting.
-        price: seconds of this step's drafting, and those that its verification adds.
-        gained: tokens that the drafts of late gained.
+        price: seconds of this step's drafting, with those that its verification adds.
+        gained: tokens that recent drafts gained.
         paid: seconds that they cost.
         pause: steps of the last rest.
-        owing: whether a loss may have to be paid for before the next draft.
+        owing: whether a loss may have to be paid back before the next draft.
     """
 
     patience: int
@@ -74,14 +75,14 @@ class DraftAccount:
 
     @property
     def lost(self) -> float:
-        """Seconds that the drafts of late cost more than they gained."""
+        """Seconds by which recent drafts cost more than they gained."""
         return self.paid - self.gained * self.plain
 
     def begin_step(self, plain: float) -> None:
         self.plain, self.spent, self.price = plain, 0.0, 0.0
 
     def take_up(self, learned: Experience) -> int:
-        """Go on from what the tenant has learned; returns how many steps the model rests first."""
+        """Begin with what the tenant has learned; returns how many steps the model rests first."""
         self.learned, self.owing = learned, True
         if not learned.failed:
             return 0
@@ -92,7 +93,7 @@ class DraftAccount:
         """Book this step's draft; returns for how many steps the drafter rests, 0 if it earned.
 
         Args:
-            accepted: draft tokens, beyond those of copies that were there before it drafted.
+            accepted: accepted draft tokens, without those of copies that were there before.
         """
         learned = self.learned
         learned.first += RECENT * ((accepted > 0) - learned.first)
@@ -112,13 +113,13 @@ class DraftAccount:
         return self.pause
 
     def sink(self, seconds: float) -> None:
-        """Owe seconds by which no draft is judged."""
+        """Add seconds to the debt without judging a draft by them."""
         self.learned.owed = max(self.learned.owed, self.lost) + seconds
 
     def due(self, neighbours: int) -> int:
-        """Steps that pay, together with those of the neighbours, what was lost.
+        """Number of steps that pay the loss back, together with those of the neighbours.
 
-        The result is 0 where that does not hold up this request, or not any more.
+        The result is 0 where this request is not to be held up by it, or not any more.
         """
         if not self.owing or self.plain == 0.0:
             return 0
@@ -129,6 +130,6 @@ class DraftAccount:
         return steps
 
     def pay(self, steps: int) -> None:
-        """Pay for what was lost by so many steps that went without the model."""
+        """Pay the loss back by so many steps that went without the model."""
         if self.learned.owed > 0:
             self.learned.owed = max(0.0, self.learned.owed - steps * LOSS * self.plain)

@@ -1,4 +1,5 @@
-"""The budget ``auto``: what pays on this machine, and soon nothing where nothing pays."""
+"""The budget ``auto``: it verifies what pays on this machine, and soon nothing where nothing
+pays."""
 
 from __future__ import annotations
 
@@ -25,28 +26,31 @@ from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
 
 HABIT = 4
-"""Refusals in a row after which a cheap drafter is asked less often; higher asks a bad one more."""
+"""Refusals in a row after which a cheap drafter is asked less often; higher asks a bad drafter
+more."""
 FORGOTTEN = 1 / 64
-"""Share of a bad opinion of a drafter that a step without it forgets; higher tries it sooner."""
+"""Share of a bad opinion that each step without the drafter forgets; higher tries it again
+sooner."""
 SOME = 4
-"""Nodes of a usual draft: a row of a verification costs what these cost, divided by them."""
+"""Nodes of a usual draft. One row is priced as the mean of so many rows; higher smooths more."""
 OTHERS = 1.5
-"""Tokens that a neighbour counts for; higher drafts less beside others. It is more than one: what
-a neighbour loses by a longer step is certain, the gain is not; and where a list ends with its last
-output, drafts of the others shorten it little."""
+"""Tokens that each neighbour counts for; higher drafts less beside others. It is above 1 for two
+reasons. A longer step surely delays a neighbour, while the gain is not sure. Where a list of
+requests ends with its last output, drafts of the others shorten it little."""
 AHEAD = 8
-"""Levels that a draft model's first forward may promise; higher begins more drafts."""
+"""Levels that the first forward of a draft model may promise; higher begins more drafts."""
 
 
 class Phase(Enum):
     """What the budget does with the drafter in this step."""
 
     ASKS = "asks"
-    """It is asked, and verified as far as that pays."""
+    """The drafter is asked, and its draft is verified as far as that pays."""
     TRIAL = "trial"
-    """It is asked, or a node of it is verified, though nothing says that this pays."""
+    """The drafter is asked, or one of its nodes is verified, although nothing says that this
+    pays."""
     RESTS = "rests"
-    """It is not asked. In a fusion only the part that runs a model rests."""
+    """The drafter is not asked. In a fusion only the part that runs a model rests."""
 
 
 @declare("budget", "auto", paper="none: this project's own")
@@ -244,7 +248,8 @@ class AutoBudget(Budget):
         self._refused, self.learned.refused, self.rest = known.refusals
 
     def _best(self, seq: TokenSequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
-        """How many nodes to verify, their price in seconds, and the tokens a second that gives."""
+        """How many nodes to verify, what that costs in seconds, and the tokens a second that
+        result."""
         spent, expected = self.account.spent, 1.0 + OTHERS * seq.neighbours
         best, price, rate = 0, 0.0, expected / (spent + base)
         for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
@@ -259,15 +264,16 @@ class AutoBudget(Budget):
             self.rest = min(self._refused // HABIT + seq.neighbours, self.patience)
 
     def _rest_model(self, steps: int) -> None:
-        """Let what runs a model rest for so many steps; in a fusion the other parts go on."""
+        """Let the part that runs a model rest for so many steps; in a fusion the other parts
+        go on."""
         if self.fused:
             self.asleep = max(self.asleep, steps)
         else:
             self.rest = max(self.rest, steps)
 
     def _begins(self, pays: bool) -> bool:
-        """Whether a model drafts: where it pays, and as a trial after ``patience`` refusals in a
-        row, for what is known of its time and its drafts grows old. Else it rests, longer each
+        """Whether a model drafts now. It does where that pays, and as a trial after ``patience``
+        refusals in a row, because old measurements go out of date. Else it rests, longer each
         time."""
         self._declined = 0 if pays else self._declined + 1
         if pays:
@@ -283,8 +289,9 @@ class AutoBudget(Budget):
     def _paying(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> int:
         """How many of ``leaves`` (best first) to expand: all, one, or none.
 
-        Looks several levels ahead, for t(K) has steps: the next node alone may not pay where the
-        next four do. The first forward is judged by how often first tokens were right of late.
+        The method looks several levels ahead, because t(K) has steps: the next node alone may not
+        pay where the next four do. The first forward is judged by how often first tokens were
+        right.
         """
         nodes, room = len(tree), self.count - len(tree)
         verify = seq.step_seconds(1 + nodes)

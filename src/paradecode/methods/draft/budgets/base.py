@@ -1,4 +1,4 @@
-"""What a budget is: how many draft tokens are worth drafting and verifying now."""
+"""What a budget is: a rule that says how many draft tokens are worth drafting and verifying now."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from paradecode.methods.draft.needs import Needs
 
 Nodes = NDArray[np.int32]
 Estimates = NDArray[np.float32]
-"""[F, W], of the W best continuations of F nodes."""
+"""[F, W], acceptance estimates of the W best continuations of F nodes."""
 Marks = NDArray[np.bool_]
 Seconds = Callable[[int], float]
-"""What a draft forward over so many rows takes; 0 when it was not measured."""
+"""Rows -> seconds of a draft forward over so many rows; 0 when it was not measured."""
 
 LAST = -1
-"""The layer whose outputs budgets read: the last, before the final norm."""
+"""The layer whose outputs budgets read: the last one, before the final norm."""
 
 
 @dataclass(frozen=True, eq=False)
 class DraftRows:
-    """What a draft forward computed at F nodes, which it consumed as its input.
+    """The results of a draft forward at F nodes, whose tokens were its input.
 
     Attributes:
         model: name of the model that drafts.
-        logits: F rows: what follows each node.
+        logits: F rows, each about what follows a node.
         states: float32 [F, H], outputs of the last layer that ran, before the norm.
     """
 
@@ -52,21 +52,22 @@ class Budget:
     ``limit``, ``cut`` and ``observe`` serve every drafter. A drafter that runs a model pays for
     each level of its tree, so it also asks ``expand`` before each forward and ``grow`` after it.
 
-    As it stands, a budget keeps the ``count`` most promising nodes. While a tree grows, a node is
-    expanded as long as a child of it could still be among them, which makes the result the best
-    tree of that size for the drafter's estimates (the rule of EAGLE-2). Budgets override what they
-    decide otherwise; their settings are fields declared with ``parameter`` and the like.
+    This base class keeps the ``count`` most promising nodes. While a tree grows, a node is expanded
+    as long as a child of it could still be among them. The result is the best tree of that size for
+    the drafter's estimates (the rule of EAGLE-2). Subclasses override what they decide otherwise;
+    their settings are fields declared with ``parameter`` and the like.
 
     Attributes:
-        weighs: drafts have to earn their time. Where they need not, as with ``fixed``, a drafter
-            leaves out every rule of its own by which it would not draft because of the cost.
+        weighs: whether drafts have to earn their time. If not, as with ``fixed``, a drafter drops
+            its own rules that avoid drafts because of their cost.
         count: the method's ``num_speculative_tokens``.
-        reads_draft: the rows of each draft forward are to be shown to :meth:`see_draft`.
-        reads_target: each verification is to be shown to :meth:`see_target`.
-        networks: it runs networks, in :meth:`prepare`.
-        fused: it serves a fusion of which only some parts run a model; it is asked for these apart.
-        rest: how many steps now go without a draft.
-        asleep: how many steps of a fusion now go without what runs a model.
+        reads_draft: whether :meth:`see_draft` gets the rows of each draft forward.
+        reads_target: whether :meth:`see_target` gets each verification.
+        networks: whether the budget runs networks, in :meth:`prepare`.
+        fused: whether it serves a fusion in which only some parts run a model; it then decides
+            about these parts separately.
+        rest: number of coming steps without a draft.
+        asleep: number of coming steps in which the parts of a fusion that run a model rest.
     """
 
     weighs: ClassVar[bool] = False
@@ -86,25 +87,25 @@ class Budget:
         """
 
     def limit(self, seq: TokenSequence) -> int:
-        """The most nodes a draft may have at this step; 0 asks for no draft."""
+        """The most nodes that a draft may have at this step; 0 asks for no draft."""
         return self.count
 
     def asks(self, seq: TokenSequence, drafted: TokenTree) -> bool:
-        """Whether a model is worth a forward beside what was drafted without it, in a fusion.
+        """Whether, in a fusion, a model's forward pays beside what was drafted without it.
 
-        As it stands: where no first token is likelier right than wrong.
+        By default it does where every first token is more likely wrong than right.
         """
         return first_reach(drafted) < 0.5
 
     def expand(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
-        """Which of the newest nodes deserve a row in one more draft forward; empty to stop.
+        """The newest nodes that get a row in one more draft forward; empty to stop.
 
-        The first forward is asked for with ``leaves`` = [ROOT].
+        Before the first forward ``leaves`` is [ROOT].
         """
         return leaves[reach_of(tree, leaves) > self._least_reach(tree)]
 
     def step_seconds(self, seq: TokenSequence, rows: int) -> float | None:
-        """What a step of so many rows takes, for a drafter that weighs by it whether it drafts.
+        """Seconds of a step with so many rows, for a drafter that weighs whether its drafts pay.
 
         None where nothing was measured, and where drafts are wanted whatever they cost.
         """
@@ -116,23 +117,24 @@ class Budget:
         A head drafts level by level in one call.
 
         Args:
-            seconds: that a level takes.
+            seconds: time of a level.
         """
         step = self.step_seconds(seq, 1)
         return seconds / step if step else 0.0
 
     def wants_states(self, seq: TokenSequence, seconds: float) -> bool:
-        """Whether a head is to know the rows that come now, though no draft is asked for.
+        """Whether a head gets the target's states of the coming rows although no draft is asked
+        for.
 
         Args:
-            seconds: that its drafts take.
+            seconds: time of its drafts.
         """
         return True
 
     def grow(
         self, seq: TokenSequence, tree: TokenTree, parents: Nodes, estimates: Estimates
     ) -> Marks:
-        """bool [F, W]: which candidates become nodes.
+        """bool [F, W]: entry (f, w) says that candidate (f, w) becomes a node.
 
         Candidate (f, w) is the w-th best continuation of node ``parents[f]`` and is accepted with
         probability ``estimates[f, w]``, given that its parent is.
@@ -144,7 +146,8 @@ class Budget:
         return kept[len(tree) :].reshape(offered.shape) & (offered > 0)
 
     def drawing(self, tree: TreeBuilder, limit: int) -> Draws | None:
-        """How a tree of at most ``limit`` nodes is drawn; None for level by level, as it grows."""
+        """The object that draws a tree of at most ``limit`` nodes; None draws level by level as
+        it grows."""
         return None
 
     def see_draft(self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
@@ -165,11 +168,11 @@ class Budget:
         """Look at a verification of ``tree``; ``reply`` has the states of layer ``LAST``."""
 
     def charge(self, seconds: float, sunk: bool = False) -> None:
-        """Know what a draft takes beside the forwards that :meth:`expand` was asked about.
+        """Book the seconds of a draft that :meth:`expand` was not asked about.
 
         Args:
-            sunk: no draft is judged by it: it was for reading the prompt, or for rows that came to
-                nothing.
+            sunk: no draft is judged by these seconds, because they were for reading the prompt, or
+                for rows that were not used.
         """
 
     def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
@@ -180,19 +183,19 @@ class Budget:
         """Learn from a verification; called at every step, with an empty tree as well."""
 
     def rested(self, count: int) -> None:
-        """Know of so many steps that a backend made."""
+        """Book so many steps that a backend made without a draft."""
         self.rest = max(0, self.rest - count)
         self.asleep = max(0, self.asleep - count)
 
     def read(self) -> BudgetState | None:
-        """What a backend must know that decides for this budget during several steps.
+        """The state with which a backend decides for this budget during several steps.
 
-        None if none can, as for all budgets but ``fixed`` and ``auto``.
+        None if no backend can, which is so for all budgets but ``fixed`` and ``auto``.
         """
         return None
 
     def write(self, known: BudgetState) -> None:
-        """Go on from what :meth:`read` gave, changed by several steps."""
+        """Continue from a state that :meth:`read` gave and that several steps have changed."""
 
     def _least_reach(self, tree: TokenTree) -> float:
         """The reach that a new node must exceed to be among the best ``count``."""
@@ -202,7 +205,7 @@ class Budget:
 
 
 def reach_of(tree: TokenTree, nodes: Nodes) -> NDArray[np.float64]:
-    """float64 [F]: probability that each node is accepted; the root is."""
+    """float64 [F]: probability that each node is accepted; 1 for the root."""
     return np.array([1.0 if node == ROOT else float(tree.reach[node]) for node in nodes])
 
 
@@ -212,7 +215,8 @@ def first_reach(tree: TokenTree) -> float:
 
 
 def needs_levels(field: str, path: str, needs: Needs) -> None:
-    """Raise InvalidInput unless the drafter grows its tree with a model, whose states are read."""
+    """Raise InvalidInput unless the drafter grows its tree with a model, whose states can be
+    read."""
     if not needs.levels:
         fix = "it reads a draft model's states: use it with a method that drafts with a model"
         raise InvalidInput(field, path, fix)

@@ -1,4 +1,4 @@
-"""Delayed trees: one trunk, then branches; the numbers are picked for each step."""
+"""Delayed trees: a trunk that then branches; the numbers are chosen anew for each step."""
 
 from __future__ import annotations
 

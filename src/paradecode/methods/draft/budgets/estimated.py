@@ -1,6 +1,6 @@
-"""Budgets that go by the drafter's own estimates, and those that draw trees in their own way.
+"""Budgets that use the drafter's own estimates, and budgets that draw trees in their own way.
 
-Drawing a tree level by level, with a fixed number of paths that go on: stochastic beams.
+:class:`BeamDraws` draws a tree level by level with a fixed number of paths: stochastic beams.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from paradecode.methods.parts import declare
 class BeamDraws:
     """The beams of RSD-S (Jeon et al. 2024): texts drawn from q without replacement.
 
-    Stochastic beam search (Kool et al. 2019, arXiv 1903.06059) as a race: a text arrives at a time
-    that is exponential with its probability for rate, and the first ``width`` of each length go on.
-    A text arrives with the first of those that continue it, and the k-th child of a node follows
-    the one before at an exponential time, whose rate is the mass of the children that are left.
-    (The negative logarithm of a time is the paper's perturbed log-probability.) When a child
-    arrives says nothing about which token it is. For example, of 0.6 a and 0.4 b: a, if drawn
-    first, arrives with the root, at 0, and b at an exponential time of rate 0.4. So whether
-    it is drawn does not depend on what is drawn, and verifiers that test p / q are exact for the
-    tree.
+    This is stochastic beam search (Kool et al. 2019, arXiv 1903.06059) as a race. Each text arrives
+    at a random time, which is exponential with the text's probability as rate. The first ``width``
+    texts of each length go on. A text arrives at the same time as its first continuation. The k-th
+    child of a node follows the one before it after an exponential time, whose rate is the mass of
+    the children that are left. (The negative logarithm of a time is the paper's perturbed
+    log-probability.) The time of a child says nothing about which token it is. For example, a has
+    probability 0.6 and b 0.4: if a is drawn first, it arrives with the root, at 0, and b after an
+    exponential time of rate 0.4. Whether a child is drawn therefore does not depend on its token,
+    and verifiers that test p / q are exact for the tree.
     """
 
     tree: TreeBuilder
@@ -57,7 +57,8 @@ class BeamDraws:
             self._arriving.append((float(time), node, rank, token, drawn))
 
     def draw(self) -> list[int]:
-        """Draw the next level; its nodes, whose rows come next, in the order of their arrival."""
+        """Draw the next level; returns its nodes, whose rows are needed next, in the order of
+        their arrival."""
         best = nsmallest(min(self.width, self.limit - len(self.tree)), self._arriving)
         self._arriving = []
         level = []

@@ -14,7 +14,7 @@ from paradecode.methods.parts import declare
 
 MEMORY = 0.95
 PRIOR = 0.8
-"""Chance, before anything was seen, that one more node is accepted after another."""
+"""Assumed chance that one more node of a draft is accepted, before anything was seen."""
 
 
 @declare("budget", "hardware", paper="Hardware-Aware Parallel Prompt Decoding", arxiv="2405.18628")
@@ -45,7 +45,8 @@ class Hardware(Budget):
         return tree.capped(self.limit(seq))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Book what the n-th most promising node has brought; unverified ones keep their record."""
+        """Book the gain of the n-th most promising node; nodes that were not verified keep their
+        record."""
         order = np.argsort(-tree.reach, kind="stable")[: self.count]
         brought = np.isin(order, tree.follow(verdict.tokens[:-1])).astype(np.float64)
         self._gain[: len(order)] += (1 - MEMORY) * (brought - self._gain[: len(order)])

@@ -11,7 +11,7 @@ from paradecode.methods.draft.budgets.shapes import Action, actions
 from paradecode.methods.trained import TrainedPart, linear, rms_norm
 
 HIDDEN, ESTIMATES = "states", "estimates"
-"""What a head reads: hidden states, or what is known of a token that no model drafted."""
+"""Inputs of a head: hidden states, or the facts about a token that no model drafted."""
 
 MOST_BLOCKS = 16
 MOST_NODES = 64
@@ -29,7 +29,7 @@ STATES = ("p_before", "q_before", "q_now")
 
 
 class ResidualHead(TrainedPart):
-    """P(a draft token is accepted | those before it were), from its row of the draft forward.
+    """The probability that a draft token is accepted if those before it are, from its draft row.
 
     ``blocks`` times x + SiLU(W x + b), then a linear layer (Huang et al. 2024, arXiv 2405.19715).
     As in the released code, all blocks share W and b. The paper's softmax over two outputs is the
@@ -41,9 +41,9 @@ class ResidualHead(TrainedPart):
         blocks: how often the block is applied; 0 leaves a linear classifier.
 
     Tensors:
-        mean, scale: [H]: inputs become (x - mean) * scale; 0 ignores one.
+        mean, scale: [H]: inputs become (x - mean) * scale; a scale of 0 ignores the input.
         weight, bias: [H, H] (used as x @ weight) and [H]: the block.
-        out: [H + 1]: the last layer, its bias behind.
+        out: [H + 1]: the last layer, with its bias at the end.
     """
 
     kind = "acceptance head 1"
@@ -103,7 +103,7 @@ class TreeSelector(TrainedPart):
     vocabulary of its own; the paper's "positional information" is the context length. Scalars that
     did not vary in training are ignored.
 
-    Inputs: as the fields of ``Situation``. Output [N, actions].
+    Inputs are the fields of ``Situation``. Output [N, actions].
     """
 
     kind = "tree selector 1"

@@ -1,4 +1,5 @@
-"""Shapes of trees: how many children the node of each rank path has, and budgets that fix it."""
+"""Shapes of trees: the number of children of each node by its ranks; and budgets that fix the
+shape."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ MEMORY = 0.98
 
 
 class Ranks:
-    """How often the child of each rank is the accepted one, among children of accepted nodes."""
+    """Acceptance by rank: how often the child of each rank was accepted below an accepted node."""
 
     def __init__(self) -> None:
         self._tried = np.full(WIDTH, 2.0)

@@ -1,4 +1,4 @@
-"""Gathers, while a request is decoded, what the selector of delayed trees reads."""
+"""Gathers the inputs of the selector of delayed trees while a request is decoded."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Nodes
 
 DIVERGENCE_TOKENS = 64
-"""Tokens, the likeliest ones, over which a divergence is summed."""
+"""Number of the likeliest tokens over which a divergence is summed; more are exacter and slower."""
 NO_SECONDS = 1.0
-"""Stands for the time of a forward that was not measured."""
+"""Value that replaces the seconds of a forward that was not measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """What is known when the shape of the next draft is chosen, of N steps.
+    """What is known when the shape of the next draft is chosen, for N steps.
 
-    ``before``: of the last step: the target's row that its last token was drawn from, and the
-    draft's newest row on the accepted path; divergences are of the two models at the latter.
-    ``now``: the draft's row of the newest token, which its first forward computes in any case.
+    Fields ``..._before`` are about the last step: the target's row from which its last token was
+    drawn, and the draft's newest row on the accepted path, at which divergences compare the models.
+    Field ``q_now`` is the draft's row of the newest token, which its first forward computes anyway.
 
     Attributes:
         p_before: float32 [N, Hp], last layer of the target.
@@ -45,7 +45,7 @@ class Situation:
 
 @dataclass
 class Situations:
-    """Remembers the draft's rows of a step by their paths until the verification picks one."""
+    """Remembers the draft's rows of a step by their paths, until the verification selects one."""
 
     _drafted: dict[tuple[int, ...], tuple[NDArray[np.float32], Logits]] = field(
         default_factory=dict
@@ -56,10 +56,10 @@ class Situations:
     def see_draft(
         self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows, seconds: float
     ) -> Situation | None:
-        """Keep the rows; at the root of a draft, what is known there, if a step came before.
+        """Keep the rows; at the root of a draft, return the situation, if there was a step before.
 
         Args:
-            seconds: what a draft forward takes; 0 when it was not measured.
+            seconds: time of a draft forward; 0 when it was not measured.
         """
         for index, node in enumerate(nodes.tolist()):
             path = tuple(tree.tokens_to(node))
@@ -99,7 +99,7 @@ class Situations:
 
 
 def unit(states: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32 [N, H]: each row over its root mean square, as the model's final norm has it."""
+    """float32 [N, H]: each row divided by its root mean square, like the model's final norm."""
     scale = np.sqrt((states.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-6)
     return (states / scale).astype(np.float32)
 
@@ -107,7 +107,7 @@ def unit(states: NDArray[np.float32]) -> NDArray[np.float32]:
 def divergence(p: Logits, q: Logits) -> float:
     """KL(p || q) in nats of one row each, summed over the 64 tokens that p finds most likely.
 
-    What is left out has little mass; the whole sum would take longer than a small draft forward.
+    The other tokens have little mass; a sum over all would take longer than a small draft forward.
     """
     ids, _ = p.top_k(DIVERGENCE_TOKENS)
     log_p, log_q = p.log_probability(ids), q.log_probability(ids)

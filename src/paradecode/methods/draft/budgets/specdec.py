@@ -24,7 +24,7 @@ from paradecode.methods.parameters import local_path, parameter
 from paradecode.methods.parts import declare
 
 REFIT = 128
-"""Judged tokens between two trainings of the head."""
+"""Judged tokens between two trainings of the head; more train less often on more data."""
 
 
 @declare("budget", "specdec++", paper="SpecDec++", arxiv="2405.19715")

@@ -1,4 +1,4 @@
-"""Chimera: trigrams of new tokens on top of the target's states."""
+"""Chimera: a head that reads trigrams of new tokens on top of the target's states."""
 
 from __future__ import annotations
 

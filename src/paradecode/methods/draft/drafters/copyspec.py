@@ -58,7 +58,7 @@ class CopySpec(ModelFree):
         draft.rate_chain(text[start : start + limit], kinds)
 
     def _enter(self, text: list[int]) -> None:
-        """Hash on to the end of the text; the last window is looked up, but not entered yet."""
+        """Hash up to the end of the text; the last window is looked up, but not entered yet."""
         leaving = pow(_BASE, self.gamma, _MASK + 1)
         for end in range(self._hashed, len(text)):
             if end > self.gamma - 1 and end > 0:

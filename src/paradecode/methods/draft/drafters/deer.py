@@ -1,6 +1,6 @@
 """A masked diffusion model drafts: all masks behind the text in one forward.
 
-Rows of masks behind the text: a masked diffusion model says all levels of a draft at once.
+A masked diffusion model predicts all levels of a draft in one forward over masks behind the text.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from paradecode.methods.parameters import parameter
 
 @dataclass
 class MaskSource:
-    """The draft model, whose cached keys and values one request keeps from draft to draft.
+    """The draft model of one request, with cached keys and values that it keeps from draft to
+    draft.
 
-    With causal attention, or with blocks, they are those of the text. With full attention they
-    change with all that follows, so those of earlier drafts are only nearly right.
+    With causal attention, or with blocks, these are exactly the text's. With full attention they
+    depend on all that follows, so those of earlier drafts are only nearly right.
 
     Args:
-        masks: behind the text, for full attention; 0 is as many as the output has room for.
-        refresh: with full attention, drafts after which everything is computed anew.
+        masks: masks behind the text, for full attention; 0 is as many as the output has room for.
+        refresh: drafts after which everything is computed again, for full attention.
     """
 
     masks: int
@@ -50,7 +51,7 @@ class MaskSource:
     age: int = field(default=0, init=False)
 
     def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
-        """Raises InvalidInput for a draft model without a mask token."""
+        """The rows of a draft. Raises InvalidInput for a draft model without a mask token."""
         facts = seq.about(DRAFT)
         if facts.mask_token is None:
             fix = "it has no mask token: use the method draft-model, or give a diffusion model"
@@ -62,7 +63,7 @@ class MaskSource:
 
 
 class MaskRows:
-    """The rows of ``depth`` masks, which one forward computes: row i is about level i + 1."""
+    """The rows of ``depth`` masks, which one forward computes; row i predicts level i + 1."""
 
     model = DRAFT
     exit: ExitRows | None = None
@@ -78,7 +79,7 @@ class MaskRows:
 
     @property
     def rows(self) -> int:
-        """How many the forward has."""
+        """Number of rows of the forward."""
         raise NotImplementedError
 
     def seconds(self, rows: int) -> float:
@@ -106,7 +107,7 @@ class MaskRows:
 class CausalMasks(MaskRows):
     """A chain of masks below the last committed token, which is never kept.
 
-    Where rows are about the next position, that token's own row gives the first level.
+    In models whose rows predict the next position, that token's own row gives the first level.
     """
 
     def __init__(self, seq: TokenSequence, depth: int, mask: int, shift: bool) -> None:
@@ -133,7 +134,7 @@ class CausalMasks(MaskRows):
 
 
 class CanvasMasks(MaskRows):
-    """A canvas: the text, then masks that see one another."""
+    """A canvas that holds the text, and behind it masks that see one another."""
 
     def __init__(self, source: MaskSource, seq: TokenSequence, depth: int) -> None:
         facts = seq.about(DRAFT)

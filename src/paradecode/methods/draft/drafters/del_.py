@@ -1,6 +1,6 @@
-"""DEL: the exit layer and the draft length that pay, from what every exit would have drafted.
+"""DEL: chooses the exit layer and the draft length that pay.
 
-What each early exit of a model would have drafted, and which exit and length pay best.
+Each verification shows what every early exit of the model would have drafted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from paradecode.methods.parameters import parameter
 MEMORY = 0.95
 
 MOST_ROWS = 8
-"""Rows of one verification that are looked at; each costs a row of the LM head at every exit."""
+"""Rows of one verification that are looked at; more learn faster, but each costs a row of the LM
+head at every exit."""
 
 IDLE = 8
-"""How much rarer the looks become while no exit pays: then they are a pure cost."""
+"""Factor by which looks become rarer while no exit pays; higher costs less, and notices later."""
 
 
 class EarlyExits:
-    """How each exit layer has done: agreement with the target, and how sure it was."""
+    """The record of each exit layer: its agreement with the target, and how sure it was."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
@@ -41,7 +42,8 @@ class EarlyExits:
         self.confidence = np.full((len(layers), 2), 0.25)
 
     def update(self, right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> None:
-        """Book a round: [E, R], whether each exit chose each target token, and how surely."""
+        """Book a round: [E, R], whether each exit chose each target token, and with which
+        probability."""
         self.count *= MEMORY
         self.confidence *= MEMORY
         for column, which in enumerate((~right, right)):
@@ -49,11 +51,12 @@ class EarlyExits:
             self.confidence[:, column] += (which * confidence).sum(axis=1)
 
     def best(self, facts: ModelFacts, longest: int, rests: bool = True) -> tuple[int, int, float]:
-        """(exit layer, draft length, confidence to stop below) of most tokens per layer run.
+        """The choice with most tokens per layer run: exit layer, draft length, and the confidence
+        below which a draft stops.
 
         Args:
-            longest: draft.
-            rests: shorter drafts and none are a choice, too.
+            longest: the longest draft.
+            rests: whether shorter drafts, and none, may be chosen.
         """
         least = 0 if rests else longest
         head = facts.head_layers
@@ -69,7 +72,8 @@ class EarlyExits:
 
 @dataclass
 class WhileSure(Budget):
-    """A chain that ends with the first token its model is less sure of than ``threshold``."""
+    """A budget of a chain that ends with the first token whose probability is below
+    ``threshold``."""
 
     drafter: ModelDrafter
     threshold: float
@@ -137,7 +141,8 @@ class Del(ModelDrafter):
     def _look(
         self, seq: TokenSequence, exits: EarlyExits, states: NDArray[np.float32]
     ) -> Generator[Forward, Reply, None]:
-        """Put the hidden states of the last verification through the LM head: no layer runs."""
+        """Put the hidden states of the last verification through the LM head; no layer runs for
+        that."""
         rows, count = len(states), len(self._tokens)
         reply = yield Forward(
             np.zeros(rows, np.int32),

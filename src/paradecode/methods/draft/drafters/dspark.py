@@ -1,4 +1,4 @@
-"""DSpark: DFlash whose guesses know of the token before them."""
+"""DSpark: DFlash with guesses that depend on the token before them."""
 
 from __future__ import annotations
 

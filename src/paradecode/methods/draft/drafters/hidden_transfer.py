@@ -1,6 +1,6 @@
 """Hidden Transfer: states in the middle of the target, mapped to those of tokens further on.
 
-Rows that enter the target in the middle, made of the states of the rows that they follow.
+Rows enter the target in the middle; they are made from the states of the rows that they follow.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ SOURCE = "the target's transfer matrices"
 
 @dataclass
 class TransferRows(GuessRows):
-    """Those that a head's ``transfers`` make.
+    """Prompt rows that the head's matrices (``transfers``) make in the middle of a verification.
 
-    The verification is cut where rows enter. What runs before the last cut is scratch; the last
-    part goes on from there, and makes the same of the tree's own rows as a whole forward does.
-    Rows whose numbers have overflowed are 0 instead: NaN would spread to rows that do not see them.
+    The verification is cut into forwards at the layers where such rows enter. The forwards before
+    the last cut store nothing. The last forward goes on from there, and computes the same for the
+    tree's own rows as an uncut one. A row whose numbers have overflowed is set to 0, because NaN
+    would spread to rows that do not see it.
 
     Args:
         total: layers of the target.
@@ -76,14 +77,15 @@ class TransferRows(GuessRows):
 
 
 def _sound(rows: Array) -> Array:
-    """Those rows whose norm is finite; the others are 0."""
+    """The rows with a finite norm; all other rows are set to 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         sums = np.square(rows, dtype=np.float32).sum(axis=1, keepdims=True)
         return np.where(np.isfinite(sums), rows, 0.0)
 
 
 def _first(rows: TokenTree, real: int, kept: np.ndarray) -> TokenTree:
-    """The first ``real`` rows and, of those behind them, these, which no other hangs below."""
+    """The first ``real`` rows, and behind them the ``kept`` ones; no other row hangs below a
+    dropped one."""
     places = np.cumsum(np.concatenate([np.ones(real, bool), kept])) - 1
     keep = np.concatenate([np.arange(real), real + np.flatnonzero(kept)])
     parents = rows.parents[keep]
@@ -125,9 +127,10 @@ class HiddenTransfer(RowDrafter):
         return RowCost(share_of(facts, passed), head.pace.draft)
 
     def score(self, forward: Forward) -> Scoring:
-        """As a whole one; what it takes more is measured, and the least of three in a row counts.
+        """Run the verification and learn how much longer it takes than an uncut one.
 
-        So neither a request's first one does, which is slow, nor a stall of the machine.
+        The least of three times in a row counts. This leaves out a request's first verification,
+        which is slow, and a stall of the machine.
         """
         seq, began = self._seq, perf_counter()
         reply = yield from super().score(forward)

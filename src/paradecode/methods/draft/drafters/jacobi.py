@@ -1,6 +1,6 @@
 """Jacobi decoding: guess many tokens, and let the model correct all of them at once.
 
-Drafts that were rejected: what was right in them, but for its place, may be right later.
+:class:`RejectedDrafts` keeps rejected drafts, whose tokens may be right at a later place.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import choice, parameter
 
 KINDS = 6
-"""Guesses that were corrected 0, 1, ... times."""
+"""Kinds of evidence: guesses that were corrected 0, 1, ... times."""
 
 
 class RejectedDrafts:
-    """The latest drafts that were not accepted to their end; at most ``most`` of them."""
+    """The latest ``most`` drafts that were not accepted to their end."""
 
     def __init__(self, most: int) -> None:
         self._kept = deque[list[int]](maxlen=most)
 
     def keep(self, tokens: list[int]) -> None:
-        """Note a draft; one that is there already becomes the latest."""
+        """Keep a draft; if it is there already, it becomes the latest."""
         if tokens in self._kept:
             self._kept.remove(tokens)
         self._kept.append(tokens)
 
     def after(self, token: int, most: int) -> list[list[int]]:
-        """What followed the first ``token`` in each draft that has it: the latest first, each once.
+        """The tokens behind the first ``token`` in each draft that has it, the latest draft first,
+        each once.
 
         Args:
-            most: tokens of each.
+            most: the most tokens from each draft.
         """
         found: list[list[int]] = []
         for draft in reversed(self._kept):

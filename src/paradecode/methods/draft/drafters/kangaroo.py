@@ -79,7 +79,7 @@ class Kangaroo(HeadDrafter):
     def _add(
         self, seq: TokenSequence, leaf: NDArray[np.int32], guesses: TokenTree
     ) -> NDArray[np.int32]:
-        """Add the guesses that the budget wants; returns the one that is drafted on, if any is."""
+        """Add the guesses that the budget wants; returns the one that is drafted on, or none."""
         raw, first = guesses.estimates, len(self._tree)
         estimates = self._calibration.of(raw, np.arange(len(raw)) > 0).astype(np.float32)
         kept = self.offer.budget.grow(seq, self._tree, leaf, estimates[None])[0]
@@ -90,7 +90,8 @@ class Kangaroo(HeadDrafter):
         return np.arange(first, first + int(kept[0] and raw[0] >= self.sure), dtype=np.int32)
 
     def _take(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Drop the adapter's rows of rejected tokens; keep the states of rows that it lacks."""
+        """Drop the adapter's rows of rejected tokens, and keep the states of rows that the
+        adapter lacks."""
         true = [int(seq.tokens[-1]), *verdict.tokens[:-1]]
         same = [a == b for a, b in zip(self._ahead, true)]
         kept = same.index(False) if False in same else len(same)

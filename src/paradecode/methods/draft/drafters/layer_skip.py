@@ -1,4 +1,4 @@
-"""Some layers of the target draft for all of them."""
+"""LayerSkip: some layers of the target draft for the whole target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paradecode.methods.parameters import choice, parameter
 
 
 def spread(total: int, kept: int) -> tuple[int, ...]:
-    """``kept`` layers at even distances, the first and the last among them."""
+    """``kept`` layers at even distances, the first and the last layer included."""
     if kept == 1:
         return (0,)
     return tuple(np.round(np.linspace(0, total - 1, kept)).astype(int).tolist())

@@ -1,6 +1,6 @@
 """Lookahead decoding: a Jacobi window makes n-grams, a pool of them makes drafts.
 
-N-grams by their first token, those used last: what lookahead decoding collects.
+The pool holds n-grams by their first token, and keeps those used last.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import choice, parameter
 
 Ngram = tuple[int, ...]
-"""The tokens of an n-gram behind its first."""
+"""The tokens of an n-gram behind its first token."""
 
 NODE, LAST_RANK = 0, 3
-"""Kinds: a node of the window; guesses by rank are 1 to LAST_RANK."""
+"""Kinds of evidence: 0 is a node of the window, 1 to LAST_RANK are guesses by rank."""
 
 
 class NgramPool:
-    """At most ``most`` n-grams for each first token; the one used longest ago makes room."""
+    """At most ``most`` n-grams for each first token; a new one replaces the one unused longest."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._after: dict[int, OrderedDict[Ngram, None]] = {}
 
     def of(self, first: int) -> list[Ngram]:
-        """The n-grams that begin with a token, the one used last at the front."""
+        """The n-grams that begin with a token; the one used last comes first."""
         return list(reversed(self._after.get(first, ())))
 
     def remember(self, first: int, ngram: Ngram) -> None:
-        """Enter an n-gram, or note that it was seen again."""
+        """Add an n-gram, or make a known one the last used."""
         known = self._after.setdefault(first, OrderedDict())
         known[ngram] = None
         known.move_to_end(ngram)
@@ -113,7 +113,7 @@ class Lookahead(ModelFree):
         self._levels = [first[1:], *later]
 
     def _planted(self, seq: TokenSequence, draft: RatedTree, width: int) -> list[int]:
-        """Put the window into the draft; returns the nodes of its last level, by column."""
+        """Add the window to the draft; returns the nodes of its last level, by column."""
         if not self._levels:
             self._levels = [random_tokens(seq, width - 1)]
         first, *later = self._levels

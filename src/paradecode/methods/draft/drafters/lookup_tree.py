@@ -1,4 +1,4 @@
-"""Prompt lookup as a tree: the copy, and beside it what a table of n-grams says."""
+"""Prompt lookup as a tree: the copied tokens, and beside them the tokens of an n-gram table."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from paradecode.methods.draft.ngram_index import LONGEST, length_class
 from paradecode.methods.draft.ngram_table import LEAST, ORDER
 
 Match = tuple[int, int]
-"""Where the text goes on, and how many tokens match before; place 0 is nowhere."""
+"""A place where the text continues, and how many tokens match before it; place 0 means nowhere."""
 LOST: Match = 0, -1
-"""Behind a token that no copy goes on with: it has to be looked up."""
+"""The match behind a token that no copy continues with: it has to be looked up."""
 
 
 @drafter(
@@ -45,7 +45,7 @@ class LookupTree(PromptLookup):
         ModelFree.observe(self, seq, tree, reply, verdict)
 
     def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """All it learns are odds."""
+        """Do nothing: the odds are all that this drafter learns."""
 
     def multi_step(self, seq: TokenSequence) -> None:
         return None  # The backend makes chains only.
@@ -77,7 +77,8 @@ class LookupTree(PromptLookup):
     def _children(
         self, recent: list[int], path: list[int], match: Match, odds: Odds
     ) -> list[tuple[int, int, bool]]:
-        """Token, kind and whether a copy goes on with it, each token once: the likeliest kind."""
+        """The tokens that may follow, each once with its likeliest kind: token, kind, and
+        whether a copy continues with it."""
         (place, matched), text, kinds = match, self._index.text, dict[int, int]()
         said = list[tuple[int, int]]()
         if self._table is not None and matched < LONGEST:  # A copy that long knows better.

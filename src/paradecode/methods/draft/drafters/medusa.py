@@ -1,4 +1,4 @@
-"""Medusa: heads on the target's last state, each for one place further on."""
+"""Medusa: heads on the target's last state, each of which guesses the token at one later place."""
 
 from __future__ import annotations
 

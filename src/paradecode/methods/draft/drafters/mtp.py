@@ -1,4 +1,4 @@
-"""Multi-token prediction: the module that some models were trained with drafts for them."""
+"""Multi-token prediction: some models were trained with a module that drafts for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PPD: trained prompt tokens behind the draft say what may follow it."""
+"""PPD: trained prompt tokens behind the draft guess what may follow it."""
 
 from __future__ import annotations
 

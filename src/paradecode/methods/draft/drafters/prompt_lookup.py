@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last time the text ended like this?
+"""Prompt lookup: the draft is what followed when the text last ended like this.
 
 The native core does the same, bit by bit, in ``csrc/lookup.cpp``, and
 ``tests/engine/test_multi_step.py`` compares the two.
@@ -27,7 +27,7 @@ ALONE, AGREES, DIFFERS = range(3)  # What the table says of a copied token.
 def lookup_steps(
     index: NgramIndex, table: TableDrafts | None, odds: Odds, budget: Budget
 ) -> MultiStep:
-    """Several steps of this lookup; what they teach is read and written through these objects."""
+    """The request for several steps of this lookup; these objects give and take what is learned."""
     begun = _known(budget)
 
     def read() -> LookupState:

@@ -1,4 +1,4 @@
-"""RASD: retrieved drafts, pruned by a drafter's opinion and fused with its own tree."""
+"""RASD: retrieved drafts, pruned by a drafter's guesses and fused with its own tree."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""S2D: a draft model with several exits; a token leaves at the first one that is sure of it.
-
-The rows of a draft model with several exits, of which a row may have passed only the first.
-"""
+"""S2D: a draft model with several exits; a token leaves at the first exit that is sure of it."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import parameter, text
 
 PIECE = 64
-"""Most rows of a forward that catches up."""
+"""The most rows of one forward that catches up with the text."""
 
 
 @dataclass
@@ -33,8 +30,8 @@ class Stage:
     """The layers between two exits.
 
     Attributes:
-        rows: how many of the text's rows have keys and values in them.
-        queue: float32 [hidden size] each; what left the exit before, of the rows that follow.
+        rows: number of the text's rows that have keys and values in these layers.
+        queue: float32 [hidden size] each; states of the rows behind them, from the exit before.
     """
 
     layers: tuple[int, ...]
@@ -42,7 +39,7 @@ class Stage:
     queue: list[NDArray[np.float32]] = field(default_factory=list)
 
     def crop(self, rows: int) -> None:
-        """Forget what is behind the first ``rows`` rows of the text."""
+        """Forget the rows behind the first ``rows`` rows of the text."""
         del self.queue[max(rows - self.rows, 0) :]
         self.rows = min(self.rows, rows)
 
@@ -51,13 +48,13 @@ class Stage:
 class NestedRows:
     """The draft model's view of one request. Row i of the text is in slot i of its cache.
 
-    The text that is there at first runs through all layers. Behind it the rows are this object's
-    own: it knows how far each stage has come, and replaces rows whose tokens were rejected.
+    The prompt runs through all layers. This object manages the rows behind it: it knows how far
+    each stage has come, and replaces rows whose tokens were rejected.
 
     Attributes:
-        exits: how many layers lie before each exit, ascending.
-        sure: the probability of an exit's best token with which a row leaves there.
-        share: how much of the draft model a row runs, as a moving average.
+        exits: number of layers before each exit, ascending.
+        sure: the least probability of an exit's best token with which a row leaves there.
+        share: share of the draft model that a row runs, as a moving average.
     """
 
     exits: tuple[int, ...]
@@ -118,7 +115,7 @@ class NestedRows:
     def _run(
         self, stage: Stage, deeper: list[Stage], text: NDArray[np.int32]
     ) -> Generator[Forward, Reply, Reply]:
-        """Run the rows that a stage lacks; what leaves it waits before the next one."""
+        """Run the rows that a stage lacks; rows that leave it wait in front of the next stage."""
         end = self._whole + len(text)
         while True:
             at = np.arange(stage.rows, min(stage.rows + PIECE, end), dtype=np.int32)
@@ -146,7 +143,7 @@ _NO_STATES = np.empty((0, 0), np.float32)
 
 
 def read_exits(listed: str) -> tuple[int, ...]:
-    """``'6 9 12'`` as layers; raises ValueError unless they ascend from 1 on."""
+    """The layers in a text such as ``'6 9 12'``; raises ValueError unless they ascend from 1 on."""
     numbers = listed.split()
     if not all(one.isascii() and one.isdecimal() and len(one) < 6 for one in numbers):
         raise ValueError("give numbers of layers separated by spaces, as in '6 9 12'")
@@ -157,7 +154,7 @@ def read_exits(listed: str) -> tuple[int, ...]:
 
 
 def usual_exits(layers: int) -> tuple[int, ...]:
-    """Behind half of the layers, three quarters and all."""
+    """Exits behind half of the layers, behind three quarters, and behind all."""
     return tuple(sorted({-(-layers // 2), -(-layers * 3 // 4), layers}))
 
 

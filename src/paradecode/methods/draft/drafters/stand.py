@@ -1,6 +1,6 @@
-"""STAND: draft by drawing from what the model's distribution was after the same n-gram.
+"""STAND: draft by drawing from the model's earlier distributions after the same n-gram.
 
-Drawing a tree of a shape that was chosen beforehand.
+:class:`ShapedDraws` draws a tree of a shape that was chosen beforehand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from paradecode.methods.parameters import local_path, parameter
 
 @dataclass
 class ShapedDraws:
-    """Draws as many children of each node as its place in the shape has."""
+    """Draws for each node as many children as its place in the shape has."""
 
     tree: TreeBuilder
     shape: Mapping[Path, int]

@@ -1,6 +1,6 @@
 """Suffix decoding: the most frequent continuations of this text and of past outputs.
 
-What one tenant's requests have written, as they write it.
+:class:`PastOutputs` holds what one tenant's requests have written, up to the present token.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from paradecode.methods.draft.suffix_automaton import START, SuffixAutomaton
 from paradecode.methods.parameters import choice, parameter
 
 MOST_BYTES = 16 << 20
-"""Kept for one tenant: some 100,000 tokens of outputs that are nothing alike, more of others."""
+"""Bytes for the outputs of one tenant; about 100,000 tokens without repeats, and more with
+repeats."""
 
 OUTPUT_BYTES = 110
-"""What the end of an output takes in CPython."""
+"""Bytes that the end of an output takes in CPython."""
 
 MOST_NEW = 4096
-"""Tokens of its text that a request enters in one step, in some 20 ms: others wait meanwhile."""
+"""The most tokens of its text that a request enters in one step; it takes about 20 ms, and more
+would let others wait longer."""
 
 
 @dataclass
 class KnownOutputs:
-    """Outputs that are forgotten together, and where each ends so far."""
+    """Outputs that are forgotten together, with the place where each ends so far."""
 
     texts: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     ends: dict[int, int] = field(default_factory=dict)
@@ -42,11 +44,11 @@ class KnownOutputs:
 
 
 class PastOutputs:
-    """The latest outputs of one tenant: of all its requests, those that still run included.
+    """The latest outputs of all requests of one tenant, finished or not.
 
-    Substrings cannot be taken out of an automaton. So where the oldest outputs must go, a younger
-    automaton takes over, which has been given everything since the first one was half full. Both
-    together take at most ``most_bytes``, but for what is written in one call.
+    Substrings cannot be removed from an automaton. When the oldest outputs must go, a younger
+    automaton takes over; it has received everything since the first one was half full. Both
+    together take at most ``most_bytes``, plus what one call writes.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -55,7 +57,7 @@ class PastOutputs:
         self._opened = 0
 
     def __len__(self) -> int:
-        """Outputs that are known."""
+        """Number of outputs that are known."""
         return len(self._old.ends)
 
     @property
@@ -64,16 +66,17 @@ class PastOutputs:
 
     @property
     def texts(self) -> SuffixAutomaton:
-        """All that is known."""
+        """The automaton that has all known outputs."""
         return self._old.texts
 
     def open(self) -> int:
-        """The key of one more output, for :meth:`extend`."""
+        """Begin another output; returns its key for :meth:`extend`."""
         self._opened += 1
         return self._opened
 
     def extend(self, output: int, tokens: list[int], most_outputs: int) -> None:
-        """Append to an output. Of an older one that was forgotten only what comes now is known."""
+        """Append tokens to an output. If the output was forgotten, only these tokens of it are
+        known."""
         self._old.extend(output, tokens)
         # What is old has two thirds of the bytes at most, and what is young half as much.
         filled = max(

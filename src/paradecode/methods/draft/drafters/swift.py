@@ -1,7 +1,4 @@
-"""SWIFT: look for the halves of layers that can be skipped while decoding.
-
-Bayesian search for the sub-layers of a model that a draft can do without.
-"""
+"""SWIFT: a search, while decoding, for the halves of layers that a draft can skip."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ class LayerSearch:
     layer 0, its MLP, the attention of layer 1. The first layer and the last are always kept whole.
 
     Args:
-        layers: of the model.
+        layers: number of layers of the model.
         skip: share of the sub-layers between the first layer and the last that every set leaves
             out.
     """
@@ -56,13 +53,14 @@ class LayerSearch:
         return runs_of(self.kept)
 
     def settled(self, most: int) -> bool:
-        """Whether to stop looking."""
+        """Whether to stop searching."""
         choices = 0 < self.skipped < len(self.kept) - 4
         tired = self.trials >= most or self.stale >= TOLERANCE
         return not choices or tired or self.score >= GOOD_ENOUGH
 
     def candidate(self) -> NDArray[np.bool_]:
-        """The set to try next: at first the one in use, then random ones, now and then a guess."""
+        """The set to try next: first the set in use, then random sets, now and then a promising
+        one."""
         if self.trials == 0:
             return self.kept
         if self.trials % BAYES_EVERY:
@@ -85,7 +83,7 @@ class LayerSearch:
         return kept
 
     def _promising(self, pool: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-        """The set of highest upper confidence bound under a Gaussian process over sets."""
+        """The set with the highest upper confidence bound under a Gaussian process over sets."""
         seen, scores = np.array(self._sets), np.array(self._scores)
         spread = max(float(scores.std()), 1e-3)
         among = _kernel(seen, seen) + 1e-2 * np.eye(len(seen))
@@ -102,7 +100,7 @@ def _kernel(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def runs_of(kept: NDArray[np.bool_]) -> Layers:
-    """What a forward of a set runs."""
+    """The layers and halves that a forward of a set runs."""
     layers: list[int | Half] = []
     for layer, (attends, feeds) in enumerate(kept.reshape(-1, 2).tolist()):
         if attends and feeds:
@@ -154,7 +152,8 @@ class Swift(ModelDrafter):
     def _matchness(
         self, seq: TokenSequence, kept: NDArray[np.bool_]
     ) -> Generator[Forward, Reply, float]:
-        """Share of the last ``window`` tokens that this set chooses, each after true text."""
+        """Share of the last ``window`` tokens that this set would choose, each behind the true
+        text."""
         length = len(seq.tokens)
         rows = np.arange(length - self.window - 1, length - 1, dtype=np.int32)
         text = seq.tokens.copy()

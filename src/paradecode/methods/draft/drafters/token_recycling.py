@@ -1,6 +1,6 @@
 """Token recycling: the runners-up of every verified row are the next draft.
 
-The table of token recycling: the tokens most likely to follow each token.
+A table holds the tokens most likely to follow each token.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE_BYTES = 4096
 class RecyclingTable:
     """The k tokens most likely to follow each token, and their log-probabilities among the k.
 
-    Zeros are not touched before they are written, so memory grows with the tokens that were seen.
+    The arrays begin as untouched zeros, so memory grows with the tokens that were seen.
 
     Attributes:
         seen: bool [vocabulary], which tokens have successors.
@@ -39,7 +39,7 @@ class RecyclingTable:
 
     @property
     def nbytes(self) -> int:
-        """The most that can have been touched."""
+        """The most bytes that can be in use."""
         whole = self.ids.nbytes + self.scores.nbytes
         return self.seen.nbytes + min(whole, 2 * PAGE_BYTES * int(self.seen.sum()))
 

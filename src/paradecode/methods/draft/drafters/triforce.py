@@ -1,4 +1,5 @@
-"""TriForce: the target drafts for itself with few keys, and a small model drafts for that."""
+"""TriForce: the target drafts for itself with few keys, and a small model guesses for that
+draft."""
 
 from __future__ import annotations
 

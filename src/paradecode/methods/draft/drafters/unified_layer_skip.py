@@ -1,4 +1,4 @@
-"""Unified layer skipping: some layers stand in for all of them. Lossy."""
+"""Unified layer skipping: some layers stand in for all of them. This is lossy."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Schedules: loops in which drafting and verifying happen at the same time, one a file."""
+"""Schedules, one in each file: loops that draft and verify at the same time."""

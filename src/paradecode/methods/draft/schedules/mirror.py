@@ -65,7 +65,7 @@ class Mirror:
     def _announced(
         self, seq: TokenSequence, draft: ChainDraft, tree: TokenTree
     ) -> Generator[Forward, Reply, tuple[Forward, list[Correction]]]:
-        """The verification, or what is left of it, and the outcomes to prepare for."""
+        """The verification, or the part of it that is left, and the outcomes to prepare for."""
         whole, block = Forward(seq.pending, tree=tree), tree.tokens.tolist()
         if not block or self.candidates == 0 or not draft.fits(seq):
             return whole, []

@@ -20,10 +20,11 @@ class Verifier:
     """Decides which draft tokens stay and which token follows them. A dataclass with settings.
 
     Attributes:
-        modes: the draws it makes use of, those it is meant for first; on others it falls back to a
-            rule that is exact for them. Empty when it never looks at how a tree was made.
-        shares_noise: drafts may look at the noise of the target's own draws.
-        multi_step: a backend that makes several steps at once verifies by this rule.
+        modes: the kinds of draws that it uses, the one it is made for first. For other kinds it
+            falls back to a rule that is exact for them. Empty if it never looks at how a tree was
+            made.
+        shares_noise: whether drafts may look at the noise of the target's own draws.
+        multi_step: whether a backend that makes several steps at once verifies by this rule.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = ()
@@ -32,11 +33,12 @@ class Verifier:
 
     @property
     def reads_draws(self) -> bool:
-        """It tests p against the q that nodes were drawn from."""
+        """Whether the rule tests p against the q that nodes were drawn from."""
         return bool(self.modes)
 
     def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
-        """Reply row 0 follows the last committed token, row i + 1 follows node i of the tree."""
+        """The verdict on a tree. Reply row 0 follows the last committed token, row i + 1 follows
+        node i."""
         raise NotImplementedError
 
 

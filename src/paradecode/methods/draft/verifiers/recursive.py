@@ -23,8 +23,8 @@ def one_by_one(
 ) -> tuple[int | None, int]:
     """Test the first ``most`` children (all by default) in drawing order.
 
-    Each refusal leaves p the part that q did not cover; a draw without replacement leaves q the
-    tokens that were not drawn yet.
+    After a refusal, p becomes the part of p that q did not cover. With draws without replacement, q
+    becomes its part on the tokens that were not drawn yet.
     """
     drawn = tree.drawn.get(node)
     if drawn is None:
@@ -41,7 +41,8 @@ def one_by_one(
 
 
 def _one_hot(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
-    """Children that a rule chose: accept each with what is left of p for it. Exact for any tree."""
+    """Test children that a rule chose: accept each with what is left of p for it. Exact for any
+    tree."""
     for child in tree.children(node):
         token = int(tree.tokens[child])
         if chance.accept(p[token]):
@@ -88,7 +89,7 @@ class SpecInfer(TopDown):
 @sampling("rsd", paper="Recursive Speculative Decoding", arxiv="2402.14160")
 @dataclass
 class Rsd(SpecInfer):
-    """As ``specinfer``, for siblings that are drawn without replacement."""
+    """Recursive rejection sampling: ``specinfer`` for siblings drawn without replacement."""
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
 

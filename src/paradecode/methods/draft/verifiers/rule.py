@@ -1,8 +1,8 @@
-"""What the rules of the sampling verifiers share, and how the engine runs one.
+"""What the rules of the sampling verifiers share, and how the engine runs a rule.
 
-A rule is a pure function of the target's rows, the tree and a source of chance. The engine's
-chance is counter-based noise; a test may pass one that takes every branch in turn, and so compute
-the law of the output exactly.
+A rule is a pure function of the target's rows, the tree and a source of chance. The engine's chance
+is counter-based noise. A test may pass one that takes every branch in turn, and so compute the law
+of the output exactly.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ sampling = partial(declare, "verifier", guarantee="distribution")
 """Declares a verifier whose outputs have the law of plain sampling."""
 
 NOTHING = 1e-12
-"""A residual with less mass is rounding: the distribution it was to replace stays."""
+"""The least mass of a residual; less mass is rounding, and the old distribution stays."""
 
 
 class Chance(Protocol):
-    """Where a rule gets its randomness; each call is a fresh draw."""
+    """The source of a rule's randomness; each call is a new draw."""
 
     def accept(self, p: float, q: float = 1.0) -> bool:
         """True with probability min(1, p / q)."""
@@ -52,14 +52,14 @@ Rule = Callable[[Rows, TokenTree, Chance], Accepted]
 
 
 def residual(p: Row, q: Row) -> Row:
-    """norm((p - q)+)."""
+    """The distribution norm((p - q)+)."""
     rest = np.maximum(p - q, 0.0)
     mass = rest.sum()
     return rest / mass if mass > NOTHING else p
 
 
 def without(q: Row, token: int) -> Row:
-    """q given that it is not ``token``; zeros when nothing else is left."""
+    """q under the condition that the token is not ``token``; zeros when nothing else is left."""
     rest = q.copy()
     rest[token] = 0.0
     mass = rest.sum()
@@ -67,7 +67,7 @@ def without(q: Row, token: int) -> Row:
 
 
 def proposal(drawn: Drawn, node: int, tree: TokenTree, vocabulary: int) -> Row:
-    """q of a node's children, after a check that it could give them."""
+    """The distribution q of a node's children, after a check that q could give them."""
     q = drawn.row(vocabulary)
     tokens = tree.tokens[tree.children(node)].tolist()
     if not q[tokens].all():
@@ -78,9 +78,9 @@ def proposal(drawn: Drawn, node: int, tree: TokenTree, vocabulary: int) -> Row:
 
 
 def run(rule: Rule, p: Rows, tree: TokenTree, chance: Chance) -> tuple[list[int], list[int]]:
-    """Apply a rule: the tokens to append, and the node (or ``ROOT``) that each one follows.
+    """Apply a rule; returns the tokens to append, and the node (or ``ROOT``) that each one follows.
 
-    A rule's last token may by chance be in the tree; its row is there, so the walk goes on.
+    A rule's last token may by chance be in the tree; its row is there, so the rule goes on from it.
     """
     path, token = rule(p, tree, chance)
     tokens = [*tree.tokens[path].tolist(), token]
@@ -101,7 +101,7 @@ class Noise:
         self._base, self._draws = base, 0
 
     def uniform(self) -> float:
-        """In [0, 1), with 53 bits."""
+        """A number in [0, 1), with 53 bits."""
         self._draws += 1
         return (mix((self._base + self._draws * GOLDEN) & MASK64) >> 11) * 2.0**-53
 
@@ -117,10 +117,10 @@ class Noise:
 
 
 class SamplingVerifier(Verifier):
-    """Applies a rule with the request's noise. At temperature 0: greedy."""
+    """Applies a rule with the request's noise; at temperature 0 it verifies greedily."""
 
     def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-        """Accept nodes and draw the token behind them; pure, but for ``chance``."""
+        """Accept nodes and draw the token behind them; pure except for ``chance``."""
         raise NotImplementedError
 
     def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:

@@ -20,7 +20,8 @@ from paradecode.methods.draft.verifiers.rule import (
 )  # fmt: skip
 
 HALVINGS = 24
-"""Of the interval that holds rho. A rho that is too large by a little is exact all the same."""
+"""How often the interval that holds rho is halved. A rho that is a little too large is exact,
+too."""
 
 
 @sampling("spectr", paper="SpecTr", arxiv="2310.15141")

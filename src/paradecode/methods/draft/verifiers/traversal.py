@@ -102,13 +102,13 @@ def verify_traversal(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
 
 
 def _pass(mass: float, weight: float) -> tuple[float, float]:
-    """Numerator and denominator of h."""
+    """Numerator and denominator of h_i = S_i / (S_i + 1 - w_i)."""
     total = mass + 1.0 - weight
     return (mass, total) if total > 0.0 else (1.0, 1.0)
 
 
 def _chance_of(tree: TokenTree, node: int, token: int) -> float:
-    """q of a node's first child; one where a rule has chosen."""
+    """Probability q of a node's first child; 1 where a rule has chosen it."""
     drawn = tree.drawn.get(node)
     if drawn is None:
         return 1.0
@@ -119,7 +119,7 @@ def _chance_of(tree: TokenTree, node: int, token: int) -> float:
 
 
 def _proposal(tree: TokenTree, node: int, token: int, vocabulary: int) -> Row:
-    """q of a node's children; one-hot at ``token`` where a rule has chosen."""
+    """The distribution q of a node's children; one-hot at ``token`` where a rule has chosen."""
     drawn = tree.drawn.get(node)
     if drawn is not None:
         return proposal(drawn, node, tree, vocabulary)
@@ -131,7 +131,7 @@ def _proposal(tree: TokenTree, node: int, token: int, vocabulary: int) -> Row:
 def _copies(tree: TokenTree) -> tuple[dict[int, list[int]], dict[int, int]]:
     """Children of each node, and the node that each one stands for.
 
-    Equal draws that share a node come apart: the first has the node's children, the others none.
+    Equal draws that share a node are separated: the first has the node's children, the others none.
     """
     origin = {node: node for node in range(ROOT, len(tree))}
     children: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Typical acceptance: what the target finds plausible stays."""
+"""Typical acceptance: tokens that the target finds plausible stay."""
 
 from __future__ import annotations
 

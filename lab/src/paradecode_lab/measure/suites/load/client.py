@@ -16,7 +16,7 @@ from paradecode_lab.measure.results import Record, StreamedAnswer
 from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan
 
 LINE = 1 << 22
-"""Most bytes of one event."""
+"""The most bytes of one event."""
 
 DETAIL = 200
 

@@ -36,7 +36,8 @@ PANELS: tuple[tuple[str, float, Pick, Pick], ...] = (
     ("Goodput, requests/s", 1,
      lambda s: None if s.goodput is None else Estimate(s.goodput), lambda s: None),
 )  # fmt: skip
-"""Of the picture: title, factor to its unit, the line, and one that is dotted, without whiskers."""
+"""The panels of the picture: title, factor to its unit, the line, and a dotted line without
+whiskers."""
 
 
 def document(results: Results, summaries: Sequence[LoadSummary]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ Begin = Callable[[Endpoint], None]
 """Called before an endpoint has its turn, warm-up included."""
 
 FREE = ("endpoints", "loads", "rounds", "slo_ttft", "slo_tpot")
-"""Of a plan: what may change when an interrupted run goes on."""
+"""Fields of a plan that may change when an interrupted run goes on."""
 
 
 def measure(

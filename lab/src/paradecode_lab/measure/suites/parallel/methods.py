@@ -15,7 +15,8 @@ STEPS = (32, 16, 8, 4, 2, 1)
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 FACTORS = (0.25, 0.5, 1.0, 2.0)
 BLOCK = 8
-"""Of the settings with caches: in a block as long as the canvas, hardly a row could be saved."""
+"""Block length of the settings with caches. A block as long as the canvas would save hardly a
+row."""
 IN_BLOCKS = f"{REFERENCE}(block_length={BLOCK})"
 """The fair plain decoding: the reference's forwards behind an end of text would flatter all."""
 
