@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paradecode.core.checks import build
 from paradecode.measure.machine import OtherLoad, describe
 from paradecode.measure.prompts import Item
-from paradecode.measure.results import EngineInfo, Record, trim
+from paradecode.measure.results import Counts, EngineInfo, Record, trim
 from paradecode.measure.turns import PlayerError, Unit
 from paradecode.measure.warm_up import TOKENS, until
 from tools.peers.catalogue import Engine
@@ -113,6 +114,7 @@ class PeerPlayer:
             prefill_seconds=answer["prefill_seconds"],
             decode_seconds=answer["decode_seconds"],
             other_load=others,
+            counts=build(Counts, answer["counts"], "counts") if "counts" in answer else None,
         )
         return [record]
 
