@@ -5,8 +5,8 @@
 Each feature is used in a process of its own that has just loaded a model, or over HTTP, of a
 `paradecode serve` that has just said that it is ready. Three plain answers come before its first
 use, so that it shows what it costs by itself; before the row `plain` there are none. No two calls
-are equal: each has another prompt, schema or expression. The last table is of one answer of 1000
-tokens: its forwards, and those that take far longer than their neighbours.
+are equal: each has another prompt, schema or expression. At last come forwards of one row, behind
+each number of tokens, and those of them that take far longer than the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -24,11 +23,15 @@ import httpx
 from rich.progress import track
 
 from paradecode import LLM
+from paradecode.engine.cost import probe
 from paradecode.models.catalogue import DEFAULT
 from tools.script import REPOSITORY, Columns, err, options, save, show, stamped
 from tools.serving.server import LOGS, serving
 
 PLAIN, PLAIN_CALLS = "plain", 3
+LONGEST, SLOW = 1100, 3
+"""Tokens of the long text, and how many times the median a row takes that is named."""
+
 SMALL, CANVAS = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"
 FEW: dict[str, Any] = {"max_tokens": 8}
 DRAWN: dict[str, Any] = {"temperature": 0.8, "seed": 1}
@@ -195,14 +198,14 @@ def alone(where: str, name: str, calls: int) -> None:
 
 
 def forwards() -> None:
-    """Print the seconds of each token of a long answer, in the process of this call."""
-    llm = LLM()
-    for number in range(PLAIN_CALLS):
-        OF_LLM[PLAIN](llm, 1000 + number)
-    stamps = [time.perf_counter()]
-    for _ in llm.stream(said(0), max_tokens=1000, ignore_eos=True, decoder="greedy"):
-        stamps.append(time.perf_counter())
-    print(json.dumps([end - begun for begun, end in pairwise(stamps[1:])]))
+    """Print the seconds of one row behind each number of tokens, in the process of this call."""
+    backend, found = LLM().backend, []
+    for context in range(LONGEST):
+        span = probe(backend.config.vocab_size, 1, context)
+        begun = time.perf_counter()
+        backend.forward([span])
+        found.append(time.perf_counter() - begun)
+    print(json.dumps(found))
 
 
 def apart(call: str) -> list[float]:
@@ -245,10 +248,10 @@ def main() -> None:
     ]
     show(rows, COLUMNS)
     steps = [round(1e3 * seconds, 2) for seconds in apart("forwards()")]
-    slow = {at: each for at, each in enumerate(steps) if each > 4 * median(steps)}
-    answer = {"median_ms": median(steps), "slow_ms": slow}
+    slow = {at: each for at, each in enumerate(steps) if each > SLOW * median(steps)}
+    answer = {"tokens": LONGEST, "median_ms": round(median(steps), 2), "slow_ms": slow}
     print(answer)
-    save(stamped(calls=given.calls, features=rows, long_answer=answer), given.out)
+    save(stamped(calls=given.calls, features=rows, long_text=answer), given.out)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from paradecode_lab.measure.tables import table
-
 from tools.pages.marked import put
 
 HEAD = ("where", "feature", "first, ms", "second", "median of later", "slowest of later")
 
 
 def text(result: dict[str, Any]) -> str:
-    """Markdown: the calls of each feature, and the forwards of a long answer."""
+    """Markdown: the calls of each feature, and rows behind a text that grows."""
     rows = [
         (
             row["where"], row["feature"],
@@ -26,12 +25,12 @@ def text(result: dict[str, Any]) -> str:
         )
         for row in result["features"]
     ]  # fmt: skip
-    answer = result["long_answer"]
-    slow = [f"{ms:.1f} ms at token {at}" for at, ms in answer["slow_ms"].items()]
+    long = result["long_text"]
+    slow = [f"{ms:.1f} ms at token {at}" for at, ms in long["slow_ms"].items()]
     said = (
         f"{result['date']}, {result['machine']['cpu']}, {result['machine']['cores']} cores, "
-        f"{result['calls']} calls of each. The median token of an answer of 1000 takes "
-        f"{answer['median_ms']:.1f} ms. Tokens that took more than four times as long: "
+        f"{result['calls']} calls of each. A row behind up to {long['tokens']} tokens takes "
+        f"{long['median_ms']:.1f} ms in the median. Rows that took more than three times as long: "
         f"{', '.join(slow) or 'none'}."
     )
     return f"{said}\n\n{table(HEAD, rows)}"

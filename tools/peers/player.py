@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paradecode.core.checks import build
 from paradecode.prompts import Item
 from paradecode.timing.other_load import OtherLoad
 from paradecode.timing.warm_up import TOKENS, until
 from paradecode_lab.measure.machine import describe
-from paradecode_lab.measure.results import EngineInfo, Record, trim
+from paradecode_lab.measure.results import Counts, EngineInfo, Record, trim
 from paradecode_lab.measure.turns import PlayerError, Unit
 from tools.peers.catalogue import Engine
 from tools.peers.formats import Formats
@@ -114,6 +115,7 @@ class PeerPlayer:
             prefill_seconds=answer["prefill_seconds"],
             decode_seconds=answer["decode_seconds"],
             other_load=others,
+            counts=build(Counts, answer["counts"], "counts") if "counts" in answer else None,
         )
         return [record]
 

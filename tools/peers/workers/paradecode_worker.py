@@ -30,12 +30,15 @@ def load(settings: Settings) -> Answer:
             "stop_token_ids": asked["stop_token_ids"],
         }
         out: list[int] = []
+        counts: dict[str, Any] = {}
         watch = Stopwatch()
         for chunk in llm.stream(asked["prompt_token_ids"], **params, salt=asked["tenant"]):
             out += chunk.token_ids
             if out:
                 watch.first(len(out))
-        return asdict(watch.reply(out))
+            if chunk.completion is not None:
+                counts = chunk.completion.stats.counts()
+        return {**asdict(watch.reply(out)), "counts": counts}
 
     return answer
 

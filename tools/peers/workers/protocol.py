@@ -5,7 +5,7 @@ environment imports this file.
 {"prompt_token_ids", "max_tokens", "stop_token_ids",
  "tenant"}                                           -> {"token_ids", "first_tokens",
                                                          "prefill_seconds", "decode_seconds",
-                                                         "stopped"}
+                                                         "stopped"}, and Paradecode "counts"
 Whatever goes wrong                                  -> {"error"}
 
 What an engine learns from its answers it may use for the same tenant only.

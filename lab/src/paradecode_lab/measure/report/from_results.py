@@ -65,7 +65,7 @@ def _line(each: Figures, decoders: bool, baseline: str | None, is_best: bool) ->
         quality=_quality(each, decoders),
         groups=groups,
         acceptance=cost.per_position if cost else (),
-        split=cost.milliseconds if cost else {},
+        split=cost.milliseconds if cost and any(cost.milliseconds.values()) else {},
         sweep={size: through.speed for size, through in each.sweep.items()},
         sweep_over={size: t.over for size, t in each.sweep.items() if t.over is not None},
         cells=cells(DECODERS if decoders else ENGINES, each),
@@ -152,12 +152,13 @@ def _known(found: float | None, form: str) -> str:
 
 
 SPEED: Column[Figures] = Column("tokens/s", lambda e: spread(e.total.decode))
+FORWARDS: Column[Figures] = Column("tokens/forward", _cost(lambda c: number(c.per_forward)))
 CHOICE: Column[Figures] = Column("own choice", lambda e: _percent(e.own_choice))
 DECODERS: tuple[Column[Figures], ...] = (
     Column("output", _badge),
     SPEED,
     Column("× plain", lambda e: marked(spread(e.total.speedup), e.suspicious)),
-    Column("tokens/forward", _cost(lambda c: number(c.per_forward))),
+    FORWARDS,
     Column("acceptance length", _cost(lambda c: spread(c.acceptance_length, absent=""))),
     Column("draft forwards/token", _cost(lambda c: number(n) if (n := c.draft_forwards) else "")),
     CHOICE,
@@ -169,6 +170,7 @@ ENGINES: tuple[Column[Figures], ...] = (
     Column("first difference", _first_difference),
     SPEED,
     Column("× baseline", lambda e: spread(e.total.speedup)),
+    FORWARDS,
     Column("with prompt", lambda e: value(e.total.overall, absent="")),
     Column("prompt tokens/s", lambda e: value(e.total.prefill, absent="")),
     Column("first token ms", lambda e: value(e.total.first_token, 1000, "")),
