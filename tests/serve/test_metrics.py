@@ -153,7 +153,7 @@ def test_a_server_has_imported_the_methods_that_it_counts() -> None:
         "from paradecode.serve.worker.settings import WorkerSettings\n"
         "create_app(ServerSettings(models=(Served('a', WorkerSettings()),)), None, Metrics([]))\n"
         "before = set(sys.modules)\n"
-        "from paradecode.methods.registry import methods\n"
+        "from paradecode.methods.specs import methods\n"
         "methods()\n"
         "print(*sorted(set(sys.modules) - before))"
     )

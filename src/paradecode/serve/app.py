@@ -8,7 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 
 from paradecode import __version__
-from paradecode.methods.registry import methods
+from paradecode.methods.specs import methods
 from paradecode.serve.audit import Audit
 from paradecode.serve.documents import document
 from paradecode.serve.errors import ApiError, answer_api_error, answer_http_error
