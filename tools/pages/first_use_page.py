@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from paradecode_lab.measure.tables import table
-
 from tools.pages.marked import put
 
 HEAD = ("where", "feature", "first, ms", "second", "median of later", "slowest of later")
