@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from paradecode_lab.measure.machine import stamp
+from paradecode_lab.measure.result_files import write_json
 
 REPOSITORY = Path(__file__).parents[1]
 OUT = REPOSITORY / "bench" / "out"
@@ -75,4 +76,4 @@ def tell(result: Any, out: Path | None) -> None:
 def save(result: Any, out: Path | None) -> None:
     """Write a result as JSON; nothing without a file."""
     if out is not None:
-        out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        write_json(result, out)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode_lab.measure.result_files import read_results, write_results
+from paradecode_lab.measure.result_files import packed, read_results, unpacked, write_results
 from paradecode_lab.measure.results import Counts, Record, Score
 from repository import ROOT
 
@@ -29,7 +29,9 @@ def document(make_results, tmp_path):
                       scores={(first.item, first.token_ids): Score(1.5, 3, 5)})  # fmt: skip
     write_results(results, tmp_path / "good.json")
     assert read_results(tmp_path / "good.json") == results
-    return json.loads((tmp_path / "good.json").read_text())
+    found = json.loads((tmp_path / "good.json").read_text())
+    found["records"] = unpacked(found.pop("columns"), found["records"])
+    return found
 
 
 def read(document, tmp_path):
@@ -44,6 +46,20 @@ def test_what_says_nothing_is_left_out(document):
     assert full["right"] is True
     assert not {"batch", "unit", "wall_seconds", "right", "counts"} & plain.keys()
     assert Record("a", "b", 0).counts is None
+
+
+def test_rows_below_columns_are_the_records(document, tmp_path):
+    columns, rows = packed(document["records"])
+    assert unpacked(columns, rows) == document["records"]
+    assert "counts.accepted_per_position" in columns
+    assert read({**document, "columns": columns, "records": rows}, tmp_path).records
+
+
+@pytest.mark.parametrize("columns", [3, [1], ["engine", "engine"], ["counts", "counts.rows"], []])
+def test_columns_that_no_writer_makes_are_refused(document, tmp_path, columns):
+    rows = packed(document["records"])[1]
+    with pytest.raises(InvalidInput, match=r"columns|records\[0\]"):
+        read({**document, "columns": columns, "records": rows}, tmp_path)
 
 
 def test_the_first_version_is_still_read(document, tmp_path):

@@ -1,6 +1,8 @@
 """Results as JSON files. Every field is checked, and named if wrong.
 
-Outputs are stored once and records point at them. A record leaves out fields at their defaults.
+Outputs are stored once and records point at them. A record leaves out fields at their defaults. In
+a file the records are rows below one list of columns, ``counts.rows`` for a field of a field; null
+is a field that the record leaves out.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from paradecode_lab.measure.results import (
     Score,
 )
 
-SCHEMA = "paradecode-bench/4"
-READABLE = tuple(f"paradecode-bench/{version}" for version in (1, 2, 3, 4))
+SCHEMA = "paradecode-bench/5"
+READABLE = tuple(f"paradecode-bench/{version}" for version in (1, 2, 3, 4, 5))
 """Version 1 has no batches, counts, guarantees and checked answers; version 2 no texts, questions
-and deciding forwards; version 3 no requests to servers."""
+and deciding forwards; version 3 no requests to servers. Version 5 has columns and rows."""
 
 MOST_BYTES = 1 << 30
 
@@ -59,18 +61,28 @@ LISTS = ("engines", "items", "outputs", "records")
 
 
 def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
-    """Write JSON: a line for each field and each record, so that versions can be compared.
+    """Write JSON: a line for each field and each record, so that two results can be compared.
 
     Args:
         aggregates: the figures of the tables, for programs.
     """
     head = results_to_json(results, aggregates)
-    lists = {name: head.pop(name) for name in LISTS}
-    with path.open("w", encoding="utf-8") as file:
-        file.write("{" + ",\n".join(f"{_dump(name)}: {_dump(own)}" for name, own in head.items()))
-        for name, entries in lists.items():
-            file.write(f',\n"{name}": [\n' + ",\n".join(map(_dump, entries)) + "\n]")
-        file.write("\n}\n")
+    head["columns"], head["records"] = packed(head["records"])
+    write_json(head, path)
+
+
+def write_json(document: Any, path: Path) -> None:
+    """Write JSON without spaces, a line for each field of an object and each entry of a list."""
+    text = _lines(document)
+    if isinstance(document, Mapping):
+        fields = (f"{_dump(name)}:{_lines(value)}" for name, value in document.items())
+        text = "{" + ",\n".join(fields) + "}"
+    path.write_text(text + "\n", "utf-8")
+
+
+def _lines(value: Any) -> str:
+    is_long = isinstance(value, (list, tuple)) and any(isinstance(v, (dict, list)) for v in value)
+    return "[\n" + ",\n".join(map(_dump, value)) + "\n]" if is_long else _dump(value)
 
 
 def results_to_json(results: Results, aggregates: Any = None) -> dict[str, Any]:
@@ -96,6 +108,46 @@ def results_to_json(results: Results, aggregates: Any = None) -> dict[str, Any]:
     return {**head, **dict(zip(LISTS, (*map(list, lists), listed, records)))}
 
 
+def packed(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows of records; a row ends with its last field."""
+    flat = [
+        {
+            name: value
+            for field, own in record.items()
+            for name, value in (
+                {f"{field}.{inner}": part for inner, part in own.items()}
+                if isinstance(own, dict) and own
+                else {field: own}
+            ).items()
+        }
+        for record in records
+    ]
+    columns = list(dict.fromkeys(name for entry in flat for name in entry))
+    rows = []
+    for entry in flat:
+        last = max((columns.index(name) for name in entry), default=-1)
+        rows.append([entry.get(name) for name in columns[: last + 1]])
+    return columns, rows
+
+
+def unpacked(columns: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """The records of columns and rows; raises InvalidInput for a row that has not their shape."""
+    records = []
+    for number, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) > len(columns):
+            fix = f"give a list of at most {len(columns)} values"
+            raise InvalidInput(f"records[{number}]", row, fix)
+        record: dict[str, Any] = {}
+        for name, value in zip(columns, row):
+            field, _, inner = name.partition(".")
+            if value is not None and inner:
+                record.setdefault(field, {})[inner] = value
+            elif value is not None:
+                record[field] = value
+        records.append(record)
+    return records
+
+
 def record_to_json(record: Record) -> dict[str, Any]:
     """The fields that say something, times in microseconds' precision."""
     return _brief(record)
@@ -111,8 +163,18 @@ def rounded(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a result file; raises InvalidInput."""
-    return json_object(path, "results", MOST_BYTES)
+    """The JSON object in a result file, each record with its fields; raises InvalidInput."""
+    data = json_object(path, "results", MOST_BYTES)
+    columns, records = data.get("columns"), data.get("records")
+    if columns is not None and isinstance(records, list):
+        if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+            raise InvalidInput("columns", columns, "give a list of names")
+        whole = {name.partition(".")[0] for name in columns if "." in name}
+        if whole & set(columns) or len(set(columns)) < len(columns):
+            raise InvalidInput("columns", columns, "name each field once, and no field of it too")
+        data["records"] = unpacked(columns, records)
+        del data["columns"]
+    return data
 
 
 def read_results(path: Path) -> Results:
@@ -197,4 +259,4 @@ def _brief(entry: Any) -> dict[str, Any]:
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

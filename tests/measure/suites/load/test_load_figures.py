@@ -14,7 +14,7 @@ import pytest
 from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.machine import describe
 from paradecode_lab.measure.report.load import read_sheet
-from paradecode_lab.measure.result_files import read_results
+from paradecode_lab.measure.result_files import read_json, read_results
 from paradecode_lab.measure.results import EngineInfo, ItemInfo, Record, Results, StreamedAnswer
 from paradecode_lab.measure.statistics import Estimate, percentile, rate, speedup
 from paradecode_lab.measure.suites.load.asks import arrivals, draw, read_asks
@@ -154,7 +154,7 @@ def test_files(tmp_path: Path) -> None:
     files = write_report(made, summaries, tmp_path / "load.json")
     assert [file.name for file in files] == ["load.json", "load.png"]
     assert read_results(files[0]) == made
-    read = json.loads(files[0].read_text("utf-8"))
+    read = read_json(files[0])
     assert read == json.loads(json.dumps(document(made, summaries)))
     assert read["aggregates"]["figures"][0]["throughput"]["value"] == 5.5
     assert read["records"][0]["streamed"]["tokens"] == 11
