@@ -261,14 +261,14 @@ class RunsHeads(Protocol):
 
 
 def drafts_of(place: RunsNetworks, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-    """What a head drafts where it runs, by the own loop of that place if it has one."""
+    """The drafts of a head, made by the backend's own loop if it has one."""
     if isinstance(place, RunsHeads):
         return place.run_head(head, drafts)
     return run_head(head, drafts, place.apply)
 
 
 def gives_attention(backend: Backend) -> bool:
-    """Whether it returns the attention weights that a span asks for."""
+    """Whether the backend returns the attention weights that a span asks for."""
     return bool(getattr(backend, "gives_attention", False))
 
 
@@ -328,7 +328,7 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
 
 
 def check_canvas(config: ModelConfig, span: Span) -> None:
-    """Raise InvalidInput unless the model can refine the span, if it is a canvas."""
+    """Raise InvalidInput if the span is a canvas that the model cannot refine."""
     if span.denoise is None:
         return
     if not config.canvas_length:
@@ -341,7 +341,7 @@ def check_canvas(config: ModelConfig, span: Span) -> None:
 
 
 def check_layers(config: ModelConfig, span: Span) -> None:
-    """Raise InvalidInput if ``layers`` or ``hidden`` of a span are not this model's."""
+    """Raise InvalidInput if the model lacks a layer of a span's ``layers`` or ``hidden``."""
     layers, hidden = () if span.layers is None else span.layers, span.hidden
     for name, given in (("layers", layers), ("hidden", hidden)):
         if not isinstance(given, (tuple, list)):

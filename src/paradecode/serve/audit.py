@@ -1,4 +1,4 @@
-"""Around every request: an id, a log line, a count, and an answer even if a route crashes."""
+"""Gives every request an id, a log line and a count, and an answer even if a route crashes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from paradecode.serve.metrics import Metrics
 
 
 class Audit:
-    """ASGI middleware. An exception ends here: the log says where it was raised, the client that
-    the server failed. The exception's own text may quote a request, so nobody is told."""
+    """ASGI middleware at which exceptions end. The log says where an exception was raised, and
+    the client only that the server failed. An exception's text may quote a request, so nobody
+    gets it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None) -> None:
         self.app, self.metrics, self.log = app, metrics, log

@@ -1,4 +1,4 @@
-"""Events on their way to a reader that may be slow: bounded in bytes and in time."""
+"""Holds events for a reader that may be slow: bounded in bytes and in time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far a reader may fall behind.
+    """Limits on how far a reader may fall behind.
 
     Attributes:
         full: bytes from which on the buffer counts as full.
-        most: bytes that it never exceeds by more than one event.
-        patience: seconds for which it may stay full.
+        most: bytes that the buffer exceeds by at most one event.
+        patience: seconds for which the buffer may stay full.
     """
 
     full: int = 1 << 18
@@ -40,7 +40,7 @@ class Buffer(Generic[T]):
         self._arrived = asyncio.Event()
 
     def put(self, event: T, size: int) -> bool:
-        """Add an event of so many bytes; False if the reader has been too slow."""
+        """Add an event of ``size`` bytes; returns False if the reader has been too slow."""
         before = self._held
         self._events.append((event, size))
         self._held += size
@@ -55,7 +55,7 @@ class Buffer(Generic[T]):
         return not late and before < self._bounds.most
 
     def replace(self, event: T) -> None:
-        """Drop what was not read; ``event`` is the last one."""
+        """Drop all unread events; ``event`` is the last one."""
         self._events.clear()
         self._held = 0
         self._events.append((event, 0))

@@ -21,20 +21,20 @@ OF_QUESTIONS = (
 
 @dataclass(frozen=True)
 class Lost:
-    """The worker ended before the request did."""
+    """Marks that the worker ended before the request did."""
 
 
 class WorkerCall:
-    """What the front knows of one request.
+    """The front's view of one request at one worker.
 
     Attributes:
-        message: as it was sent.
-        outputs: how many are wanted; 0 for a question with one answer.
+        message: the request as it was sent.
+        outputs: number of wanted outputs; 0 for a question with one answer.
         over: whether nothing more can come from the worker.
-        unwanted: whether nobody reads it any more.
-        accepted: whether a worker has accepted it, this one or one that died.
-        lost: whether its reader has come to where the worker ended.
-        hung: whether the worker ended because it hung: perhaps this request was why.
+        unwanted: whether nobody reads the events any more.
+        accepted: whether this worker, or an earlier one that died, has accepted the request.
+        lost: whether its reader has reached the point where the worker ended.
+        hung: whether the worker ended because it hung; this request may be the cause.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class WorkerCall:
         return self.message.id
 
     async def events(self) -> AsyncIterator[wire.OutputEvent]:
-        """What comes back for a request, to its end; sets ``lost`` if the worker was."""
+        """The events of a request, to its end; sets ``lost`` if the worker ended first."""
         left = self._owed
         while left:
             event = await self.buffer.get()
@@ -68,9 +68,9 @@ class WorkerCall:
             left = 0 if isinstance(event, wire.Failure) else left - isinstance(event, wire.Done)
 
     def receive(self, event: wire.Event, size: int) -> bool:
-        """Take an event from the worker; False if the reader is too slow for it.
+        """Take an event from the worker; returns False if the reader is too slow for it.
 
-        One that does not belong to the request as it stands is ignored.
+        An event that does not fit the present state of the request is ignored.
         """
         if not isinstance(event, OF_REQUESTS if self.outputs else OF_QUESTIONS):
             return True
@@ -88,19 +88,19 @@ class WorkerCall:
         return self.unwanted or self.buffer.put(event, size)
 
     def lose(self, hung: bool = False) -> None:
-        """The worker is gone."""
+        """Note that the worker has ended."""
         self.over, self.hung = True, hung
         if not self.unwanted:
             self.buffer.put(Lost(), 0)
 
     def end(self, failure: wire.Failure) -> None:
-        """Let its reader have what has come, and then the failure."""
+        """End the request: its reader gets what has come, and then the failure."""
         if not self.unwanted:
             self.unwanted = True
             self.buffer.put(failure, 0)
 
     def give_up(self) -> wire.Failure:
-        """Its reader is too slow: replace what it has not read by a failure."""
+        """Replace the unread events by a failure, because the reader is too slow."""
         self.unwanted = True
         failed = wire.Failure(id=self.id, status=503, message=SLOW)
         self.buffer.replace(failed)
@@ -108,6 +108,6 @@ class WorkerCall:
 
 
 def outputs_of(message: wire.Generate) -> int:
-    """The ``n`` of a request; whatever is no number is refused by the worker."""
+    """The ``n`` of a request; the worker refuses a value that is no number."""
     n = message.sampling.get("n", 1)
     return n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 1

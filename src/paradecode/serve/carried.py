@@ -1,8 +1,8 @@
-"""What the reader of a request has, so that another worker can go on from there.
+"""Carries a request from a worker that died to another, which goes on behind what the reader has.
 
-An output is a function of prompt, seed and settings. So what a worker that died has sent stays
-true, and the next one continues behind it; a canvas, whose undecided part is lost, is decoded
-again, and what the reader has is left out.
+An output is a function of prompt, seed and settings, so everything that a dead worker has sent
+stays true, and the next worker continues behind it. A canvas is decoded again, because its
+undecided part is lost, and what the reader already has is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from paradecode.serve.wire import (
 )
 
 FRUITLESS = 3
-"""Workers in a row that may die before they send a token: the request may be why."""
+"""Workers in a row that may die before they send a token; a request that kills more of them is
+refused."""
 
 
 class Carried:
@@ -31,9 +32,10 @@ class Carried:
     Attributes:
         done: outputs that have ended.
         over: whether nothing more comes.
-        accepted: whether a worker has accepted it; the reader knows, so nobody may refuse it now.
-        bits: what the worker that began it computes; only such workers may go on.
-        fruitless: how many workers in a row were given it and have not sent a token.
+        accepted: whether a worker has accepted the request; from then on no worker may refuse it.
+        bits: name of the bits that the first worker computes; only workers with the same bits may
+            go on.
+        fruitless: number of workers in a row that had the request and sent no token.
     """
 
     def __init__(self, request: Generate) -> None:
@@ -49,7 +51,7 @@ class Carried:
         self._before = [0] * count
 
     def message(self) -> Generate:
-        """The request for the next worker, with the time that is left of its deadline."""
+        """The request for the next worker, with the rest of its deadline."""
         request = self._request
         self.fruitless += 1
         if request.deadline is not None:
@@ -63,7 +65,7 @@ class Carried:
         return replace(request, resume=tokens)
 
     def take(self, event: OutputEvent) -> OutputEvent | None:
-        """The event as the reader is to see it; None if it has all of that."""
+        """The part of the event that the reader does not have yet; None if it has all of it."""
         if isinstance(event, Accepted):
             known, self.accepted, self._goes_on = self.accepted, True, event.resumed
             if not (known or event.resumed):  # A canvas begins anew, whatever was sent elsewhere.
@@ -103,7 +105,7 @@ class Carried:
 
 
 def seeded(request: Generate) -> Generate:
-    """The request with a seed: one without would get another from each worker."""
+    """The request with a seed; without one, each worker would choose another."""
     if request.sampling.get("seed") is not None:
         return request
     return replace(request, sampling={**request.sampling, "seed": secrets.randbits(63)})

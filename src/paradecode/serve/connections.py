@@ -1,4 +1,4 @@
-"""Connections with limits: how many, how large their headers, how slow their two ends may be."""
+"""Connections with limits on their number, on the size of headers, and on slow clients."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from paradecode.serve.errors import ApiError
 from paradecode.serve.settings import ServerSettings
 
 LINGER = 1.0
-"""Seconds that a client has to read an answer that came before the end of its request."""
+"""Seconds that a client has to read an answer that was sent before its request had ended."""
 
 JUNK = ApiError(400, "this is not a valid HTTP request, or its header is large")
 
 
 class _Parser(h11.Connection):
-    """Refuses every ``Transfer-Encoding``: chunks of one byte cost more than any other request,
-    and what does not say its length once and for all is how requests are smuggled."""
+    """A parser that refuses every ``Transfer-Encoding``. Chunks of one byte cost more than any
+    other request, and a request that does not state its length once and for all can smuggle
+    another one."""
 
     refusal = JUNK
 
@@ -32,9 +33,9 @@ class _Parser(h11.Connection):
         return event
 
     def send(self, event: Any) -> Any:
-        """An answer before the end of its request says that the connection ends, or a client might
-        send its next request there. h11 is not told: who reads it there closes at once, see LINGER.
-        """
+        """Send an event. An answer before the end of its request says that the connection ends,
+        because a client might otherwise send its next request on it. h11 does not learn this: on
+        reading it, h11 would close at once (see LINGER)."""
         said = super().send(event)
         early = isinstance(event, h11.Response) and self.their_state is h11.SEND_BODY
         if said and early and b"connection" not in dict(event.headers):
@@ -45,10 +46,11 @@ class _Parser(h11.Connection):
 def limited(settings: ServerSettings) -> type[H11Protocol]:
     """The protocol class of a server, for uvicorn's ``http`` setting.
 
-    The parser bounds headers and refuses what is not HTTP. Here a connection beyond the limit is
-    told so and closed, one whose request does not arrive in time is dropped, and so is one that
-    takes nothing of its answer: what the application then sees is a client that has left. What
-    comes behind the answer of a request that has not arrived whole is thrown away unread.
+    The parser bounds headers and refuses what is not HTTP. This class adds three limits. A
+    connection beyond the allowed number gets an error and is closed. A connection whose request
+    does not arrive in time is dropped, and so is one that takes nothing of its answer; the
+    application then sees a client that has left. If an answer is sent before its request has
+    arrived whole, the rest of the request is thrown away unread.
     """
 
     class Connection(H11Protocol):
@@ -101,7 +103,7 @@ def limited(settings: ServerSettings) -> type[H11Protocol]:
             return self.cycle is not None and not self.cycle.response_complete
 
         def _expect(self) -> None:
-            """A request's header has to arrive from here on in time."""
+            """Start the clock: a request's header has to arrive in time from here on."""
             if self._arriving is None:
                 self._arriving = self.loop.call_later(settings.header_seconds, self.transport.abort)
 
@@ -116,7 +118,8 @@ def limited(settings: ServerSettings) -> type[H11Protocol]:
                 self._writing = None
 
         def _hang_up(self) -> None:
-            """Say no more, and hear no more. To close at once would lose what was just said."""
+            """Send no more, and ignore what arrives. Closing at once would lose what was just
+            sent."""
             if not self._deaf and not self.transport.is_closing():
                 self._deaf = True
                 self.transport.write_eof()

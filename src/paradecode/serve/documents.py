@@ -1,4 +1,4 @@
-"""The OpenAPI document: what routes take and answer, from the classes that check it."""
+"""The OpenAPI document: what routes take and answer, made from the classes that check it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVENT = {
     "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
     "required": ["data"],
 }
-"""One event of a stream: before OpenAPI 3.2 a stream's schema describes its events."""
+"""Schema of one event of a stream: before OpenAPI 3.2 a stream's schema describes its events."""
 
 _bodies: set[type[BaseModel]] = set()
 
@@ -68,7 +68,7 @@ def _event(data: type[BaseModel] | bool) -> dict[str, Any]:
 
 
 def gets(answer: type[BaseModel] | None, *statuses: int) -> dict[str, Any]:
-    """Keywords of a route without a body. No ``answer``: it is plain text."""
+    """Keywords of a route without a body; without ``answer`` it returns plain text."""
     found: dict[str, Any] = {"description": "The answer."}
     if answer is None:
         found["content"] = {"text/plain": {"schema": {"type": "string"}}}

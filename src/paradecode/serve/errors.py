@@ -15,12 +15,12 @@ PHRASES = {404: "there is no such route", 405: "this route does not know the met
 
 
 class ApiError(Exception):
-    """An error that a client is told.
+    """An error for the client.
 
     Args:
-        status: of HTTP.
+        status: HTTP status.
         param: dotted name of the field that is wrong.
-        code: for programs; None where the type says all.
+        code: a word for programs; None where the type is enough.
         retry_after: seconds after which the request may succeed.
     """
 
@@ -41,7 +41,7 @@ class ApiError(Exception):
 
     @classmethod
     def of(cls, failure: Failure) -> ApiError:
-        """What a worker reported, with the names that the HTTP API uses."""
+        """The error that a worker reported, with the names that the HTTP API uses."""
         param, message = failure.param, failure.message
         if param is not None and param.partition(".")[0] == "decoder":
             param = "speculative" + param.removeprefix("decoder")
@@ -63,7 +63,7 @@ class ApiError(Exception):
 
 
 def wrong(param: str, fix: str, code: str | None = None) -> ApiError:
-    """A field that cannot be used as it is: 400."""
+    """The error 400 for a field that cannot be used with its value."""
     return ApiError(400, f"{param}: {fix}", param=param, code=code)
 
 
@@ -74,7 +74,7 @@ async def answer_api_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:
-    """What the router itself refuses: unknown routes and methods."""
+    """Answer an error of the router itself: an unknown route or method."""
     assert isinstance(error, HTTPException)
     message = PHRASES.get(error.status_code, str(error.detail))
     headers = dict(error.headers or {})

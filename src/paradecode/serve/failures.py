@@ -1,4 +1,4 @@
-"""What a client is told about an error: its own mistakes in full, the server's without details."""
+"""Errors for clients: their own mistakes in full, the server's without details."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def failure(id: str, error: BaseException) -> Failure:
 
 
 def busy(id: str, message: str, retry_after: float = SHORTEST) -> Failure:
-    """Too much is waiting already."""
+    """The failure of a request for which too many others wait."""
     return Failure(id=id, status=429, message=message, retry_after=retry_after)
 
 

@@ -1,4 +1,4 @@
-"""From a request's fields to its outputs: ask the pool, and follow what it answers."""
+"""Makes outputs from a request's fields: it asks the pool, and follows the answers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from paradecode.serve.settings import ServerSettings
 from paradecode.serve.workers import Events, Workers
 
 CHARACTERS = 4
-"""About so many are a token."""
+"""Estimated characters of a token."""
 
 OutputNews = wire.OutputChunk | wire.BranchNews | wire.Done
 News = AsyncGenerator[tuple[int, OutputNews], None]
-"""What becomes of the outputs, each with its number."""
+"""News of the outputs, each with the number of its output."""
 
 
 @dataclass
 class WholeOutput:
-    """One output, when it has ended."""
+    """One output that has ended."""
 
     text: str = ""
     scores: ScoreColumns = field(default_factory=ScoreColumns)
@@ -50,10 +50,10 @@ class Model(NamedTuple):
 
 
 class Generation:
-    """The outputs of one HTTP request: those of each prompt, ``n`` of each, numbered in order.
+    """The outputs of one HTTP request: ``n`` for each prompt, numbered in order.
 
     Attributes:
-        copies: how often the answer says what was read of a prompt.
+        copies: how often the answer repeats the results of reading a prompt.
     """
 
     def __init__(self, request: Request, body: Common, n: int = 1) -> None:
@@ -70,7 +70,7 @@ class Generation:
     def ask(
         self, prompts: Sequence[wire.PromptInput], sampling: dict[str, Any], **wanted: Any
     ) -> None:
-        """Say what is wanted.
+        """Take the request.
 
         Args:
             prompts: each gets ``n`` outputs.
@@ -116,7 +116,7 @@ class Generation:
         self.note.model = self.model.name
 
     async def started(self) -> News:
-        """What becomes of the outputs, once every prompt is in a queue.
+        """The news of the outputs; returns when every prompt is in a queue.
 
         Raises:
             ApiError: if a prompt is refused; the generator raises it for later failures.
@@ -137,7 +137,7 @@ class Generation:
         return _chained(early, events)
 
     async def outputs(self) -> list[WholeOutput]:
-        """All outputs, when the last has ended; raises ApiError if one fails."""
+        """All outputs, when the last one has ended; raises ApiError if one fails."""
         found = [WholeOutput() for _ in range(len(self.requests) * self.n)]
         async with aclosing(self._events()) as news:
             async for index, event in news:
@@ -151,7 +151,7 @@ class Generation:
         return found
 
     async def _events(self) -> AsyncGenerator[tuple[int, Any], None]:
-        """Outputs' news, each with the output's number, and for each prompt, once and with its
+        """The outputs' news, each with the output's number; and for each prompt once, with its
         number, that it was accepted. Raises ApiError for a failure."""
         first, began = self.requests[0], time.monotonic()
         assert first.deadline is not None
@@ -182,7 +182,7 @@ class Generation:
                     yield prompt * self.n + event.index, event
 
     def _count_scores(self, tokens: int) -> None:
-        """Refuse an answer of more scores than may be held for it."""
+        """Raise ApiError if an answer would hold too many scores."""
         self._scores += tokens * self._scores_a_token
         if self._scores > MAX_SCORES:
             what = "prompts, n, their tokens (max_tokens) and top_logprobs + 1"
@@ -190,14 +190,15 @@ class Generation:
             raise wrong("logprobs", fix + ("" if self.body.stream else ", or stream"))
 
     def _check_outputs(self, prompts: int, searches: bool) -> None:
-        """Refuse more outputs, or branches, than a request may have at the same time."""
+        """Raise ApiError if a request wants more outputs or branches at the same time than
+        allowed."""
         most = self.settings.outputs
         if prompts * self.wide > most:
             field = "search" if searches else "n" if self.n > 1 else "prompt"
             raise wrong(field, f"ask for at most {most} {'branches' if searches else 'outputs'}")
 
     def _width(self) -> int:
-        """How many of the requests are with workers at the same time: all that generate."""
+        """How many of the requests are with workers at the same time; all that generate are."""
         if self.requests[0].reads is None:
             return len(self.requests)
         most = self.settings.outputs
@@ -206,11 +207,11 @@ class Generation:
     def _submitted(
         self, began: float, width: int
     ) -> AsyncGenerator[tuple[int, wire.OutputEvent], None]:
-        """What workers answer to the requests, of which they are given ``width`` at a time."""
+        """The workers' answers to the requests, of which ``width`` are sent at a time."""
         return merged([self._answered(request, began) for request in self.requests], width)
 
     async def _answered(self, request: wire.Generate, began: float) -> Events:
-        """The events of a request, which has what is left of its deadline."""
+        """The events of a request, which gets the rest of its deadline."""
         left = max(0.0, self._deadline() - (time.monotonic() - began))
         submitted = self.pool.submit(self.model.name, replace(request, deadline=left))
         async with aclosing(submitted) as events:
@@ -218,7 +219,7 @@ class Generation:
                 yield event
 
     def _default(self) -> int:
-        """The most tokens of an output that does not say."""
+        """The most tokens of an output, if the request does not say."""
         (served,) = (one for one in self.settings.models if one.name == self.model.name)
         return min(served.worker.max_tokens, self.model.ready.context_length)
 
@@ -248,7 +249,7 @@ class Generation:
 
 
 def about(prompt: wire.PromptInput) -> int:
-    """How many tokens a prompt has, by its length; a worker will count."""
+    """Estimated tokens of a prompt, by its length; a worker counts them later."""
     if prompt.tokens is not None:
         return len(prompt.tokens)
     said = [message.get("content") for message in prompt.messages or ()]

@@ -1,4 +1,4 @@
-"""The keys that clients give, and what the holder of each may ask for."""
+"""The keys of clients, and what the holder of each may ask for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paradecode.core.checks import (
 from paradecode.core.errors import InvalidInput
 
 MAX_KEYS = 1024
-"""Each has metrics of its own, and each request is compared with all of them."""
+"""The most keys: each has metrics of its own, and each request is compared with all of them."""
 
 MIN_KEY, MAX_KEY = 8, 1024
 LOWEST, HIGHEST = -100, 100
@@ -60,15 +60,15 @@ def _salts(name: str, value: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyLimits:
-    """What the holder of a key may ask for; None is no limit.
+    """Limits on what the holder of a key may ask for; None means no limit.
 
     Attributes:
-        requests_per_minute: let in within any 60 seconds.
-        tokens_per_minute: of prompts and outputs of the requests let in within any 60 seconds.
-        sequences: outputs at the same time, of all models together.
-        queue: outputs that may wait for one of these; more get a 429.
-        priorities: lowest and highest; a request that names none gets the nearest to 0.
-        salts: values of ``cache_salt`` that may be given.
+        requests_per_minute: the most requests admitted within any 60 seconds.
+        tokens_per_minute: the most tokens, prompts and outputs, of those requests.
+        sequences: the most outputs at the same time, of all models together.
+        queue: the most outputs that may wait for one of these; more get a 429.
+        priorities: lowest and highest priority; a request without one gets the nearest to 0.
+        salts: the allowed values of ``cache_salt``.
 
     Raises:
         InvalidInput: naming the field that is wrong.
@@ -87,7 +87,7 @@ class KeyLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Key(KeyLimits):
-    """A key, and the name that metrics have for it: the key itself is never shown."""
+    """A key with a name for metrics; the key itself is never shown."""
 
     name: str = checked(_label)
     key: str = field(repr=False, metadata={"check": _secret})
@@ -104,7 +104,7 @@ def plain_keys(keys: Sequence[str]) -> tuple[Key, ...]:
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
-    """The keys of a file: a JSON object by name, each with ``key`` and, as it may be, limits.
+    """The keys in a file: a JSON object by name, each with ``key`` and perhaps limits.
 
     Raises:
         InvalidInput: naming the field, such as ``keys.alice.queue``.
@@ -118,7 +118,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
 
 
 def check_keys(keys: Sequence[Key]) -> None:
-    """Raise InvalidInput for too many keys, or two of one name or one text."""
+    """Raise InvalidInput for too many keys, or two with the same name or text."""
     if len(keys) > MAX_KEYS:
         raise InvalidInput("keys", len(keys), f"give at most {MAX_KEYS}")
     for what in ("name", "key"):

@@ -1,4 +1,4 @@
-"""What each key has used of its limits, what waits for room, and when there will be some."""
+"""Counts what each key has used of its limits, and when a waiting request gets room."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paradecode.serve.keys import KeyLimits
 
 MINUTE = 60.0
 RECENT = 0.1
-"""Weight of the newest request in the mean time that one takes."""
+"""Weight of the newest request in the mean time of a request; higher follows changes faster."""
 
 REFUSED = ("requests", "tokens", "sequences")
 RATE_HEADERS = [
@@ -28,7 +28,7 @@ Clock = Callable[[], float]
 
 @dataclass
 class Use:
-    """An amount that counts for a minute from ``at`` on."""
+    """An amount that counts for a minute, from ``at`` on."""
 
     at: float
     amount: int
@@ -36,7 +36,7 @@ class Use:
 
 
 class RateWindow:
-    """At most ``limit`` within any 60 seconds."""
+    """A limit on the amount within any 60 seconds."""
 
     def __init__(self, limit: int, clock: Clock) -> None:
         self.limit, self._clock = limit, clock
@@ -45,11 +45,11 @@ class RateWindow:
 
     @property
     def left(self) -> int:
-        """How much more there is room for now."""
+        """The amount for which there is room now."""
         return max(0, self.limit - self._forget())
 
     def wait(self, amount: int) -> float:
-        """Seconds until there is room for so much, at most the limit, if nothing else comes."""
+        """Seconds until there is room for ``amount``, at most the limit, if nothing else comes."""
         missing = amount - self.limit + self._forget()
         until = now = self._clock()
         for use in self._uses:
@@ -59,7 +59,7 @@ class RateWindow:
         return until - now
 
     def reset(self) -> float:
-        """Seconds until all of the limit is free."""
+        """Seconds until the whole limit is free."""
         return self.wait(self.limit)
 
     def add(self, amount: int) -> Use:
@@ -69,13 +69,13 @@ class RateWindow:
         return use
 
     def change(self, use: Use, amount: int) -> None:
-        """It was more or less than was thought."""
+        """Correct the amount of a use that was estimated."""
         if not use.over:
             self._total += amount - use.amount
             use.amount = amount
 
     def _forget(self) -> int:
-        """What counts now."""
+        """The amount that counts now, after old uses are forgotten."""
         now = self._clock()
         while self._uses and self._uses[0].at + MINUTE <= now:
             old = self._uses.popleft()
@@ -84,10 +84,10 @@ class RateWindow:
 
 
 class Stay:
-    """A request that was let in, and what it takes of the tokens.
+    """An admitted request, and the tokens that it uses.
 
-    Until the worker has counted, its prompts are as long as they look, and its outputs as long as
-    they may be.
+    Before the worker has counted, its prompts count with their estimated length, and its outputs
+    with the longest length that they may have.
 
     Attributes:
         prompt, output: tokens so far.
@@ -104,14 +104,14 @@ class Stay:
         return self.prompt + sum(self._guesses.values()) + self._outputs
 
     def begin(self) -> None:
-        """Count from now on."""
+        """Begin to count the tokens."""
         if self._window is not None:
             if self._use is not None:
                 self._window.change(self._use, 0)
             self._use = self._window.add(self.tokens)
 
     def accepted(self, prompt: int, tokens: int) -> None:
-        """A worker has counted a prompt."""
+        """Take over a worker's count of a prompt."""
         self._guesses.pop(prompt, None)
         self.prompt += tokens
         self._tell()
@@ -127,13 +127,13 @@ class Stay:
 
 
 class Account:
-    """What the holder of a key has used; one without a name is everybody's.
+    """The usage of a key's holder; an account without a name belongs to everybody.
 
     Attributes:
-        tenant: under which its caches are kept.
-        running, waiting: outputs.
-        requests, prompt_tokens, output_tokens: since the start.
-        refused: the same, by limit: requests, tokens, sequences.
+        tenant: name under which its caches are kept.
+        running, waiting: numbers of outputs.
+        requests, prompt_tokens, output_tokens: numbers since the start.
+        refused: number of refused requests, by limit: requests, tokens, sequences.
     """
 
     def __init__(
@@ -152,21 +152,21 @@ class Account:
         return sum(outputs for _, _, outputs, _ in self._queue)
 
     def request(self) -> None:
-        """Count a request. Raises ApiError 429 for one too many."""
+        """Count a request. Raises ApiError 429 if it is one too many."""
         if self._requests is not None:
             self._check("requests", self._requests, 1)
             self._requests.add(1)
         self.requests += 1
 
     def priority(self, asked: int | None) -> int:
-        """The priority of a request. Raises ApiError 400 for one out of range."""
+        """The priority of a request. Raises ApiError 400 if it is out of range."""
         low, high = self.limits.priorities
         if asked is not None and not low <= asked <= high:
             raise wrong("priority", f"this key may ask for {low} to {high}")
         return min(max(low, asked or 0), high)
 
     def check_salt(self, salt: str | None) -> None:
-        """Raises ApiError 400 for one that the key may not use."""
+        """Raise ApiError 400 for a salt that the key may not use."""
         salts = self.limits.salts
         if salt is not None and salts is not None and salt not in salts:
             raise wrong("cache_salt", "leave it out, or use one that was allowed to this key")
@@ -178,9 +178,9 @@ class Account:
         """Let a request in, when there is room for its outputs.
 
         Args:
-            prompts: about how many tokens each has.
-            outputs: how many there are, ``most`` tokens each.
-            seconds: how long it may wait.
+            prompts: estimated tokens of each prompt.
+            outputs: number of outputs, of at most ``most`` tokens each.
+            seconds: the longest time that it may wait.
 
         Raises:
             ApiError: 400 for more than the key may ever have at the same time, 429 when the
@@ -211,7 +211,7 @@ class Account:
             self.output_tokens += stay.output
 
     async def _turn(self, outputs: int, priority: int, seconds: float) -> None:
-        """Wait until the outputs may run; they count as running then."""
+        """Wait until the outputs may run; from then on they count as running."""
         if not self._queue and self._has_room(outputs):
             self.running += outputs
             return
@@ -256,7 +256,7 @@ class Account:
         return ApiError(429, message, code="rate_limit_exceeded", retry_after=wait)
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """What is left, as OpenAI says it; nothing of what has no limit."""
+        """What is left of the limits, as OpenAI's headers; there is none for a missing limit."""
         found = {}
         for what, window in (("requests", self._requests), ("tokens", self._tokens)):
             if window is not None:

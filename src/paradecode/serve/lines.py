@@ -1,4 +1,4 @@
-"""One message, one line: JSON objects of bounded length, and nothing that could run when read."""
+"""Messages as lines: JSON objects of bounded length, whose reading runs no code."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from paradecode.serve.validation import first_error
 from paradecode.serve.wire import EVENTS, MAX_ID, REQUESTS, Event, Request, WireMessage
 
 MAX_LINE = 1 << 24
-"""Bytes of one line, its newline included."""
+"""Bytes of one line, with its newline."""
 
 _NAMES = {cls: name for name, cls in (*REQUESTS.items(), *EVENTS.items())}
 
 
 class WireError(InvalidInput):
-    """A line that cannot be understood; ``id`` is the request that it names, if it names one."""
+    """A line that cannot be understood; ``id`` is that of the request, if the line names one."""
 
     id: str | None = None
 
@@ -31,11 +31,11 @@ class LineTooLong(InvalidInput):
 
 
 def encode(message: Request | Event) -> bytes:
-    """The line of a message.
+    """The line for a message.
 
     Raises:
-        LineTooLong: if it is longer than a line may be.
-        InvalidInput: if JSON cannot hold it.
+        LineTooLong: if the message is longer than a line may be.
+        InvalidInput: if JSON cannot hold the message.
     """
     try:
         body = {"kind": _NAMES[type(message)], **vars(message)}

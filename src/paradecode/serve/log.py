@@ -1,4 +1,5 @@
-"""Structured logs: one JSON object a line, with counts and times, never prompts or outputs."""
+"""Structured logs: one JSON object in each line, with counts and times, never prompts or
+outputs."""
 
 from __future__ import annotations
 
@@ -19,22 +20,22 @@ if TYPE_CHECKING:  # Workers log too, and need nothing of HTTP.
     from paradecode.serve.errors import ApiError
 
 MAX_NAME = 256
-"""Characters that are kept of a text that a client may choose."""
+"""Characters that are kept of a text that a client can choose."""
 
 MAX_OUTPUTS = 64
-"""Outputs of one request that are listed; the others are counted."""
+"""Outputs of one request that are listed; further ones are counted."""
 
 FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
-"""Our own field names; any other name is text that the client chose."""
+"""The form of the server's own field names; any other name may be text that the client chose."""
 
 
 @dataclass
 class Note:
-    """What the log says about a request: no prompt, no output, no error message, which may
-    quote the request. Routes fill it in.
+    """What the log says about a request. Routes fill it in. It has no prompt, no output and no
+    error message, because that may quote the request.
 
     Attributes:
-        model: as the client wrote it.
+        model: the name as the client wrote it.
         done: how each output ended.
     """
 
@@ -45,13 +46,14 @@ class Note:
 
 
 def places(error: BaseException) -> list[str]:
-    """Where an error was raised: its text may quote a request."""
+    """The places in the code where an error was raised, without its text, which may quote a
+    request."""
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames]
 
 
 class PlacesOnly(logging.Formatter):
-    """Shows the kind of an exception and where it was raised, not its text."""
+    """A formatter that shows the kind of an exception and where it was raised, not its text."""
 
     def formatException(self, ei: Any) -> str:
         return f"{ei[0].__name__} at {', '.join(places(ei[1]))}"
@@ -64,7 +66,7 @@ class Log:
         self._stream, self._turn = stream, threading.Lock()
 
     def write(self, event: str, **fields: Any) -> None:
-        """One line: time, event, and the fields that are not None."""
+        """Write one line: time, event, and the fields that are not None."""
         line = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds")}
         line |= {"event": event, **{k: v for k, v in fields.items() if v is not None}}
         # Only ASCII and no newline inside: whatever a client sends, a line stays one line.
@@ -75,11 +77,11 @@ class Log:
             stream.flush()
 
     def request(self, note: Note, route: str, status: int, seconds: float) -> None:
-        """One line for a request that is over.
+        """Write one line for a request that is over.
 
         Args:
             route: the application's pattern.
-            status: of the answer.
+            status: HTTP status of the answer.
             seconds: from the first byte in to the last byte out.
         """
         error = note.error

@@ -1,4 +1,4 @@
-"""Give the memory of large requests and answers back to the system when they have ended."""
+"""Gives the memory of large requests and answers back to the system when they have ended."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import sys
 import sysconfig
 
 PERIOD = 2.0
-"""Seconds between two looks at what is free."""
+"""Seconds between two returns of free memory; longer costs less time, and holds memory longer."""
 
 M_TRIM_THRESHOLD, TOP = -1, 1 << 18
-"""An option of glibc, and the bytes that a thread keeps at the top of its memory."""
+"""The number of an option of glibc, and the bytes that stay at the top of a thread's memory."""
 
 RAW, MEMORY, OBJECTS = range(3)
 """Python's domains of memory, ``PyMemAllocatorDomain``."""
 
 
 class _Allocator(ctypes.Structure):
-    """``PyMemAllocatorEx``"""
+    """The C structure ``PyMemAllocatorEx``."""
 
     _fields_ = [(name, ctypes.c_void_p) for name in ("context", "new", "zeroed", "resize", "free")]
 
 
 def libc_that_trims() -> ctypes.CDLL | None:
-    """The C library, if it can be asked to give free pages back: glibc."""
+    """The C library, if it is glibc, which can give free pages back; else None."""
     if sys.platform == "win32":
         return None
     libc = ctypes.CDLL(None)
@@ -33,13 +33,13 @@ def libc_that_trims() -> ctypes.CDLL | None:
 
 
 def small_objects_by_libc() -> bool:
-    """Have libc allocate what is new, as ``PYTHONMALLOC=malloc`` does; whether that was possible.
+    """Let libc allocate new small objects, like ``PYTHONMALLOC=malloc``; returns whether it does.
 
-    Python's own allocator of small objects takes a megabyte at a time, and gives it back when not
-    one object in it lives. Beside the millions of objects of a large body small ones are made that
-    stay, such as a connection, so the megabytes stay, too: jump by jump. libc can give back every
-    free page. Objects that exist are still freed by Python's allocator, which hands on what it does
-    not know, because all objects of more than 512 bytes were libc's before.
+    Python's own allocator of small objects takes a megabyte at a time, and gives it back only when
+    no object in it is alive. While a large body makes millions of objects, a few objects are made
+    that stay, such as a connection. Then the megabytes stay as well. libc can give back every free
+    page. Python's allocator still frees the objects that exist already, and passes every object
+    that it does not know to libc, because larger objects were always libc's.
     """
     set_already = os.environ.get("PYTHONMALLOC") or sysconfig.get_config_var("Py_GIL_DISABLED")
     if set_already or libc_that_trims() is None:

@@ -1,4 +1,4 @@
-"""Several streams of events as one, in order of arrival."""
+"""Merges several streams of events into one, in order of arrival."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ AHEAD = 256
 async def merged(
     streams: Sequence[Events], width: int
 ) -> AsyncGenerator[tuple[int, OutputEvent], None]:
-    """Each event with the number of its stream; ends when all have. Closing it closes them.
+    """Each event with the number of its stream, until all streams have ended. Closing the result
+    closes the streams.
 
     Args:
-        width: how many are read at the same time; the others begin later, in order.
+        width: number of streams that are read at the same time; the others begin later, in order.
     """
     if len(streams) == 1:
         async with aclosing(streams[0]) as events:
@@ -49,8 +50,8 @@ async def merged(
 async def _pump(
     entries: Iterator[tuple[int, Events]], queue: asyncio.Queue[tuple[int, Any]]
 ) -> None:
-    """Put the events of one stream after another into the queue; behind each None, or what it
-    raised."""
+    """Put the events of one stream after another into the queue, and behind each stream None, or
+    the exception that it raised."""
     for number, stream in entries:
         end: BaseException | None = None
         try:

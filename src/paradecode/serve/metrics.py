@@ -1,7 +1,7 @@
-"""Prometheus metrics: counters named as vLLM's, from what the workers report.
+"""Prometheus metrics: counters with vLLM's names, from what the workers report.
 
-No label holds anything a request may choose freely: models are those that are served, methods those
-of the registry, positions and statuses are bounded.
+No label holds a text that a request can choose freely: models are the served ones, methods those of
+the registry, and positions and statuses are bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 POSITIONS = 32
-"""Draft positions with a counter of their own; deeper ones share the last."""
+"""Draft positions with a counter of their own; deeper positions share the last one."""
 
 PHASES = ("queue", "prompt", "decode")
 PARTS = ("target", "draft", "method", "other")
@@ -41,11 +41,11 @@ SUMMED = (
     ("forwards", "request_forwards", "Target forwards, summed over outputs."),
     ("rows", "request_rows", "Rows of those forwards."),
 )
-"""Fields of an output's statistics, the counters they are added to, and what those say."""
+"""Fields of an output's statistics, the counters that they are added to, and the help of these."""
 
 
 class Metrics:
-    """Everything `/metrics` shows.
+    """Everything that `/metrics` shows.
 
     Args:
         models: public names of the served models; others are counted as ``other``.
@@ -86,7 +86,7 @@ class Metrics:
         self._whole = histogram("e2e_request_latency_seconds", whole, (*SHORT, *LONG))
 
     def observe(self, model: str, event: Accepted | Done | Failure) -> None:
-        """Count what became of a request; the pool calls this."""
+        """Count the result of a request; the pool calls this."""
         model = model if model in self._models else "other"
         if isinstance(event, Accepted):
             self._prompt.labels(model).inc(event.prompt_tokens)
@@ -105,8 +105,9 @@ class Metrics:
         """The text of `/metrics`.
 
         Args:
-            stats: by model, of each of its workers; None for one that does not answer now.
-            restarts: by model, how often workers were started again.
+            stats: model -> statistics of each of its workers; None for one that does not answer
+                now.
+            restarts: model -> how often its workers were started again.
         """
         self._workers.stats, self._workers.restarts = stats, restarts
         return generate_latest(self.registry)
@@ -145,7 +146,7 @@ class Metrics:
 
 @lru_cache(maxsize=1024)
 def _method(spec: str) -> str:
-    """The label of a spec: its settings, and which drafters are fused, are the request's choice."""
+    """The label of a spec, without what requests choose: settings, and drafters of a fusion."""
     parts = parts_of(spec)
     try:  # The method is not built: that reads its files, which is the worker's to do.
         names = [find(name_and_settings(part)[0]).name for part in parts]
@@ -172,7 +173,7 @@ COUNTERS = (
 
 
 class _Keys(Collector):
-    """What the keys' holders have asked for, by the names that the settings give them."""
+    """The usage of the keys' holders, by the names in the settings."""
 
     accounts: Collection[Account] = ()
 

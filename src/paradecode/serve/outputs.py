@@ -13,8 +13,8 @@ def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
     """OpenAI's ``usage`` of all outputs; each prompt counts once, however many outputs it has.
 
     Args:
-        done: of every output, in order.
-        n: outputs of each prompt.
+        done: the last event of every output, in order.
+        n: number of outputs of each prompt.
     """
     prompts = [entry.stats for entry in done[::n]]
     predicted = [entry.stats for entry in done if entry.predicted]
@@ -42,19 +42,20 @@ def _tokens(done: Done) -> int:
 
 
 def searches(done: Sequence[Done]) -> Any:
-    """What searches took, with the score of each output: an object for one output, else a list."""
+    """The costs of searches, with the score of each output: an object for one output, else a
+    list."""
     found = [vars(entry.search) for entry in done if entry.search is not None]
     return found[0] if len(found) == 1 else found
 
 
 def branch(news: BranchNews) -> dict[str, Any]:
-    """The ``paradecode`` object of an event of a branch."""
+    """The ``paradecode`` object of an event about a branch."""
     told = {name: value for name, value in vars(news).items() if name not in ("id", "index")}
     return {"branch": told}
 
 
 def metrics(done: Sequence[Done]) -> Any:
-    """How the outputs were decoded: an object for one, a list for several."""
+    """How the outputs were decoded: an object for one output, a list for several."""
     found = [_metrics(entry) for entry in done]
     return found[0] if len(found) == 1 else found
 
@@ -72,7 +73,7 @@ def _metrics(done: Done) -> dict[str, Any]:
 
 
 def reason(done: Done) -> dict[str, Any]:
-    """``finish_reason``, and ``stop_reason`` where OpenAI has no word for what happened."""
+    """``finish_reason``, and ``stop_reason`` where OpenAI has no word for the reason."""
     if done.finish_reason == "deadline":
         return {"finish_reason": "length", "stop_reason": "deadline"}
     return {"finish_reason": done.finish_reason}

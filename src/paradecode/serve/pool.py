@@ -1,4 +1,4 @@
-"""The front's side of the workers: start, choose, submit, send again, cancel, drain."""
+"""The front's side of the workers: it starts them, chooses one, submits, cancels and drains."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ MAX_LIVE = 8192
 """Requests of all models that the front holds at the same time; more are refused with 429."""
 
 RESTART_PATIENCE = 15.0
-"""Seconds that a request waits for a worker, when all of its model's are starting again."""
+"""Seconds that a request waits for a worker while all workers of its model are starting again."""
 
 HANG_SECONDS = 120.0
-"""A worker that has work and says nothing for so long is killed, and started again."""
+"""Seconds after which a worker that has work and says nothing is killed, and started again."""
 
 LOAD_SECONDS = 600.0
-"""A worker that has not loaded its model after so long is killed."""
+"""Seconds after which a worker that has not loaded its model is killed."""
 
 ANSWER_SECONDS = 1.0
-"""Workers that take longer are left out of the stats."""
+"""Seconds after which a worker that does not answer is left out of the statistics."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """One model of the server: its public name, how to load it, and by how many workers."""
+    """One model of the server: its public name, how to load it, and the number of its workers."""
 
     name: str
     worker: WorkerSettings
@@ -53,9 +53,9 @@ class Served:
 
 
 def share_cores(models: Sequence[Served]) -> list[Served]:
-    """Divide the cores among the workers, where there are several and no threads are named.
+    """Divide the cores among several workers, if no number of threads is set.
 
-    Each would take all cores, and forwards of one would wait for those of the others.
+    Otherwise each worker would take all cores, and its forwards would wait for those of the others.
     """
     workers = sum(model.replicas for model in models)
     if workers == 1:
@@ -79,9 +79,9 @@ class Pool(Workers):
 
     Args:
         models: at least one; names must differ.
-        bounds: how far a reader of events may fall behind; one that does is cancelled (503).
-        hang_seconds: how long a worker that has work may say nothing.
-        load_seconds: how long a worker may load its model.
+        bounds: how far a reader of events may fall behind before its request is cancelled (503).
+        hang_seconds: seconds for which a worker that has work may say nothing.
+        load_seconds: seconds in which a worker must load its model.
 
     Raises:
         InvalidInput: for no models, or two of one name.
@@ -105,7 +105,8 @@ class Pool(Workers):
         self._replicas: dict[str, list[Replica]] = {}
         self._live: set[str] = set()
         self._turns = {model.name: asyncio.Lock() for model in models}
-        """Held by a request that may be why its workers died, until the next one sends a token."""
+        """A request that may have killed workers holds its model's lock until the next worker
+        sends a token."""
         self._changes = asyncio.Event()
         self._spare = Spare(any(model.replicas == 1 for model in models))
 
@@ -113,8 +114,8 @@ class Pool(Workers):
         """Start every worker; returns when all are ready.
 
         Raises:
-            InvalidInput: if a model cannot be loaded as it is set, or not in time; the workers
-                are closed.
+            InvalidInput: if a model cannot be loaded with its settings, or not in time; the
+                workers are closed.
         """
         for name, model in self._models.items():
             self._replicas[name] = [
@@ -208,7 +209,8 @@ class Pool(Workers):
         return {name: found for name, found in answers if isinstance(found, wire.CachedBlocks)}
 
     async def drain(self, timeout: float) -> bool:
-        """Refuse new requests (503), wait for the accepted ones; True if all ended in time."""
+        """Refuse new requests (503) and wait for the accepted ones; returns whether all ended in
+        time."""
         self.draining = True
         self._changes.set()
         await asyncio.gather(*(replica.drain() for replica in self._all()))
@@ -252,11 +254,12 @@ class Pool(Workers):
         """The worker with the least unfinished work; waits a limited time for one that is starting.
 
         Args:
-            carried: the request. If a worker has begun it, only one that computes the same bits
-                can go on, and as its reader has an answer, it waits as long as loading may take.
+            carried: the request. If a worker has begun it, only a worker that computes the same
+                bits can go on. The wait is then as long as loading may take, because the reader
+                already has a part of the answer.
 
         Raises:
-            RequestFailed: request ``id`` finds none.
+            RequestFailed: if there is no worker for request ``id``.
         """
         begun = carried is not None and carried.accepted
         limit = time.monotonic() + (self._load_seconds if begun else RESTART_PATIENCE)
@@ -288,7 +291,7 @@ class Pool(Workers):
 
 
 async def _send(replica: Replica, call: WorkerCall) -> None:
-    """Give a call to a worker. Raises RequestFailed if it is too large."""
+    """Send a call to a worker. Raises RequestFailed if it is too large."""
     try:
         await replica.send(call)
     except InvalidInput as error:
@@ -309,7 +312,7 @@ async def _answer(replica: Replica, question: wire.Question) -> wire.Event:
 
 
 async def _told(replica: Replica, question: wire.Question) -> wire.Event | None:
-    """A worker's answer, if it runs and answers soon."""
+    """A worker's answer, or None if the worker does not run or does not answer soon."""
     if not replica.open:
         return None
     with suppress(asyncio.TimeoutError, RequestFailed):

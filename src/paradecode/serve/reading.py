@@ -1,4 +1,4 @@
-"""Read a request's body as strict JSON of one class, with limits on size and time."""
+"""Reads a request's body as strict JSON of one class, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ LARGE = 1 << 15
 """Bytes from which on a body is parsed in a thread, so that other requests need not wait."""
 
 BODIES = 1 << 26
-"""Bytes of all bodies that are being read; more are asked to come back."""
+"""Bytes of all bodies that are being read; beyond it, clients are asked to come back later."""
 
 
 _apart = ThreadPoolExecutor(1, "bodies")  # One: threads take the event loop's time.
 
 
 class ArrivingBodies:
-    """Counts the bytes of bodies that have arrived and are not read yet.
+    """Counts the bytes of bodies that have arrived and are not parsed yet.
 
-    What has not arrived takes no room. An account may hold as much as it leaves free: one alone
-    half of :data:`BODIES`, and beside others that do the same there is still room for one more.
+    Bytes that have not arrived take no room. An account may hold as much as it leaves free: half of
+    :data:`BODIES` if it is alone. Beside accounts that hold that much, there is always room for one
+    more.
     """
 
     def __init__(self) -> None:
         self._held: Counter[Account] = Counter()
 
     def add(self, account: Account, size: int) -> None:
-        """Count bytes. Raises ApiError 503 if there is no room for them."""
+        """Count arrived bytes. Raises ApiError 503 if there is no room for them."""
         if self._held[account] + size > BODIES - self._held.total() - size:
             raise ApiError(503, "too many bodies are on their way; try again later")
         self._held[account] += size
@@ -52,7 +53,7 @@ class ArrivingBodies:
 
 
 def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
-    """A FastAPI dependency that gives the request's body as a ``kind``, or refuses it."""
+    """A FastAPI dependency that returns the request's body as a ``kind``, or refuses it."""
 
     async def read(request: Request) -> AnyBody:
         settings, account = request.app.state.settings, request.state.account
@@ -82,7 +83,7 @@ async def apart(request: Request, work: Callable[[], T]) -> T:
 
 
 def _check_head(request: Request, limit: int) -> None:
-    """Refuse what is no JSON, or says that it is longer than the limit."""
+    """Raise ApiError for a body that is no JSON, or that announces more than ``limit`` bytes."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON with 'Content-Type: application/json'")
@@ -94,7 +95,7 @@ def _check_head(request: Request, limit: int) -> None:
 
 
 async def _collect(request: Request, body: bytearray, limit: int) -> None:
-    """Add what arrives to ``body``, and count it."""
+    """Append arriving bytes to ``body``, and count them."""
     bodies: ArrivingBodies = request.app.state.bodies
     async for chunk in request.stream():
         if len(body) + len(chunk) > limit:  # Its length was not said.

@@ -1,4 +1,5 @@
-"""One worker process: start it, read its events, start it again when it dies or hangs."""
+"""One worker process: it is started, its events are read, and it is started again when it dies
+or hangs."""
 
 from __future__ import annotations
 
@@ -21,46 +22,48 @@ from paradecode.serve.workers import Fate
 _log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a worker that died early is started again; doubled each time."""
+"""Seconds before a worker that died early is started again; the pause doubles each time, up to the
+second number."""
 
 STEADY = 30.0
-"""A worker that made tokens, or ran for so many seconds, is started again at once; so is each the
-first time."""
+"""Seconds of running after which a dead worker is started again at once. A worker that made
+tokens, or that dies for the first time, also is."""
 
 GRACE = 5.0
-"""Seconds that a worker has to exit by itself."""
+"""Seconds that a worker gets to exit by itself before it is killed."""
 
 BURST = 32
-"""After so many events other tasks run, such as those that read the events."""
+"""Events after which other tasks may run, such as those that read the events."""
 
 LOOKS, LOOK = 8, 2.0
-"""How often, at least, a silent worker is asked before it counts as one that hangs, and the most
-seconds between."""
+"""The least number of times that a silent worker is asked before it counts as hanging, and the most
+seconds between two of them."""
 
 UNWELL = 10.0
-"""Seconds of silence after which others are preferred, and the server is not called healthy."""
+"""Seconds of silence after which other workers are preferred, and the server is not called
+healthy."""
 
 
 class Replica:
-    """A worker of one model.
+    """A worker of one model, seen from the front.
 
     Args:
-        name: of the model, for the log.
-        observe: told of each request's fate.
-        changed: told when the worker has become ready or has ended.
-        hang_seconds: a worker that has work and does not answer for so long is killed. It
-            answers between two forwards, whatever it is busy with.
-        load_seconds: a worker that has not loaded its model after so long is killed.
-        spare: gives it its processes.
+        name: name of the model, for the log.
+        observe: called with each request's fate.
+        changed: called when the worker has become ready or has ended.
+        hang_seconds: seconds after which a worker that has work and does not answer is killed.
+            A worker answers between two forwards, whatever it is busy with.
+        load_seconds: seconds after which a worker that has not loaded its model is killed.
+        spare: starts its processes.
 
     Attributes:
-        ready: what the worker said when it had loaded the model; None while it does not run.
-        known: the same, kept over restarts.
-        calls: those that the worker has not finished, by id.
-        leaving: the worker takes no more requests.
-        life: the task that listens; ends when the worker has ended for good.
-        served: calls it was given.
-        restarts: how often its worker was started again.
+        ready: the worker's message after it loaded the model; None while it does not run.
+        known: the same message, kept over restarts.
+        calls: id -> call that the worker has not finished.
+        leaving: whether the worker takes no more requests.
+        life: the task that listens; it ends when the worker has ended for good.
+        served: number of calls that the worker has received.
+        restarts: how often the worker was started again.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class Replica:
 
     @property
     def load(self) -> int:
-        """Outputs that it has not finished."""
+        """Number of outputs that the worker has not finished."""
         return sum(max(call.outputs, 1) for call in self.calls.values())
 
     @property
@@ -97,7 +100,7 @@ class Replica:
 
     @property
     def well(self) -> bool:
-        """Whether it takes requests, and answers."""
+        """Whether the worker takes requests and answers."""
         return self.open and self._silent * self._look < UNWELL
 
     @property
@@ -108,7 +111,7 @@ class Replica:
         """Start the worker and keep it running; returns when it is ready.
 
         Raises:
-            InvalidInput: with what the worker said, if it cannot load the model, or not in time.
+            InvalidInput: with the worker's message, if it cannot load the model, or not in time.
         """
         said = await self._launch()
         if said is not None:
@@ -131,13 +134,13 @@ class Replica:
             self._put(encode(wire.Cancel(id=call.id)))
 
     def stop(self) -> None:
-        """Tell all readers that the server stops, and let nobody in."""
+        """Tell all readers that the server stops, and take no more requests."""
         self.leaving = self._ending = True
         for call in self.calls.values():
             call.end(stopping(call.id))
 
     async def drain(self) -> None:
-        """Let the worker finish what it has, and end; it is not started again."""
+        """Let the worker finish its requests, and end; it is not started again."""
         self._ending = self.leaving = True
         await self._write(encode(wire.Drain()))
 
@@ -184,7 +187,7 @@ class Replica:
         return f"its worker ended with status {process.returncode} before it was ready"
 
     async def _live(self) -> None:
-        """Listen, and start the worker again whenever it ends."""
+        """Listen, and start the worker again whenever it has ended."""
         pause = 0.0
         while True:
             started, self._useful = time.monotonic(), False
@@ -212,15 +215,15 @@ class Replica:
                 _log.error("a worker of %s did not start: %s", self._name, failed)
 
     async def _time_loading(self) -> None:
-        """Kill the worker if it has not loaded in time; looks are counted as by ``_watch``."""
+        """Kill the worker if it has not loaded in time; time is counted as in ``_watch``."""
         for _ in range(LOOKS):
             await asyncio.sleep(self._load_seconds / LOOKS)
         self._kill()
 
     async def _watch(self) -> None:
-        """Kill the worker if it has work and says nothing, though it is asked.
+        """Kill the worker if it has work and does not answer.
 
-        Looks are counted, not seconds: were this process paused as well, that is one look.
+        This counts looks at the worker, not seconds, so a pause of this process counts as one look.
         """
         self._silent, self._hung = 0, False
         while not (self.calls and self._silent * self._look >= self._hang_seconds):
@@ -263,7 +266,8 @@ class Replica:
                 self._changed()
 
     async def _read(self) -> tuple[wire.Event, int] | None:
-        """The next event and its bytes; None at the end. What is no event is logged and skipped."""
+        """The next event and its bytes; None at the end. A line that is no event is logged and
+        skipped."""
         assert self._process is not None
         assert self._process.stdout is not None
         while True:
@@ -286,7 +290,7 @@ class Replica:
                     return wire.Failure(id=error.id, status=500, message=message), 0
 
     def _put(self, line: bytes) -> None:
-        """Write a few bytes, which need not wait for room."""
+        """Write a short line without waiting for room in the pipe."""
         if self._process is not None and self._process.stdin is not None:
             # A worker that has ended is noticed where its events are read.
             with suppress(ConnectionError, RuntimeError):
@@ -300,7 +304,7 @@ class Replica:
                     await self._process.stdin.drain()
 
     async def _end(self) -> None:
-        """Wait for the process, which has no reason to live on; kill it if it does."""
+        """Wait for the process to end, and kill it if it does not."""
         assert self._process is not None
         try:
             await asyncio.wait_for(self._process.wait(), GRACE)

@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens: kept in columns, and told in the forms of several servers."""
+"""Log-probabilities of tokens: stored in columns, and written in the forms of several servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from paradecode.serve.wire import WireScores
 
 MAX_SCORES = 1 << 18
-"""Log-probabilities in one answer that is not streamed, and of all prompts of one request."""
+"""The most log-probabilities in one answer that is not streamed, and for all prompts of one
+request."""
 
 
 class Scored(NamedTuple):
@@ -26,7 +27,7 @@ class Scored(NamedTuple):
 
 
 class ScoreColumns:
-    """The scores of an output: 13 bytes each, and what each token is written like once.
+    """The scores of an output: 13 bytes for each, and the text of each different token once.
 
     Iterating gives for each position its own token, and then the likeliest ones.
     """
@@ -50,7 +51,7 @@ class ScoreColumns:
         return len(self._sizes)
 
     def parts(self, most: int) -> Iterator[list[list[Scored]]]:
-        """Pieces of at most so many positions; at least one, which may be empty."""
+        """Pieces of at most ``most`` positions; there is at least one piece, which may be empty."""
         positions = iter(self)
         yield list(islice(positions, most))
         while some := list(islice(positions, most)):
@@ -71,7 +72,7 @@ class ScoreColumns:
 
 
 def chat_logprobs(scores: Iterable[list[Scored]]) -> dict[str, Any]:
-    """OpenAI's form; its list is an iterator."""
+    """The scores in OpenAI's form; its list is an iterator."""
     content = (
         {**_candidate(chosen), "top_logprobs": [_candidate(one) for one in top]}
         for chosen, *top in scores
@@ -82,12 +83,12 @@ def chat_logprobs(scores: Iterable[list[Scored]]) -> dict[str, Any]:
 def text_logprobs(
     parts: Sequence[Iterable[list[Scored]]], offset: int = 0, prompt: bool = False
 ) -> dict[str, Any]:
-    """The older form; its lists are iterators.
+    """The scores in OpenAI's older form; its lists are iterators.
 
     Args:
-        parts: iterated several times.
+        parts: the scores in pieces; they are iterated several times.
         offset: characters of the tokens before these.
-        prompt: the first token is a prompt's, and has no log-probability.
+        prompt: whether the first token is a prompt's, which has no log-probability.
     """
 
     def offsets() -> Iterator[int]:
@@ -115,12 +116,13 @@ def text_logprobs(
 
 
 def text_length(scores: Iterable[list[Scored]]) -> int:
-    """Characters of the tokens, each by itself."""
+    """Characters of the tokens, each written by itself."""
     return sum(len(chosen.text) for chosen, *_ in scores)
 
 
 def prompt_logprobs(scores: Iterable[list[Scored]]) -> Iterator[dict[str, Any] | None]:
-    """vLLM's form: for each token an object by token id, the token itself first."""
+    """The scores in vLLM's form: for each token an object by token id, with the token itself
+    first."""
     for number, (chosen, *top) in enumerate(scores):
         ranks = {candidate.token: rank for rank, candidate in enumerate(top, 1)}
         yield {

@@ -17,10 +17,10 @@ from paradecode.serve.settings import PAGE, ROUTES, ServerSettings
 
 
 class Guard:
-    """ASGI middleware that lets through only who knows a key, on every route.
+    """ASGI middleware that passes only requests with a known key, on every route.
 
-    A server without a key accepts only its own names in the Host header: a web page could
-    otherwise reach it by a DNS name of its author's.
+    A server without keys accepts only its own names in the Host header. Otherwise a web page could
+    reach it through a DNS name that the page's author controls.
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class Guard:
         await self.app(scope, receive, send)
 
     def _too_large(self, scope: Scope) -> ApiError | None:
-        """The parser's own limit is for what has not arrived whole."""
+        """The error for headers that are too large; the parser itself limits only incomplete
+        ones."""
         size = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
         size += sum(len(name) + len(value) for name, value in scope["headers"])
         if size <= self.header_bytes:
@@ -82,8 +83,8 @@ def accounts_of(keys: Iterable[Key]) -> dict[bytes, Account]:
 def tenant(key: str, salt: str | None = None) -> str:
     """The name under which a tenant's caches and learned stores are kept.
 
-    Requests share only with those of the same key and the same ``salt``. Digests, so that keys are
-    not handed on, and no two pairs of key and salt spell the same tenant.
+    Requests share only with requests of the same key and the same ``salt``. The name is a digest,
+    so that keys are not passed on, and no two pairs of key and salt give the same name.
     """
     if not key and salt is None:
         return ""
@@ -92,7 +93,7 @@ def tenant(key: str, salt: str | None = None) -> str:
 
 
 def _with_limits(send: Send, account: Account) -> Send:
-    """Answers say what the key's limits leave."""
+    """A ``send`` that adds what is left of the key's limits to answers."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":

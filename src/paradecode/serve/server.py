@@ -1,4 +1,5 @@
-"""Start the workers, listen, and on Ctrl-C or SIGTERM finish what was accepted, then leave."""
+"""Starts the workers and listens; on Ctrl-C or SIGTERM it finishes the accepted requests and
+ends."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from paradecode.serve.pool import Pool
 from paradecode.serve.settings import ServerSettings
 
 KEEP_ALIVE_SECONDS = 30
-"""How long an idle connection is kept."""
+"""Seconds for which an idle connection is kept."""
 
 LAST_WORDS = 2
-"""Seconds in which streams that a stopping server cuts are told so."""
+"""Seconds in which a stopping server tells the streams that it cuts."""
 
 
 async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None]) -> None:
@@ -65,7 +66,7 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
 
 
 def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicorn.Config:
-    """What uvicorn is told."""
+    """The configuration for uvicorn."""
     from paradecode.serve.app import create_app  # Takes long: the workers load meanwhile.
 
     return uvicorn.Config(
@@ -88,7 +89,7 @@ def address(listener: socket.socket) -> str:
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """A socket that has the address and does not listen yet."""
+    """A socket that is bound to the address and does not listen yet."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -104,7 +105,7 @@ def bind(settings: ServerSettings) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, and when it has not much time left."""
+    """A server that reports when it listens, and when its time to stop is nearly over."""
 
     announce: Callable[[], None]
     late: Callable[[], asyncio.TimerHandle]

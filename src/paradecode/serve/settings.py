@@ -1,4 +1,4 @@
-"""Everything that ``paradecode serve`` is told, checked before a model is loaded."""
+"""The settings of ``paradecode serve``, checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ ROUTES = {
     "metrics": ("/metrics",),
     "openapi": ("/openapi.json",),
 }
-"""What may be opened without a key: name -> paths, each with those below it."""
+"""Routes that may be opened without a key: name -> paths, each with those below it."""
 
 PAGE = ("/", "/page")
-"""Open always: the page's own files hold nothing, and its field is where a key is given."""
+"""Paths that never need a key: the page's own files hold nothing secret, and the key is entered
+there."""
 
 PATIENCE = ("body_seconds", "header_seconds", "write_seconds", "ping_seconds")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -41,28 +42,28 @@ class ServerSettings:
     """The HTTP side of a server.
 
     Attributes:
-        models: what is served, under which names; requests that name none get the first.
-        host, port: where to listen; port 0 takes a free one.
-        keys: any of them opens every route; their holders are tenants who share nothing, each
-            with its own limits.
+        models: the served models with their names; requests that name none get the first.
+        host, port: the address to listen at; port 0 takes a free one.
+        keys: keys, each of which opens every route. Their holders are tenants who share nothing,
+            each with its own limits.
         public: names of routes that need no key: health, metrics, openapi.
-        force: allow to be reached by others without a key.
-        body_bytes, header_bytes: the most of one request.
-        body_seconds, header_seconds: a request that takes longer to arrive is dropped.
-        write_seconds: a client that takes nothing for so long is dropped.
-        ping_seconds: a silent stream is kept alive by a comment this often.
-        connections: at the same time; more get a 503.
+        force: whether other machines may reach the server although it has no key.
+        body_bytes, header_bytes: the most bytes of one request.
+        body_seconds, header_seconds: seconds after which a request that has not arrived is dropped.
+        write_seconds: seconds after which a client that takes nothing of its answer is dropped.
+        ping_seconds: seconds between the comments that keep a silent stream alive.
+        connections: the most connections at the same time; more get a 503.
         outputs: the most outputs of one request: ``n`` times the number of prompts, or branches of
             searches at a time.
-        search_tokens: the most of all branches of one search.
+        search_tokens: the most tokens of all branches of one search.
         request_seconds: the longest deadline, and that of requests that name none.
-        drain_seconds: how long a stopping server waits for the requests it accepted.
-        hang_seconds: a worker that has work and says nothing for so long is killed.
-        load_seconds: a worker that has not loaded its model after so long is killed.
-        ignore_unknown: whether fields of a request that do not exist are ignored, not refused.
-        open_objects: whether objects may have properties that their JSON schema does not name, as
-            the standard has it.
-        origins: of web pages that may use the server from a browser; ``*`` is any.
+        drain_seconds: seconds that a stopping server waits for the requests that it accepted.
+        hang_seconds: seconds after which a worker that has work and does not answer is killed.
+        load_seconds: seconds after which a worker that has not loaded its model is killed.
+        ignore_unknown: whether unknown fields of a request are ignored, and not refused.
+        open_objects: whether objects may have properties that their JSON schema does not name,
+            which is the standard's rule.
+        origins: origins of web pages that may use the server from a browser; ``*`` is any.
         log_requests: whether a line is logged for each request, without prompt or answer.
     """
 
@@ -117,5 +118,5 @@ class ServerSettings:
 
     @property
     def hosts(self) -> tuple[str, ...] | None:
-        """Names the Host header may have; None accepts all."""
+        """The allowed names in the Host header; None allows all."""
         return None if self.keys or self.force else (*LOOPBACK, self.host)

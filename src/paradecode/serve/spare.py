@@ -1,4 +1,4 @@
-"""A worker process in reserve: it has imported everything, and waits for its settings."""
+"""A worker process in reserve, which has imported everything and waits for its settings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from paradecode.serve.lines import MAX_LINE
 COMMAND = (sys.executable, "-m", "paradecode.serve.worker")
 
 LATER = 3.0
-"""Seconds after which a spare is started: what was asked first has the processor till then."""
+"""Seconds after which a spare process is started, so that the first requests have the processor."""
 
 
 class Spare:
-    """Worker processes for whoever needs one, and one more where it is worth its memory.
+    """Starts worker processes, and holds one more ready where it is worth its memory.
 
     Args:
         kept: whether one is held ready, because no other worker could go on with streams.

@@ -41,7 +41,7 @@ def event(data: dict[str, Any], name: str | None = None) -> bytes:
 class EventStream(Response):
     """Sends what ``events`` yields; closes it when all is sent or the client has left.
 
-    Make one with :meth:`begin`: what fails before the first event has a status of its own.
+    Make one with :meth:`begin`, so that a failure before the first event gets a status of its own.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class EventStream(Response):
         """Wait for the first event.
 
         Raises:
-            ApiError: what the generator raises instead of a first event.
-            ClientGone: if the client leaves before.
+            ApiError: if the generator raises it in place of a first event.
+            ClientGone: if the client leaves before the first event.
         """
         settings: ServerSettings = request.app.state.settings
         return cls(await unless_gone(request, events.__anext__()), events, settings.ping_seconds)
@@ -100,10 +100,10 @@ async def unless_gone(source: Request | Receive, work: Awaitable[T]) -> T:
     """The result of ``work``, which is cancelled when the client closes its connection.
 
     Args:
-        source: the request, of which the body was read.
+        source: the request, whose body was read.
 
     Raises:
-        ClientGone: when it has.
+        ClientGone: when the client has closed its connection.
     """
     receive = source.receive if isinstance(source, Request) else source
     working = asyncio.ensure_future(work)

@@ -1,4 +1,4 @@
-"""Read JSON from an untrusted sender: refuses what other parsers accept or crash on."""
+"""Reads JSON from an untrusted sender, and refuses what other parsers accept or crash on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from paradecode.core.errors import InvalidInput
 MAX_DEPTH = 64
 MAX_VALUES = 1 << 20
 MAX_BRACKETS = 1 << 18
-"""Opening brackets, those in texts included: an empty list is twenty times as large when read."""
+"""The most opening brackets, also inside of texts. An empty list is twenty times as large in
+memory."""
 MAX_KEYS = 1 << 13
 """Keys of one object. The limit also bounds a later check, which may complain about each of
 them."""
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a pair: Python joins whole ones."""
+"""Half of a surrogate pair; Python joins whole pairs."""
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 64) - 1
 
@@ -26,10 +27,10 @@ LOWEST, HIGHEST = -(1 << 63), (1 << 64) - 1
 def read(body: bytes) -> Any:
     """The value of a JSON text.
 
-    Refused beside what is not JSON: other encodings than UTF-8, a key given twice in one object,
-    numbers that are not finite or whole ones beyond 64 bits, half of a surrogate pair (no text can
-    hold it), more than MAX_DEPTH levels, MAX_VALUES values, MAX_BRACKETS lists and objects, or
-    MAX_KEYS in one object. The time is linear in the length.
+    The function also refuses some JSON: encodings other than UTF-8, a key given twice in one
+    object, numbers that are not finite, whole numbers beyond 64 bits, and half of a surrogate pair
+    (no text can hold it). It refuses more than MAX_DEPTH levels, MAX_VALUES values, MAX_BRACKETS
+    lists and objects, or MAX_KEYS keys in one object. The time is linear in the length.
 
     Raises:
         InvalidInput: with ``field`` ``body``.
@@ -56,7 +57,7 @@ def read(body: bytes) -> Any:
 
 
 def _check(value: Any) -> None:
-    """Refuse too many levels or values, and text that UTF-8 cannot encode."""
+    """Raise InvalidInput for too many levels or values, and for text that UTF-8 cannot encode."""
     level, depth, seen = [value], 0, 0
     while level:
         seen += len(level)

@@ -2,8 +2,8 @@
 
 A call is the JSON object ``{"name": ..., "arguments": ...}`` with the name of an offered function:
 at the very start of an output, after another call, or between ``<tool_call>`` and ``</tool_call>``,
-as Qwen's and Hermes' templates ask for. Text that may still become a call is held back, up to a
-bound: what begins a call is short, and longer text is no call.
+which Qwen's and Hermes' templates ask for. Text that may still become a call is held back, up to a
+bound: the beginning of a call is short, and longer text is no call.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([a-zA-Z0-9_.-]{1,64})"\s*,\s*"arguments"\s*:')
 
 MOST_HEAD = 256
-"""Characters of what begins a call, and of white space before it."""
+"""The most characters of the beginning of a call, with white space before it."""
 
 PIECE = 1 << 12
-"""Characters that are read at once, so that what is held, and searched again, stays short."""
+"""Characters that are read at once, so that the held text, which is searched again, stays short."""
 
 Delta = dict[str, Any]
 """A change of a message: ``{"content": text}``, or ``{"tool_calls": [a part of one call]}``."""
 
 
 class CallReader:
-    """Reads one output.
+    """Finds the calls in one output.
 
     Args:
-        names: of the functions that may be called; without any, all is text.
+        names: names of the functions that may be called; if there are none, all is text.
         parallel: whether there may be several calls; if not, all but the first are left out.
 
     Attributes:
-        calls: that were told.
+        calls: number of calls that were reported.
     """
 
     def __init__(self, names: Sequence[str], parallel: bool = True) -> None:
@@ -65,7 +65,8 @@ class CallReader:
     # Each state takes what it can from the held text; True: something changed, read on.
 
     def _beginning(self, deltas: list[Delta]) -> bool:
-        """Before anything was said, or after a call."""
+        """Read held text at the start of the output, or after a call; returns whether to go on
+        reading."""
         seen = self._held.lstrip()
         if len(self._held) - len(seen) > MOST_HEAD:
             self._read = self._text
@@ -95,7 +96,7 @@ class CallReader:
         return True
 
     def _head(self, deltas: list[Delta]) -> bool:
-        """After what may be the start of a call; ``held`` begins with its tag or its brace."""
+        """Read held text that may be the start of a call; it begins with a tag or a brace."""
         tag = OPEN if self._held.startswith(OPEN) else ""
         end = len(tag) + MOST_HEAD
         found = HEAD.match(self._held, len(tag), end)
@@ -114,7 +115,7 @@ class CallReader:
         return True
 
     def _begin(self, deltas: list[Delta], name: str) -> None:
-        """Tell of a call, if it is not one too many, and read its arguments."""
+        """Report a call, unless it is one too many, and begin to read its arguments."""
         self._told = self._parallel or self.calls == 0
         if self._told:
             function = {"name": name, "arguments": ""}
@@ -125,7 +126,7 @@ class CallReader:
         self._read = self._arguments
 
     def _arguments(self, deltas: list[Delta]) -> bool:
-        """Inside of a call: everything up to the brace that closes the call itself."""
+        """Read the arguments of a call, up to the brace that closes the call itself."""
         taken: list[str] = []
         for place, letter in enumerate(self._held):
             if self._in_text:
@@ -175,5 +176,5 @@ def _content(text: str) -> list[Delta]:
 
 
 def _overlap(text: str) -> int:
-    """How many characters at the end of ``text`` may begin a tag."""
+    """Number of characters at the end of ``text`` that may be the beginning of a tag."""
     return next((size for size in range(len(OPEN) - 1, 0, -1) if text.endswith(OPEN[:size])), 0)

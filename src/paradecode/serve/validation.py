@@ -1,4 +1,4 @@
-"""What pydantic found wrong, as the error and the path that users are told."""
+"""Turns pydantic's errors into an error and a path for users."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 """Types of pydantic's errors for a field that does not exist."""
 
 MOST = 100
-"""Errors beyond which none is told in detail."""
+"""The most errors of pydantic for which the message has details."""
 
 
 def first_error(value: Any, error: ValidationError) -> InvalidInput:
-    """The first thing that is wrong with ``value``."""
+    """The first error in ``value``."""
     if error.error_count() > MOST:  # Pydantic would write them all down first.
         fix = "use the fields that the message has"
         return InvalidInput("line", f"{error.error_count()} errors", fix)
@@ -34,7 +34,7 @@ def first_error(value: Any, error: ValidationError) -> InvalidInput:
 
 
 def path_of(value: Any, detail: ErrorDetails) -> list[str | int]:
-    """Where in ``value`` an error is: pydantic's location without its notes on types."""
+    """The place of an error in ``value``: pydantic's location without its notes on types."""
     path: list[str | int] = []
     location = list(detail["loc"])
     for step in location:
@@ -49,6 +49,6 @@ def path_of(value: Any, detail: ErrorDetails) -> list[str | int]:
 
 
 def spelled(path: list[str | int]) -> str:
-    """``messages[0].content``"""
+    """The path as a text such as ``messages[0].content``."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
     return "".join(steps).lstrip(".")

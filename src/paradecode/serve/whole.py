@@ -1,4 +1,4 @@
-"""Whole answers as JSON: a long one is written piece by piece while other requests go on."""
+"""Whole answers as JSON. A long one is written piece by piece, while other requests go on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 PIECE = 1 << 16
-"""Characters that are written at once: some milliseconds of work."""
+"""Characters that are written at once, which takes some milliseconds; more let others wait
+longer."""
 
 
 def whole(answer: dict[str, Any]) -> Response:

@@ -24,10 +24,10 @@ MAX_ID = 128
 MAX_TEXT = 1 << 23
 MAX_LIST = 1 << 20
 WORKER = "worker"
-"""The id in a failure of the worker itself: it could not load its model, or stops."""
+"""The id in a failure of the worker itself, when it could not load its model or stops."""
 
 LEAST_LOGPROB = -9999.0
-"""What stands for minus infinity, which JSON cannot write."""
+"""Number that replaces minus infinity, which JSON cannot write."""
 
 TYPES = {
     401: "authentication_error",
@@ -37,7 +37,7 @@ TYPES = {
     500: "server_error",
     503: "overloaded_error",
 }
-"""HTTP status -> type of the error; what is not named is an ``invalid_request_error``."""
+"""HTTP status -> type of the error; every other status is an ``invalid_request_error``."""
 
 # Strict types: no number from a text, no boolean as a number. A list ends at its first bad entry.
 Name = Annotated[str, Field(strict=True, max_length=4096)]
@@ -64,7 +64,7 @@ ConstraintType = Literal["json_schema", "json_object", "regex", "lark", "choice"
 
 
 def _stats(value: Any) -> Stats:
-    """Statistics without a number that a counter could not take."""
+    """Check statistics: no number may be one that a counter could not take."""
     stats: Stats = build(Stats, value, "stats")
     for name, found in vars(stats).items():
         if max(found if isinstance(found, tuple) else (found,), default=0) >= 1 << 62:
@@ -74,7 +74,7 @@ def _stats(value: Any) -> Stats:
 
 @dataclass(frozen=True, kw_only=True)
 class WireMessage:
-    """Unknown fields and numbers that are not finite are refused."""
+    """Base class of messages, which refuse unknown fields and numbers that are not finite."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -92,14 +92,14 @@ class OneRequest(WireMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class PromptInput(WireMessage):
-    """What the model is given: exactly one of ``text``, ``tokens`` and ``messages``.
+    """The input of the model: exactly one of ``text``, ``tokens`` and ``messages``.
 
     Attributes:
         text: raw text; control tokens in it count.
         tokens: token ids.
         messages: a conversation, for the model's chat template, which reads ``tools`` and
             ``variables`` as well.
-        begun: the beginning of the answer to it; the output goes on behind that.
+        begun: the beginning of the answer to ``messages``; the output continues it.
     """
 
     text: Text | None = None
@@ -121,7 +121,7 @@ class PromptInput(WireMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class ConstraintSpec(WireMessage):
-    """What the output must be; the constraint itself checks ``value``."""
+    """A constraint on the output; the constraint itself checks ``value``."""
 
     type: ConstraintType
     value: Any = None
@@ -129,13 +129,13 @@ class ConstraintSpec(WireMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpec(WireMessage):
-    """Many branches for one prompt, of which the request's ``n`` best are its outputs.
+    """A search over many branches for one prompt; the ``n`` best are the request's outputs.
 
     Attributes:
-        strategy: a spec, which may not name files.
-        scorer: the same; None is the worker's own.
-        branches: the most at a time.
-        tokens: the most of all branches together.
+        strategy: spec of the strategy, which may not name files.
+        scorer: spec of the scorer, which may not name files; None is the worker's own.
+        branches: the most branches at a time.
+        tokens: the most tokens of all branches together.
         shows: whether :class:`BranchNews` are wanted.
     """
 
@@ -156,19 +156,19 @@ class Generate(OneRequest):
             ``predicted-output``), ``none`` plain decoding, else a spec or a mapping with
             ``method``, which may not name files.
         prediction: what the output will probably be.
-        salt: nothing is shared between requests of different salts.
+        salt: requests with different salts share nothing.
         key: who asks; waiting requests of different keys take turns.
         priority: smaller goes first.
         deadline: seconds from arrival after which the request ends with what it has.
-        provisional: chunks also show the undecided canvas of a diffusion model.
-        resume: of each output what a worker that died has sent, None if that was all. The output
-            goes on behind it if the method decodes from left to right.
-        reads: nothing is generated; one chunk has the prompt's ``tokens``, and their ``logprobs``
-            (the first has none, and says 0), its ``embedding``, or what ``ranked`` says of its
-            ``candidates``.
-        top: the best tokens to name beside each of the prompt's.
+        provisional: whether chunks also show the undecided canvas of a diffusion model.
+        resume: for each output what a dead worker has sent, or None if that was the whole output.
+            The output continues it if the method decodes from left to right.
+        reads: what to read of the prompt, if nothing is generated. One chunk then has the
+            prompt's ``tokens``, and either their ``logprobs`` (0 for the first token), or its
+            ``embedding``, or in ``ranked`` the scores of its ``candidates``.
+        top: number of best tokens to report beside each of the prompt's.
         candidates: continuations of the prompt, texts or token ids.
-        search: how outputs are found, if not by one sample each.
+        search: how outputs are found, if each is not one sample.
     """
 
     prompt: PromptInput
@@ -197,39 +197,41 @@ class Cancel(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenize(OneRequest):
-    """Answered by :class:`TokenizedPrompt`."""
+    """Ask for a prompt's token ids; the answer is a :class:`TokenizedPrompt`."""
 
     prompt: PromptInput
 
 
 @dataclass(frozen=True, kw_only=True)
 class Detokenize(OneRequest):
-    """Answered by :class:`DecodedText`."""
+    """Ask for the text of token ids; the answer is a :class:`DecodedText`."""
 
     tokens: Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskStats(OneRequest):
-    """Answered by :class:`WorkerStats`."""
+    """Ask for statistics; the answer is a :class:`WorkerStats`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskBlocks(OneRequest):
-    """Answered by :class:`CachedBlocks`: the changes since its ``next``, or all without it."""
+    """Ask for cached blocks; the answer is a :class:`CachedBlocks` with the changes since its
+    ``next``, or with all blocks."""
 
     since: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drain(WireMessage):
-    """Accept nothing more, finish what was accepted, then exit."""
+    """Tell the worker to accept nothing more, to finish its requests, and then to exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ready(WireMessage):
-    """The model is loaded. ``decoder`` is the spec that requests without one use; ``tools`` says
-    that its chat template shows tools; workers of the same ``bits`` compute the same ones."""
+    """The worker has loaded its model. ``decoder`` is the spec for requests without one.
+    ``tools`` says whether the chat template shows tools. Workers with the same ``bits`` compute
+    the same bits."""
 
     model: Name
     families: Annotated[list[Name], Field(max_length=8)]
@@ -244,8 +246,8 @@ class Ready(WireMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted(OneRequest):
-    """The request is in the worker's queue; comes before its chunks. ``resumed`` says that it goes
-    on behind what another worker has sent."""
+    """The request is in the worker's queue; this comes before its chunks. ``resumed`` says that
+    it goes on behind what another worker has sent."""
 
     prompt_tokens: Count
     resumed: Flag = False
@@ -253,13 +255,13 @@ class Accepted(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class WireScores(WireMessage):
-    """Log-probabilities in the model's own distribution, in columns: of each position its own
+    """Log-probabilities in the model's own distribution, in columns: for each position its own
     token, and then the most likely ones.
 
     Attributes:
-        sizes: how many entries each position has, 1 and more.
-        tokens, logprobs: of all entries.
-        spelled: the bytes of each, a character for a byte.
+        sizes: number of entries of each position, at least 1.
+        tokens, logprobs: columns with one value for each entry.
+        spelled: the bytes of each entry's token, with one character for each byte.
     """
 
     sizes: Annotated[list[Size], Field(max_length=MAX_LIST, fail_fast=True)]
@@ -284,12 +286,12 @@ class WireScores(WireMessage):
 
 
 class WireCommit(NamedTuple):
-    """How much of a chunk one forward decided: as :class:`paradecode.core.trace.Commit`, counted.
+    """How much of a chunk one forward decided: a :class:`paradecode.core.trace.Commit` as counts.
 
     Attributes:
-        forward: its number, from 1, for each output.
-        tokens: how many tokens.
-        characters: of the text.
+        forward: number of the forward, from 1, for each output.
+        tokens: number of tokens.
+        characters: number of characters of the text.
     """
 
     forward: Count
@@ -302,19 +304,19 @@ Commits = Annotated[list[WireCommit], Field(max_length=MAX_LIST, fail_fast=True)
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChunk(OneRequest):
-    """What one or several forwards made certain.
+    """A piece of an output, which one or several forwards made certain.
 
     Attributes:
-        index: of the output, among the request's ``n``.
-        text: may be empty: a character or a stop text may still be incomplete.
+        index: number of the output, among the request's ``n``.
+        text: new text. It may be empty: a character or a stop text may still be incomplete.
         tokens: the committed ids; control tokens and stop texts are in it but not in ``text``.
         forward: target forwards of the output so far.
-        commits: which of them decided what; together all of ``tokens`` and ``text``. Empty for
-            what is read, and for what a search has found.
-        logprobs: one position a token, if they were asked for.
-        canvas: of a diffusion model, the text of each position behind the output, None where it
-            is masked; only if ``provisional`` was asked for.
-        embedding: of a prompt that was read for it.
+        commits: the parts that each forward decided; together all of ``tokens`` and ``text``.
+            Empty for a prompt that is read, and for a search.
+        logprobs: one position for each token, if they were asked for.
+        canvas: for a diffusion model, the text of each position behind the output, None where
+            it is masked; only if ``provisional`` was asked for.
+        embedding: the embedding of a prompt that was read for it.
         ranked: for each candidate the log-probabilities of its tokens.
     """
 
@@ -345,7 +347,7 @@ class OutputChunk(OneRequest):
             token, character = ends
 
     def behind(self, tokens: int, characters: int) -> OutputChunk:
-        """The chunk without so many tokens and characters at its beginning."""
+        """The chunk without its first ``tokens`` tokens and ``characters`` characters."""
         left, kept = [tokens, characters], []
         for forward, *sizes in self.commits:
             cut = [min(size, most) for size, most in zip(sizes, left, strict=True)]
@@ -359,16 +361,16 @@ class OutputChunk(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class BranchNews(OneRequest):
-    """What has become of a branch of a search since it was told last.
+    """The progress of a branch of a search since the last report.
 
     Attributes:
-        index: of the output: 0.
-        branch: its number.
-        after: number of the branch that it goes on from; None is the prompt.
-        text: new.
-        tokens: how many it has made itself.
+        index: number of the output, always 0.
+        branch: number of the branch.
+        after: number of the branch that it continues; None is the prompt.
+        text: new text.
+        tokens: number of tokens that the branch itself has made.
         reason: why it ended.
-        score: what a scorer gave it, once that is known.
+        score: the scorer's score, once it is known.
     """
 
     index: Index = 0
@@ -382,7 +384,7 @@ class BranchNews(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class WireSearch(WireMessage):
-    """What a search took, over all its branches, and the score of this output."""
+    """The cost of a search, over all its branches, and the score of this output."""
 
     branches: Count
     tokens: Count
@@ -393,17 +395,17 @@ class WireSearch(WireMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class Done(OneRequest):
-    """An output has ended; ``deadline`` and ``cancelled`` ones have what was decoded until then.
+    """An output has ended. If the reason is ``deadline`` or ``cancelled``, it has what was decoded.
 
     Attributes:
-        index: of the output, among the request's ``n``.
+        index: number of the output, among the request's ``n``.
         method: the spec that decoded it.
         stats: its counts and times.
         stopped: the stop text that ended it.
         predicted: whether the drafts came from the request's own ``prediction``.
-        diffusion_steps: steps of a canvas.
+        diffusion_steps: number of steps of a canvas.
         time_to_first_token: seconds from arrival at the worker; None without a token.
-        search: if the output was found by one.
+        search: the cost of the search that found the output, if one did.
     """
 
     index: Index
@@ -419,7 +421,7 @@ class Done(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedPrompt(OneRequest):
-    """Answer to :class:`Tokenize`: ids, and the text of each of them."""
+    """Answer to :class:`Tokenize`: token ids, and the text of each of them."""
 
     tokens: Tokens
     texts: Texts
@@ -439,12 +441,12 @@ class WorkerStats(OneRequest):
     Attributes:
         running, waiting: outputs in the batch and in the queue.
         waiting_tokens: prompt tokens in the queue.
-        batch: the most that run at the same time.
-        pages, held_pages, idle_pages: of K/V memory, over all models: how many there are, how many
-            live outputs hold, and how many the prefix cache keeps.
-        forwards, steps: of the engine since it started.
-        refused: requests that were answered with 429 or 503.
-        memory_bytes: resident.
+        batch: the most outputs that run at the same time.
+        pages, held_pages, idle_pages: pages of K/V memory over all models: their number, those
+            that live outputs hold, and those that the prefix cache keeps.
+        forwards, steps: numbers of the engine since it started.
+        refused: number of requests that were answered with 429 or 503.
+        memory_bytes: resident memory.
     """
 
     running: Count
@@ -465,8 +467,8 @@ class CachedBlocks(OneRequest):
     """Blocks of 16 tokens in the prefix cache, and what the worker is doing.
 
     Attributes:
-        next: what to ask for the next time.
-        whole: whether ``stored`` is all there is, and what was known before does not count.
+        next: value to send in the next :class:`AskBlocks`.
+        whole: whether ``stored`` is everything, so that earlier answers no longer count.
         stored, removed: hashes, as hexadecimal numbers.
     """
 
@@ -479,11 +481,11 @@ class CachedBlocks(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class Failure(OneRequest):
-    """The request is over. ``status`` is the HTTP API's.
+    """The request has failed and is over. ``status`` is that of HTTP.
 
     Attributes:
         param: the field that is wrong.
-        retry_after: seconds, with 429 and 503.
+        retry_after: seconds after which to try again, with 429 and 503.
     """
 
     status: Literal[400, 404, 413, 422, 429, 500, 503]
@@ -511,6 +513,6 @@ Question = Union[Tokenize, Detokenize, AskStats, AskBlocks]
 
 Request = Union[Generate, Cancel, Question, Drain]
 OutputEvent = Union[Accepted, OutputChunk, BranchNews, Done, Failure]
-"""What comes back for a :class:`Generate`."""
+"""An event about a :class:`Generate`."""
 
 Event = Union[Ready, OutputEvent, TokenizedPrompt, DecodedText, WorkerStats, CachedBlocks]

@@ -10,18 +10,18 @@ from paradecode.core.errors import ParadecodeError
 from paradecode.serve import wire
 
 COME_BACK = 5.0
-"""Seconds after which a request may be tried again that found no worker."""
+"""Seconds after which a request that found no worker may be tried again."""
 
 Fate = wire.Accepted | wire.Done | wire.Failure
 Observer = Callable[[str, Fate], None]
-"""Called with a model's name for each request's fate, those that were cancelled included."""
+"""Called with a model's name and the fate of each request, also of a cancelled one."""
 
 
 Events = AsyncGenerator[wire.OutputEvent, None]
 
 
 class RequestFailed(ParadecodeError):
-    """A request without a stream of events failed; ``failure`` says how to answer it."""
+    """A request failed before it had a stream of events; ``failure`` says how to answer it."""
 
     def __init__(self, failure: wire.Failure) -> None:
         super().__init__(failure.message)
@@ -32,7 +32,7 @@ class Workers(ABC):
     """Workers of one or more models.
 
     Args:
-        observe: for metrics; must not raise or block.
+        observe: called with requests' fates, for metrics; must not raise or block.
 
     Attributes:
         draining: whether new requests are refused because the server stops.
@@ -47,7 +47,7 @@ class Workers(ABC):
     @property
     @abstractmethod
     def ready(self) -> Mapping[str, wire.Ready]:
-        """What the workers said of each model; it stays listed while they restart."""
+        """Model -> the workers' message after loading; it stays while they restart."""
 
     @property
     @abstractmethod
@@ -57,12 +57,13 @@ class Workers(ABC):
     @property
     @abstractmethod
     def restarts(self) -> Mapping[str, int]:
-        """By model, how often a worker was started again."""
+        """Model -> how often its workers were started again."""
 
     @abstractmethod
     def submit(self, model: str, request: wire.Generate) -> Events:
         """The events of a request: ``Accepted``, chunks, and ``Done`` for each of its ``n``
-        outputs, or ``Failure`` at any point, always last. It never raises for a request's fault.
+        outputs; or at any point a ``Failure``, which is the last event. It never raises for a
+        request's fault.
 
         Closing the generator early (use ``contextlib.aclosing``) or cancelling the task that waits
         for it cancels the request.
@@ -70,15 +71,15 @@ class Workers(ABC):
 
     @abstractmethod
     async def stats(self) -> Mapping[str, Sequence[wire.WorkerStats | None]]:
-        """By model, the stats of each worker; None for one that does not answer in time."""
+        """Model -> statistics of each worker; None for a worker that does not answer in time."""
 
     @abstractmethod
     async def blocks(self, model: str, since: Mapping[str, int]) -> Mapping[str, wire.CachedBlocks]:
-        """By worker, what its prefix cache has, and what it does; one that was started again has
-        another name.
+        """Worker -> contents of its prefix cache, and its load. A worker that was started again has
+        a new name.
 
         Args:
-            since: by worker, the ``next`` that it said last.
+            since: worker -> the last ``next`` that it sent.
         """
 
     async def tokenize(self, model: str, prompt: wire.PromptInput) -> wire.TokenizedPrompt:

@@ -102,8 +102,7 @@ def _own_tokens(draft: HeadDraft) -> NDArray[np.int64]:
 
 
 def _oldest(block: Block, draft: HeadDraft, ahead: int = 0) -> int:
-    """The first slot that a row sees which stands ``ahead`` positions behind the last known
-    token."""
+    """The first slot that is seen from ``ahead`` positions behind the last known token."""
     known = draft.memory.length + len(draft.tokens)
     return max(0, known + min(ahead - block.window, 0)) if block.window else 0
 

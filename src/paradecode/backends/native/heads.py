@@ -74,7 +74,7 @@ class NativeHeads:
         return [TokenTree(*tree) if len(tree[0]) else EMPTY for tree in trees]
 
     def close(self) -> None:
-        """Free what was packed."""
+        """Free the packed heads and memories."""
         self._heads.clear()
         self._memories.clear()
 

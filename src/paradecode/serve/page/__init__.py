@@ -1,4 +1,4 @@
-"""The web page at `/`: static files of the package, and the methods that its picker shows."""
+"""The web page at `/`: static files of the package, and the methods in its picker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def index() -> Response:
 
 @router.get("/page/methods")
 def listed() -> list[dict[str, str | None]]:
-    """What the method picker offers: name, family, guarantee and a line about each."""
+    """The entries of the method picker: name, family, guarantee and a line about each method."""
     return [
         {
             "name": method.name,

@@ -1,1 +1,1 @@
-"""OpenAI's requests: strict and bounded; unknown fields are refused, not ignored."""
+"""OpenAI's requests. They are strict and bounded: unknown fields are refused, not ignored."""

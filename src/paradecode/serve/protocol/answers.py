@@ -1,4 +1,4 @@
-"""The answers, for the OpenAPI document; routes build them as plain objects."""
+"""Classes of the answers for the OpenAPI document; routes build answers as plain objects."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TextCompletion(AnyAnswer):
 
 
 class StreamedCommit(BaseModel):
-    """A piece of a chunk: what one forward decided."""
+    """A piece of a chunk, which one forward decided."""
 
     forward: int
     tokens: int

@@ -1,4 +1,5 @@
-"""What every request body has in common: strict types, no unknown fields, errors that say which."""
+"""The common part of every request body: strict types, no unknown fields, errors that name the
+field."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ UNSUPPORTED = {
     "conversation": "nothing is stored: send the whole conversation",
     "background": "responses are not kept: use stream",
 }
-"""Fields of other servers that are refused, and why or what to use instead."""
+"""Fields of other servers that are refused -> the reason, or what to use instead."""
 
 
 def _end_early(part: Any) -> None:
@@ -40,7 +41,8 @@ def _end_early(part: Any) -> None:
 
 
 class Body(BaseModel):
-    """A JSON object from a request. Numbers are numbers: no texts, no booleans, no NaN."""
+    """A JSON object from a request. Only numbers count as numbers: no texts, no booleans, no
+    NaN."""
 
     model_config = ConfigDict(
         strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
@@ -50,7 +52,7 @@ class Body(BaseModel):
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Every list of a body ends at its first bad entry: a million errors help nobody."""
+        """Make the check of every list end at its first bad entry: a million errors help nobody."""
         schema = handler(source)
         _end_early(schema)
         return schema
@@ -81,8 +83,8 @@ def validated(kind: type[AnyBody], value: Any) -> AnyBody:
 
 
 def known_only(kind: type[Body], value: Any, ignore_unknown: bool) -> Any:
-    """The body without what says nothing: unsupported fields that are null and, if they are to be
-    ignored, fields that do not exist."""
+    """The body without fields that have no effect: unsupported fields that are null and, if
+    unknown fields are ignored, fields that do not exist."""
     if not isinstance(value, Mapping):
         return value
     known = {field.alias or name for name, field in kind.model_fields.items()}

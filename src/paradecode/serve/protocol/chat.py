@@ -1,4 +1,4 @@
-"""``/v1/chat/completions``: the request."""
+"""The request of ``/v1/chat/completions``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from paradecode.serve.wire import ConstraintSpec, PromptInput
 
 MAX_MESSAGES = 1 << 12
 FIXED = {"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"}
-"""Variables of a template that a request does not choose; nor those that end in ``_token``."""
+"""Variables of a template that a request cannot choose; names that end in ``_token`` are others."""
 
 Ignored = Annotated[str, StringConstraints(max_length=1 << 20)]
 Variable = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -35,7 +35,7 @@ Plain = bool | int | float | Annotated[str, StringConstraints(max_length=1024)] 
 
 
 class Message(Body):
-    """One message. The last six fields occur in answers of other servers, and are ignored."""
+    """One message. Its last six fields occur in answers of other servers, and are ignored."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
@@ -104,7 +104,7 @@ class ChatRequest(Sampled):
         return chosen
 
     def callable_tools(self) -> list[Tool]:
-        """The tools that this request may call: all, the one it names, or none.
+        """The tools that this request may call: all tools, the tool that it names, or none.
 
         Raises:
             ApiError: 400, for a choice that does not fit the tools.
@@ -131,7 +131,7 @@ class ChatRequest(Sampled):
         return self.tool_choice == "required" or isinstance(self.tool_choice, ToolChoice)
 
     def constraint(self) -> ConstraintSpec | None:
-        """What the output must be; a call that has to be made is one more constraint."""
+        """The constraint on the output; a call that must be made is one as well."""
         wanted = super().constraint()
         tools = self.callable_tools()
         if wanted is not None and tools:
@@ -141,7 +141,7 @@ class ChatRequest(Sampled):
         return wanted
 
     def calls(self) -> CallReader:
-        """Reads the calls that an output may make; raises as :meth:`callable_tools`."""
+        """A reader of the calls that an output may make; raises like :meth:`callable_tools`."""
         names = [tool.function.name for tool in self.callable_tools()]
         return CallReader(names, parallel=self.parallel_tool_calls is not False)
 
@@ -166,10 +166,10 @@ class ChatRequest(Sampled):
         return PromptInput(messages=messages, begun=begun, variables=variables)
 
     def _said(self) -> tuple[list[Message], str | None]:
-        """The messages to answer, and the beginning of the answer.
+        """The messages to answer, and the beginning of the answer, if the last message is that.
 
         Raises:
-            ApiError: 400, where the last message is not that, though it should be.
+            ApiError: 400, if the last message should be the beginning of the answer but is not.
         """
         *before, last = self.messages
         goes_on = self.continue_final_message or False
@@ -187,7 +187,7 @@ class ChatRequest(Sampled):
 
 
 def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[str, Any]]:
-    """The messages as templates take them; see :meth:`ChatRequest.prompt`."""
+    """The messages in the form of templates; see :meth:`ChatRequest.prompt`."""
     return [_for_template(message, template_has_tools) for message in messages]
 
 

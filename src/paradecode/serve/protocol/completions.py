@@ -1,4 +1,4 @@
-"""``/v1/completions``, ``/tokenize`` and ``/detokenize``: the requests."""
+"""The requests of ``/v1/completions``, ``/tokenize`` and ``/detokenize``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class CompletionRequest(Sampled):
 
     @property
     def scored(self) -> int | None:
-        """How many tokens to name beside each of the prompt's; None: it need not be read."""
+        """How many tokens to report beside each of the prompt's; None if the prompt need not be
+        scored."""
         wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
         asked = [top for top in wanted if top is not None]
         return max(asked) if asked else (0 if self.max_tokens == 0 else None)
@@ -63,7 +64,7 @@ class CompletionRequest(Sampled):
 
 
 def prompt_inputs(given: Any) -> list[PromptInput]:
-    """One text or list of token ids, or several, as a worker takes them."""
+    """The prompts for a worker, from one text, one list of token ids, or several of these."""
     one = isinstance(given, str) or isinstance(given[0], int)
     return [
         PromptInput(text=entry) if isinstance(entry, str) else PromptInput(tokens=entry)

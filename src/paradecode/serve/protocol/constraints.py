@@ -1,4 +1,4 @@
-"""What the output must look like: OpenAI's ``response_format``, vLLM's two sets of fields."""
+"""Constraints on the output: OpenAI's ``response_format``, and vLLM's two sets of fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Choice = Annotated[
 
 
 class NamedSchema(Body):
-    """``strict`` changes nothing: the schema is always enforced."""
+    """A schema with a name. ``strict`` changes nothing: the schema is always enforced."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=64)] = "answer"
     description: Annotated[str, StringConstraints(max_length=1 << 14)] | None = None
@@ -35,7 +35,8 @@ class ResponseFormat(Body):
 
 
 class StructuredOutputs(Body):
-    """vLLM's newer fields; one of them. ``grammar`` is Lark; ``python`` is this project's own."""
+    """vLLM's newer fields, of which one is given. ``grammar`` is Lark; ``python`` is this
+    project's own."""
 
     json_: Schema | None = Field(None, alias="json")
     regex: Regex | None = None

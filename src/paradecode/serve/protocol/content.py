@@ -1,4 +1,4 @@
-"""The content of a message: a text, or a list of parts of which all are text."""
+"""The content of a message: a text, or a list of parts which all are text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PART = {
 
 
 def _text(value: Any) -> str:
-    """The text of a content; parts are joined by newlines, as vLLM joins them."""
+    """The text of a content. Newlines join its parts, as in vLLM."""
     if isinstance(value, str):
         return _bounded(value)
     if not isinstance(value, list) or not 0 < len(value) <= MAX_PARTS:

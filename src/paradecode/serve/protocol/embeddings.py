@@ -1,4 +1,4 @@
-"""``/v1/embeddings``: the request."""
+"""The request of ``/v1/embeddings``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class EmbeddingsRequest(Common):
     @field_validator("input", mode="before")
     @classmethod
     def _few(cls, given: Any) -> Any:
-        """Say it of the list itself: its types would each complain of an entry."""
+        """Refuse a list that is too long, before each of its possible types complains about an
+        entry."""
         many = isinstance(given, list) and len(given) > MOST_INPUTS
         if many and not isinstance(given[0], int):
             raise ValueError(f"give at most {MOST_INPUTS} inputs, not {len(given)}")

@@ -1,4 +1,4 @@
-"""Fields that the generating routes share, and what they mean to a worker."""
+"""Fields that the generating routes share, and their meaning for a worker."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ SAMPLING = {
     "repetition_penalty", "min_tokens", "max_tokens", "ignore_eos", "stop", "stop_token_ids",
     "seed", "n", "logit_bias",
 }  # fmt: skip
-"""Fields of SamplingParams, where they have the same names."""
+"""Fields of SamplingParams that requests give under the same names."""
 LLAMA_CPP = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
-"""llama.cpp's names of fields."""
+"""llama.cpp's names of fields -> ours."""
 
 
 class Common(Harmless):
-    """What every generating request may say beside its prompt."""
+    """Fields of every generating request, beside its prompt."""
 
     model: Name | None = Field(None, description="A served name; the first model if left out.")
     stream: bool | None = None
@@ -64,7 +64,8 @@ class Common(Harmless):
     include_metrics: bool | None = Field(None, description="Report forwards, drafts and times.")
 
     def sampling(self) -> dict[str, Any]:
-        """The fields of SamplingParams that the request sets; OpenAI's defaults for the others."""
+        """The fields of SamplingParams that the request sets, and OpenAI's defaults for the
+        others."""
         return {"temperature": 1.0, **self.model_dump(include=SAMPLING, exclude_none=True)}
 
 
@@ -80,7 +81,7 @@ class Prediction(Body):
 
 
 class Sampled(Common, HarmlessInChoices, Constrained, Searching):
-    """What the chat and completion routes add to that."""
+    """Fields that the chat and completion routes add."""
 
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     n_predict: int | None = Field(None, ge=-1, le=MAX_TOKENS, description="`max_tokens`.")

@@ -1,7 +1,8 @@
-"""Fields of vLLM, SGLang, llama.cpp and OpenAI that clients send, and that change nothing here.
+"""Fields of vLLM, SGLang, llama.cpp and OpenAI that clients send, and that have no effect here.
 
-Those with one value say what this server does anyway: any other value would ask for something
-else, and is refused. All others are for services that have what the field sets.
+A field with a single allowed value asks for what this server does anyway; any other value would ask
+for something else, and is refused. The other fields are for services that this server does not
+have.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Nothing = Annotated[list[Any], Field(max_length=0)]
 
 
 class Harmless(Body):
-    """Accepted without effect."""
+    """Fields that are accepted without effect."""
 
     # OpenAI's
     user: Word | None = None
@@ -52,7 +53,7 @@ class Harmless(Body):
 
 
 class HarmlessInChoices(Harmless):
-    """The same of the routes that answer with choices."""
+    """Fields without effect of the routes that answer with choices."""
 
     reasoning_effort: Word | None = None
     modalities: Annotated[list[Literal["text"]], Field(min_length=1, max_length=1)] | None = None

@@ -1,4 +1,4 @@
-"""``/v1/messages``: the request of Anthropic's API, as a chat request of this server's own."""
+"""The request of Anthropic's ``/v1/messages``, turned into a chat request of this server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode.serve.protocol.tools import FunctionName
 
 
 class Marked(Body):
-    """``cache_control`` changes nothing: every prompt is cached."""
+    """A block with ``cache_control``, which changes nothing: every prompt is cached."""
 
     cache_control: Annotated[dict[Name, Name], Field(max_length=4)] | None = None
 
@@ -76,10 +76,10 @@ class CountTokensRequest(Common):
     thinking: Thinking | None = None
 
     def chat(self) -> ChatRequest:
-        """The same as a request of ``/v1/chat/completions``.
+        """This request as one of ``/v1/chat/completions``.
 
         Raises:
-            ApiError: 400, for what that request refuses.
+            ApiError: 400, for anything that the chat route refuses.
         """
         messages = [message for turn in self.messages for message in _messages(turn)]
         goes_on = self.messages[-1].role == "assistant"
@@ -100,7 +100,7 @@ class CountTokensRequest(Common):
         return validated(ChatRequest, {k: v for k, v in given.items() if v is not None})
 
     def settings(self) -> dict[str, Any]:
-        """What it says about the output."""
+        """The fields about the output, in the chat route's names."""
         return {}
 
 
@@ -115,7 +115,8 @@ class MessagesRequest(CountTokensRequest):
 
 
 def _messages(turn: MessageTurn) -> list[dict[str, Any]]:
-    """A turn as messages: results of tools are messages of their own, before what is said."""
+    """A turn as messages; results of tools become messages of their own, in front of the turn's
+    text."""
     if isinstance(turn.content, str):
         return [{"role": turn.role, "content": turn.content}]
     results = [

@@ -1,4 +1,4 @@
-"""``/v1/rank`` and ``/rerank``: the requests."""
+"""The requests of ``/v1/rank`` and ``/rerank``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SomeText = Annotated[Text, Field(min_length=1)]
 
 
 class RankRequest(Common):
-    """Continuations of one context."""
+    """A request to rank continuations of one context."""
 
     context: SomeText | SomeTokenIds
     candidates: Annotated[
@@ -36,7 +36,7 @@ class Document(Body):
 
 
 class RerankRequest(Common):
-    """Documents for a query, as vLLM, Jina and Cohere take them."""
+    """A request to rank documents for a query, in the form of vLLM, Jina and Cohere."""
 
     query: SomeText
     documents: Annotated[list[SomeText | Document], Field(min_length=1, max_length=MOST_CANDIDATES)]

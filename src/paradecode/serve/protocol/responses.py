@@ -1,4 +1,5 @@
-"""``/v1/responses``: the request, as a chat request of this server's own; nothing is stored."""
+"""The request of ``/v1/responses``, turned into a chat request of this server; nothing is
+stored."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from paradecode.serve.protocol.tools import Arguments, Function, FunctionName
 
 
 class InputMessage(Body):
-    """A message; ``id`` and ``status`` come with those of earlier answers."""
+    """A message; ``id`` and ``status`` occur in messages of earlier answers."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
@@ -28,7 +29,7 @@ class InputMessage(Body):
 
 
 class PastCall(Body):
-    """A call that an earlier answer made; ``id`` and ``status`` come with it."""
+    """A call that an earlier answer made, with its ``id`` and ``status``."""
 
     type: Literal["function_call"]
     call_id: Name
@@ -84,10 +85,10 @@ class ResponsesRequest(Common):
     include: Nothing | None = None
 
     def chat(self) -> ChatRequest:
-        """The same as a request of ``/v1/chat/completions``.
+        """This request as one of ``/v1/chat/completions``.
 
         Raises:
-            ApiError: 400, for what that request refuses.
+            ApiError: 400, for anything that the chat route refuses.
         """
         if isinstance(self.input, str):
             messages = [{"role": "user", "content": self.input}]
@@ -112,7 +113,8 @@ class ResponsesRequest(Common):
 
 
 def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Calls belong to the assistant's message before them, or are one."""
+    """The items as messages. A call joins the assistant's message before it, or becomes one
+    itself."""
     messages: list[dict[str, Any]] = []
     for item in items:
         if isinstance(item, InputMessage):

@@ -1,8 +1,8 @@
-"""JSON schemas as answers should follow them: an object has no properties but its own.
+"""JSON schemas for answers: an object may have no properties but those that its schema names.
 
-JSON Schema lets an object have any further property unless ``additionalProperties`` forbids it. A
-model that is held to such a schema may write properties until its tokens run out, and no client
-that sends the schema of a class expects one.
+JSON Schema allows further properties unless ``additionalProperties`` forbids them. A model that is
+held to such a schema may write properties until its tokens run out, and no client that sends the
+schema of a class expects any.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ NAMED = (
 )  # fmt: skip
 """Keywords whose values map names to schemas."""
 NAMERS = ("properties", "anyOf", "oneOf", "$ref")
-"""What may name properties of an object; so may each schema of ``allOf``."""
+"""Keywords that may name properties of an object; each schema of ``allOf`` may as well."""
 PARTING = ("if", "not", "dependentSchemas", "dependencies")
-"""What names properties of an object only in some cases."""
+"""Keywords that name properties of an object only in some cases."""
 JOINED = ("allOf", "anyOf", "oneOf", "then", "else", *PARTING)
-"""Keywords whose schemas are about the same object as the schema that they stand in."""
+"""Keywords whose schemas are about the same object as the schema around them."""
 OPENING = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 
 Schema = dict[str, Any]
-"""One that is an object; ``true`` and ``false`` are schemas, too, and need no work here."""
+"""A schema that is an object; ``true`` and ``false`` are schemas as well, but need no change."""
 
 Place = tuple[str, ...]
-"""Where a schema is inside of another one: keywords, names and numbers."""
+"""The path to a schema inside of another one: keywords, names and numbers."""
 
 
 def closed(schema: Any) -> Any:
-    """The schema with ``additionalProperties: false`` wherever it names properties and leaves open
-    whether there may be others. Parts that are joined to one object stay as they are: each alone
-    would forbid what the others name."""
+    """The schema with ``additionalProperties: false`` wherever it names properties and does not
+    say whether there may be others. Parts that are joined to one object stay as they are,
+    because each part alone would forbid what the others name."""
     joined = _joined(schema)
 
     def close(part: Schema, place: Place) -> Schema:
@@ -49,7 +49,8 @@ def closed(schema: Any) -> Any:
 
 
 def moved(schema: Schema, pointer: str) -> Schema:
-    """The schema as it has to be at ``pointer`` of another one: its references follow."""
+    """The schema as it must be written at ``pointer`` of another one, with its references
+    adapted."""
     made = _rebuilt(schema, lambda _, inner: moved(inner, pointer))
     reference = schema.get("$ref")
     if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
@@ -58,7 +59,7 @@ def moved(schema: Schema, pointer: str) -> Schema:
 
 
 def _joined(root: Any) -> set[Place]:
-    """Where the parts are of objects of which several parts name properties."""
+    """The places of schemas that are parts of an object whose properties several parts name."""
     if not isinstance(root, dict):
         return set()
     pending = [(place, part) for place, part in _schemas(root, ()) if _is_joined(part)]
@@ -84,21 +85,21 @@ def _is_joined(schema: Schema) -> bool:
 
 
 def _schemas(schema: Schema, place: Place) -> Iterator[tuple[Place, Schema]]:
-    """The schema and all those inside of it."""
+    """The schema and all schemas inside of it, with their places."""
     yield place, schema
     for at, inner in _below(schema):
         yield from _schemas(inner, (*place, *at))
 
 
 def _below(schema: Schema) -> list[tuple[Place, Schema]]:
-    """The schemas directly inside of one."""
+    """The schemas directly inside of a schema, with their places."""
     found: list[tuple[Place, Schema]] = []
     _rebuilt(schema, lambda at, inner: found.append((at, inner)))
     return found
 
 
 def _rebuilt(schema: Schema, change: Callable[[Place, Schema], Any]) -> Schema:
-    """A schema with ``change`` made to all schemas directly inside of it."""
+    """A copy of a schema in which ``change`` was applied to all schemas directly inside of it."""
 
     def changed(value: Any, *at: str) -> Any:
         return change(at, value) if isinstance(value, dict) else value
@@ -117,7 +118,7 @@ def _rebuilt(schema: Schema, change: Callable[[Place, Schema], Any]) -> Schema:
 
 
 def _target(schema: Schema) -> Place | None:
-    """What a schema refers to, if that is a place in the whole."""
+    """The place that a schema refers to, if it is one in the whole schema."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
@@ -126,7 +127,7 @@ def _target(schema: Schema) -> Place | None:
 
 
 def _at(root: Any, place: Place) -> Any:
-    """What is at a place; None if nothing is."""
+    """The value at a place; None if there is none."""
     for step in place:
         if isinstance(root, list):
             numbers = step.isascii() and step.isdecimal() and len(step) < 8

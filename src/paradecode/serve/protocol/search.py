@@ -1,4 +1,4 @@
-"""Fields of searches, ours and vLLM's, and the search that they ask for."""
+"""Fields of searches, this server's and vLLM's, and the search that they ask for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BEAMS = "beam"
 
 
 class Searching(Body):
-    """Many branches for one prompt."""
+    """Fields of a request that wants many branches for one prompt."""
 
     search: SpecText | None = Field(None, description="A strategy, such as `best-of(n=8)`.")
     scorer: SpecText | None = Field(None, description="What it prefers by, as `likelihood`.")
@@ -38,9 +38,9 @@ def wanted_search(body: Searching, n: int, tokens: int, stream: bool) -> SearchS
     """The search that a request asks for; None if each output is one sample.
 
     Args:
-        n: outputs.
-        tokens: the most that the server lets all branches have.
-        stream: whether the answer is one.
+        n: number of outputs.
+        tokens: the server's limit on the tokens of all branches.
+        stream: whether the answer is streamed.
 
     Raises:
         ApiError: 400, naming what does not fit.
@@ -74,7 +74,7 @@ def wanted_search(body: Searching, n: int, tokens: int, stream: bool) -> SearchS
 
 
 def _strategy(body: Searching, n: int) -> tuple[str, str | None]:
-    """The field that asks for a search, and which."""
+    """The field that asks for a search, and the search's strategy."""
     beams = body.use_beam_search
     asked = {"search": body.search, "best_of": body.best_of, "use_beam_search": beams or None}
     given = [name for name, value in asked.items() if value is not None]

@@ -1,4 +1,4 @@
-"""Functions that the model may call: how they are shown, and how a call is enforced."""
+"""Functions that the model may call: how the model sees them, and how a call is enforced."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CalledFunction(Body):
     _given: Any = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        """Read the arguments with the body, apart from other requests if they are long."""
+        """Parse the arguments together with the body, which happens in a thread if it is long."""
         self._given = self.arguments
         with suppress(InvalidInput):  # A model may have written anything: then it stays a text.
             self._given = strict_json.read(self.arguments.encode())
@@ -69,7 +69,7 @@ class ToolCall(Body):
 
 
 def offered(tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """The tools as a model's own template takes them."""
+    """The tools in the form of a model's own template."""
     functions = [
         {
             "name": tool.function.name,
@@ -82,7 +82,7 @@ def offered(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 
 
 def instructions(tools: Sequence[Tool]) -> str:
-    """The tools as a system message, for a model whose template does not know of any."""
+    """The tools as a system message, for a model whose template does not show tools."""
     functions = "\n".join(
         json.dumps(tool["function"], ensure_ascii=False) for tool in offered(tools)
     )
@@ -105,7 +105,8 @@ def call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
 
 
 def for_template(call: ToolCall) -> dict[str, Any]:
-    """An earlier call as templates take it: with the arguments as an object, if they are one."""
+    """An earlier call in the form of templates, with its arguments as an object, if they are
+    one."""
     function = {"name": call.function.name, "arguments": call.function._given}
     return {"id": call.id, "type": "function", "function": function}
 

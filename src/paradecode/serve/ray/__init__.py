@@ -1,1 +1,2 @@
-"""The server on a Ray cluster: replicas that hold workers, and a front before them."""
+"""The server on a Ray cluster: replicas that hold workers, and a front that sends requests to
+them."""

@@ -1,4 +1,4 @@
-"""What runs on a cluster: replicas with workers, and the front that Ray's proxies send to."""
+"""The actors on a cluster: replicas with workers, and the front to which Ray's proxies send."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paradecode.serve.wire import REQUESTS, Tokenize
 from paradecode.serve.workers import RequestFailed
 
 BEAT = 0.4
-"""Seconds without an event after which a replica says that it is there."""
+"""Seconds without an event after which a replica sends a sign that it is alive."""
 
 
 @serve.ingress()
@@ -42,9 +42,9 @@ class Front:
 
 
 class RayReplica:
-    """Takes and gives lines of ``wire.py``, as bytes: the two sides check what they read.
+    """Takes and gives lines of ``wire.py`` as bytes; the two sides check what they read.
 
-    Its worker processes end when it does, however it ends.
+    Its worker processes end when the replica ends, in whatever way.
     """
 
     # Ray awaits constructors that are coroutines.
@@ -58,12 +58,12 @@ class RayReplica:
     async def generate(
         self, model: str, line: bytes, *, key: str, avoid: Sequence[str] = (), bits: str = ""
     ) -> AsyncGenerator[bytes, None]:
-        """Which replica this is, and which bits it computes; then the events of a request, and an
-        empty line whenever there was none for a while.
+        """First the name of this replica and of the bits that it computes; then the events of a
+        request, and an empty line whenever there was none for a while.
 
         Args:
-            key, avoid: are the router's.
-            bits: if it computes others, no event follows.
+            key, avoid: arguments that the router reads.
+            bits: the wanted bits; if the replica computes others, no event follows.
         """
         own = self._pool.ready[model].bits if model in self._pool.ready else ""
         yield f"{serve.get_replica_context().replica_id.unique_id} {own or '-'}".encode()
@@ -88,7 +88,7 @@ class RayReplica:
                     await coming
 
     async def ask(self, model: str, line: bytes) -> bytes:
-        """Tokenize or detokenize."""
+        """The answer to a question about tokens, as a line."""
         question = decode(line, REQUESTS)
         try:
             if isinstance(question, Tokenize):
@@ -98,14 +98,15 @@ class RayReplica:
             return encode(error.failure)
 
     async def blocks(self, model: str, since: dict[str, int]) -> dict[str, bytes]:
-        """See :meth:`paradecode.serve.workers.Workers.blocks`; names begin with this replica's."""
+        """The blocks of :meth:`paradecode.serve.workers.Workers.blocks`; names begin with this
+        replica's."""
         own = serve.get_replica_context().replica_id.unique_id + "."
         known = {name.removeprefix(own): at for name, at in since.items() if name.startswith(own)}
         found = await self._pool.blocks(model, known)
         return {own + name: encode(blocks) for name, blocks in found.items()}
 
     async def report(self) -> dict[str, Any]:
-        """What the front shows of it: by model, lines of the wire, and how often it restarted."""
+        """The state for the front: lines of the wire by model, and the number of restarts."""
         stats = await self._pool.stats()
         return {
             "healthy": self._pool.healthy,

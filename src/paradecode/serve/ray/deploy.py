@@ -1,4 +1,4 @@
-"""Put the server on a Ray cluster: one that is started here and ends with it, or a running one."""
+"""Puts the server on a Ray cluster: one that is started here and ends with it, or a running one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from paradecode.serve.settings import ServerSettings
 
 APPLICATION = "paradecode"
 STORE_BYTES = 100 << 20
-"""Ray's shared memory on a cluster of one machine. Only events of requests pass through it."""
+"""Bytes of Ray's shared memory on a cluster of one machine. Only events of requests pass through
+it."""
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -40,13 +41,13 @@ QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 @dataclass(frozen=True)
 class Scaling:
-    """How many replicas.
+    """The number of replicas, and when it changes.
 
     Attributes:
-        replicas: the fewest; all have one worker of each model.
-        most: the most, for autoscaling; None keeps their number.
+        replicas: the fewest replicas; each has one worker of each model.
+        most: the most replicas, for autoscaling; None keeps their number.
         ongoing: requests of a replica above which more replicas are started.
-        cpus, gpus: that Ray sets aside for a replica.
+        cpus, gpus: processors that Ray sets aside for a replica.
     """
 
     replicas: int = 1
@@ -68,9 +69,9 @@ class Scaling:
 def application(settings: ServerSettings, scaling: Scaling) -> serve.Application:
     """The front and its replicas.
 
-    A replica is offered as many requests as its worker runs and queues; the worker refuses what is
-    more by its own, finer count. An update replaces replicas a few at a time, and each ends when
-    its requests have, or after ``drain_seconds``.
+    Ray offers a replica as many requests as its worker runs and queues; the worker refuses further
+    ones by its own, finer count. An update replaces a few replicas at a time. Each of them ends
+    when its requests have ended, or after ``drain_seconds``.
     """
     worker = settings.models[0].worker
     room = worker.engine_limits().batch + worker.queue_requests
@@ -128,7 +129,8 @@ def deploy(settings: ServerSettings, scaling: Scaling) -> None:
 
 
 def _reason(error: RuntimeError) -> str:
-    """What the last replica that could not start said; Ray's own error only says which failed."""
+    """The message of the last replica that could not start; Ray's own error only names the
+    replica."""
     found = serve.status().applications.get(APPLICATION)
     said = [] if found is None else [one.message for one in found.deployments.values()]
     lines = [line for line in "\n".join(said).splitlines() if "InvalidInput" in line]
@@ -139,7 +141,7 @@ def deploy_to(address: str, settings: ServerSettings, scaling: Scaling) -> str:
     """Deploy to a running cluster, where the server stays; returns its address there.
 
     Args:
-        address: as ``ray.init`` takes it; ``auto`` is the cluster of this machine.
+        address: an address for ``ray.init``; ``auto`` is the cluster of this machine.
 
     Raises:
         InvalidInput: if there is no such cluster, or the replicas do not start.
@@ -190,7 +192,7 @@ def cluster(cpus: int | None = None) -> Iterator[None]:
     """A Ray cluster of this machine alone, without dashboard, telemetry, or logs that stay.
 
     Args:
-        cpus: that replicas may share; None is what the machine has.
+        cpus: number of CPUs that replicas may share; None is all that the machine has.
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

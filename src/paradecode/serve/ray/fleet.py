@@ -1,4 +1,4 @@
-"""All replicas, seen from the front: what `Pool` is on one machine."""
+"""All replicas, seen from the front: this is on a cluster what `Pool` is on one machine."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ PERIOD = 2.0
 """Seconds between two looks at the replicas."""
 
 ANSWER_SECONDS = 2.0
-"""When a replica takes longer, what all said last time stands."""
+"""Seconds after which the replicas' last answers are used, because one has not answered again."""
 
 LATELY = 15.0
-"""Seconds after which that is too old to be called healthy."""
+"""Seconds after which an answer is too old for the server to be called healthy."""
 
 PATIENCE = 60.0
 """Seconds that a request waits for a replica to take it, when all are starting or full."""
 
 SILENCE = 1.5
-"""Seconds in which a replica that has a request sends at least a beat. Then it counts as dead: Ray
-finds out about a machine that died, and not only a process, after half a minute."""
+"""Seconds without a sign of life after which a replica that has a request counts as dead. Ray
+itself notices the death of a machine only after half a minute."""
 
 PAUSE = 0.25
-"""Seconds after which a request that was begun asks again, where replicas refuse it."""
+"""Seconds after which a begun request that replicas refuse asks again."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Gone(Exception):
-    """The replica that has the request says nothing any more."""
+    """The replica that has the request does not answer any more."""
 
 
 class _Unreached(Exception):
-    """The request came to no replica."""
+    """The request reached no replica."""
 
 
 class _OtherBits(Exception):
-    """The replica would go on with other bits."""
+    """The replica computes other bits than the one that began the request."""
 
 
 class Fleet(Workers):
-    """Sends requests to replicas; where one dies, another goes on behind what the reader has.
+    """Sends requests to replicas. If one dies, another goes on behind what the reader has.
+
+    ``draining`` never becomes true, because Ray drains replicas itself.
 
     Args:
         replicas: the deployment of :class:`paradecode.serve.ray.actors.RayReplica`.
-        observe: what a client that leaves had got until then is not reported.
-
-    ``draining`` never becomes true: Ray drains replicas itself.
+        observe: called with the fate of requests, except of those whose client has left.
     """
 
     def __init__(self, replicas: DeploymentHandle, observe: Observer) -> None:
@@ -75,7 +75,7 @@ class Fleet(Workers):
         self._stats: dict[str, list[wire.WorkerStats | None]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._silent: dict[str, float] = {}
-        """Replica -> when it was found to be silent."""
+        """Replica -> the time when it was found silent."""
 
     @property
     def ready(self) -> Mapping[str, wire.Ready]:
@@ -88,11 +88,11 @@ class Fleet(Workers):
 
     @property
     def healthy(self) -> bool:
-        """Whether a replica with all its workers answered lately."""
+        """Whether a replica with all its workers has answered within :data:`LATELY` seconds."""
         return time.monotonic() - self._heard < LATELY
 
     async def start(self) -> None:
-        """Wait for the first replica, then keep watching them all."""
+        """Wait for the first replica, and then watch all replicas."""
         while not self.healthy:
             await self._look()
             await asyncio.sleep(0 if self.healthy else PERIOD / 10)
@@ -130,10 +130,11 @@ class Fleet(Workers):
             await asyncio.sleep(PAUSE if carried.fruitless == 0 else 0)
 
     async def _events(self, model: str, carried: Carried, key: str, avoid: set[str]) -> Events:
-        """The events that one replica sends; cancels there what is not read to its end here.
+        """The events from one replica; the request is cancelled there if it is not read to its end
+        here.
 
         Args:
-            avoid: replicas that cannot go on with it; the one that is asked is added if it fails.
+            avoid: replicas that cannot serve the request; one that fails is added.
         """
         now = time.monotonic()
         self._silent = {name: at for name, at in self._silent.items() if now - at < PATIENCE}
@@ -187,7 +188,7 @@ class Fleet(Workers):
             await self._look()
 
     async def _look(self) -> None:
-        """Ask every replica how it does; one that dies meanwhile is left out."""
+        """Ask every replica for its state; one that dies meanwhile is left out."""
         reports = await self._all("report")
         if reports is None:
             return
@@ -205,7 +206,7 @@ class Fleet(Workers):
         self._stats, self._restarts = stats, restarts
 
     async def _all(self, method: str, *given: Any) -> list[Any] | None:
-        """What the replicas that live answer; None if one takes too long."""
+        """The answers of the living replicas; None if one takes too long."""
         try:
             answers = await self._replicas.broadcast(method, *given).results_async(
                 timeout_s=ANSWER_SECONDS, return_exceptions=True
@@ -218,7 +219,7 @@ class Fleet(Workers):
 
 
 def _failure(id: str, error: Exception) -> wire.Failure:
-    """What a client is told when Ray gives no answer."""
+    """The failure for the client when Ray gives no answer."""
     if isinstance(error, BackPressureError):
         return busy(id, "all replicas have all the requests they may have; try again later")
     if isinstance(error, (RayError, _Gone)):

@@ -1,4 +1,4 @@
-"""Which replica a request goes to: one that has seen its beginning, unless that one is too busy."""
+"""Chooses a replica for a request: one that has seen its beginning, unless that one is too busy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hashlib import blake2b
 from paradecode.serve.wire import Generate
 
 TEXT, TOKENS = 512, 128
-"""Characters and tokens of a prompt's beginning that count. Later ones may differ."""
+"""Characters and tokens at the beginning of a prompt that count; later ones may differ."""
 
 BALANCE = 1.25
 """A replica gets at most this many times its share of the requests that run."""
@@ -20,10 +20,7 @@ SLACK = 4
 
 
 def prefix_key(model: str, request: Generate) -> str:
-    """A digest of what requests must share to profit from one prefix cache.
-
-    The tenant counts, because caches are not shared between tenants.
-    """
+    """A digest of everything that requests must share to profit from one prefix cache."""
     prompt = request.prompt
     if prompt.tokens is not None:
         start = json.dumps(prompt.tokens[:TOKENS])

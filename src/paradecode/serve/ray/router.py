@@ -18,13 +18,14 @@ from paradecode.serve.ray.prefix import choose
 class PrefixRouter(RequestRouter):
     """Requests with the same ``key`` argument go to the same replica, within a load bound.
 
-    Ray tries the replicas in the order given, those that a request should ``avoid`` last: one that
-    has died, or refuses because it has ``max_ongoing_requests``, is passed over.
+    Ray tries the replicas in the given order, with those that a request should ``avoid`` at the
+    end. It passes over a replica that has died, or that refuses because of
+    ``max_ongoing_requests``.
     """
 
     def initialize_state(self, **kwargs: object) -> None:
         self._placed: dict[str, str] = {}
-        """Request that runs -> replica."""
+        """Running request -> its replica."""
 
     async def choose_replicas(
         self,

@@ -1,1 +1,1 @@
-"""The routes of the API, one family a file."""
+"""The routes of the API, one family in each file."""

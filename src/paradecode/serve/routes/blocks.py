@@ -19,7 +19,8 @@ MARK = r"([\w.-]{1,128}):(\d{1,18})"
 
 @router.get("/v1/blocks", **gets(CacheBlocks, 400, 404))
 async def blocks(request: Request, model: str | None = None, since: str = "") -> Response:
-    """What the prefix caches of a model's workers have, or what changed since the last answer."""
+    """The contents of the prefix caches of a model's workers, or the changes since the last
+    answer."""
     for name in request.query_params.keys() - {"model", "since"}:
         raise wrong(name[:256], "this route knows model and since")
     if since and not re.fullmatch(f"{MARK}(,{MARK}){{0,1023}}", since):

@@ -47,8 +47,7 @@ async def complete(
 class _CompletionReply(ChoicesReply):
     """Attributes:
     echoes: the prompts' texts, if each output begins with its prompt's.
-    read: of each prompt, its log-probabilities, if they were asked for.
-    """
+    read: log-probabilities of each prompt, if they were asked for."""
 
     prefix, kind, part_kind = "cmpl", "text_completion", "text_completion"
     body: CompletionRequest

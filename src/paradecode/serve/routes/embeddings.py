@@ -1,4 +1,4 @@
-"""``POST /v1/embeddings``: the mean of a text's last hidden states, of length 1."""
+"""``POST /v1/embeddings``: the mean of a text's last hidden states, scaled to length 1."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ async def messages(
 async def count_tokens(
     request: Request, body: Annotated[CountTokensRequest, Depends(reading(CountTokensRequest))]
 ) -> Response:
-    """How many tokens the prompt of a conversation has."""
+    """Count the tokens of the prompt of a conversation."""
     model = model_of(request, body.model)
     prompt = await apart(request, lambda: body.chat().prompt(model.ready.tools))
     found = await unless_gone(request, request.app.state.pool.tokenize(model.name, prompt))
@@ -94,7 +94,7 @@ class _MessageReply(RouteReply):
         return {**head, "model": self.job.model.name, "content": content}
 
     def _ended(self, done: Done) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Why it ended, and what it took."""
+        """The reason for the end of an output, and its usage."""
         found = usage([done], 1)
         cached = found["prompt_tokens_details"]["cached_tokens"]
         reason = "max_tokens"
@@ -111,13 +111,13 @@ class _MessageReply(RouteReply):
 
 
 class _Blocks:
-    """The blocks of a streamed message: one is open at a time."""
+    """The blocks of a streamed message, of which one is open at a time."""
 
     def __init__(self) -> None:
         self.index, self.open = -1, ""
 
     def of(self, delta: Delta) -> list[bytes]:
-        """The events of a delta."""
+        """The events for a delta."""
         sent: list[bytes] = []
         if text := delta.get("content"):
             sent += self._begin("text", {"type": "text", "text": ""})
@@ -131,7 +131,7 @@ class _Blocks:
         return sent
 
     def end(self) -> list[bytes]:
-        """Close the last block; an empty answer has one, too."""
+        """Close the last block; an empty answer has one as well."""
         sent = [] if self.open else self._begin("text", {"type": "text", "text": ""})
         return [*sent, _event("content_block_stop", index=self.index)]
 
@@ -147,7 +147,7 @@ class _Blocks:
 
 
 def _use(id: str, function: dict[str, Any]) -> dict[str, Any]:
-    """A call whose arguments are an object, or, where the model wrote none, a text beside it."""
+    """A call with its arguments as an object, or as a text if the model wrote no object."""
     try:
         given = json.loads(function["arguments"] or "{}")
     except (ValueError, RecursionError):

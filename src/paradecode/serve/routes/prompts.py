@@ -1,4 +1,4 @@
-"""What the model says of prompts themselves: their log-probabilities, their hidden states."""
+"""Reads prompts without continuing them: their log-probabilities, or their hidden states."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ async def read(
     copies: int = 1,
     candidates: Sequence[str | list[int]] = (),
 ) -> tuple[str, list[WholeOutput]]:
-    """The model's name, and what was read of each prompt.
+    """The model's name, and the results of reading each prompt.
 
     Args:
-        top: the best tokens to name beside each of a prompt's.
-        copies: how often the answer says what was read.
+        top: number of best tokens to report beside each token of a prompt.
+        copies: how often the answer repeats the results.
         candidates: continuations of each prompt.
 
     Raises:
-        ApiError: for a prompt that is refused, or when the time was over before its end.
+        ApiError: for a prompt that is refused, or whose time was over before its end.
     """
     job = Generation(request, body)
     job.copies = copies

@@ -1,4 +1,4 @@
-"""``POST /v1/rank``, and ``/rerank`` as vLLM, Jina and Cohere have it."""
+"""``POST /v1/rank``, and ``/rerank`` in the form of vLLM, Jina and Cohere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ router = APIRouter()
 async def rank(
     request: Request, body: Annotated[RankRequest, Depends(reading(RankRequest))]
 ) -> Response:
-    """Continuations of a context, the likeliest first."""
+    """Rank continuations of a context, the likeliest first."""
     common, found = await _ranked(request, body, body.prompt(), body.candidates)
     data = [
         {"index": one.index, "mean": one.mean, "total": one.total, "tokens": len(one.logprobs)}
@@ -42,8 +42,8 @@ async def rank(
 async def rerank(
     request: Request, body: Annotated[RerankRequest, Depends(reading(RerankRequest))]
 ) -> Response:
-    """Documents for a query. A score is the mean probability (geometric) of a document's tokens
-    behind the query."""
+    """Rank documents for a query. A score is the geometric mean of the probabilities of a
+    document's tokens behind the query."""
     texts = body.texts()
     behind = [f"\n{text}" for text in texts]
     common, found = await _ranked(request, body, PromptInput(text=body.query), behind)
@@ -58,7 +58,7 @@ async def rerank(
 async def _ranked(
     request: Request, body: Common, prompt: PromptInput, candidates: Sequence[str | list[int]]
 ) -> tuple[dict[str, Any], list[Ranked]]:
-    """What both answers say, and the candidates, the likeliest first."""
+    """The fields that both answers share, and the candidates, the likeliest first."""
     name, (output,) = await read(request, body, [prompt], "candidates", candidates=candidates)
     found = [Ranked(index, tuple(values)) for index, values in enumerate(output.ranked)]
     found.sort(key=lambda one: (-one.mean, one.index))

@@ -1,4 +1,4 @@
-"""What the routes that generate share: one answer, whole or as a stream of events."""
+"""The common part of the routes that generate: one answer, whole or as a stream of events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paradecode.serve.whole import whole
 from paradecode.serve.wire import BranchNews, Done, OutputChunk, PromptInput
 
 Part = tuple[dict[str, Any], dict[str, Any]]
-"""A choice in a streamed event, and what the event says beside its choices."""
+"""A choice in a streamed event, and the event's fields beside its choices."""
 
 
 class RouteReply(ABC):
@@ -44,7 +44,7 @@ class RouteReply(ABC):
 
 
 class ChoicesReply(RouteReply):
-    """A list of choices, one an output: chats and completions."""
+    """A reply with a list of choices, one for each output: chats and completions."""
 
     prefix: ClassVar[str]
     kind: ClassVar[str]
@@ -67,19 +67,20 @@ class ChoicesReply(RouteReply):
 
     @abstractmethod
     def choice(self, index: int, output: WholeOutput) -> dict[str, Any]:
-        """An output of the whole answer."""
+        """The choice of an output in a whole answer."""
 
     @abstractmethod
     def first_choices(self) -> Iterable[dict[str, Any]]:
-        """What is sent at once: the client learns that its request was accepted."""
+        """The choices that are sent at once, so that the client learns that its request was
+        accepted."""
 
     @abstractmethod
     def quiet_choice(self, index: int) -> dict[str, Any]:
-        """One that says nothing, for an event about something else."""
+        """A choice without content, for an event about something else."""
 
     @abstractmethod
     def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
-        """What is sent when an output goes on, or ends."""
+        """The parts that are sent when an output goes on, or ends."""
 
     def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
         choices = [self.choice(index, output) for index, output in enumerate(outputs)]
@@ -109,7 +110,7 @@ class ChoicesReply(RouteReply):
         yield DONE
 
     def shows(self, chunk: OutputChunk) -> bool:
-        """Whether a chunk's progress is reported."""
+        """Whether the progress of a chunk is reported."""
         return bool(self.body.include_metrics) or chunk.canvas is not None
 
     def _report(self, done: list[Done]) -> dict[str, Any]:

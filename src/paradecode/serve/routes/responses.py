@@ -132,7 +132,7 @@ Named = tuple[str, dict[str, Any]]
 
 
 class _Items:
-    """What an answer consists of, a message or calls, and the events that tell of it.
+    """The items of an answer, a message or calls, and the events about them.
 
     Attributes:
         made: the items; the last one may still grow.
@@ -142,7 +142,7 @@ class _Items:
         self.name, self.made, self.open = name, list[dict[str, Any]](), False
 
     def of(self, delta: Delta) -> list[Named]:
-        """The events of a delta."""
+        """The events for a delta."""
         told: list[Named] = []
         if text := delta.get("content"):
             if not self.open or self.made[-1]["type"] != "message":
@@ -163,7 +163,7 @@ class _Items:
         return told
 
     def end(self, status: str) -> list[Named]:
-        """End the last item; an answer without any has an empty message."""
+        """End the last item; an answer without items gets an empty message."""
         told = [] if self.made else self._message()
         return [*told, *self._close(status)]
 

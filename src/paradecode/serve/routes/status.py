@@ -1,4 +1,4 @@
-"""What is served, and how it does: models, health, version, metrics."""
+"""The state of the server: models, health, version, metrics."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ STARTED = now()
 
 @router.get("/v1/models", **gets(ModelList))
 async def models(request: Request) -> Response:
-    """The models that requests may name."""
+    """List the models that requests may name."""
     ready = request.app.state.pool.ready
     return JSONResponse({"object": "list", "data": [_card(*entry) for entry in ready.items()]})
 
 
 @router.get("/v1/models/{name:path}", **gets(ModelCard, 404))
 async def model(request: Request, name: str) -> Response:
-    """One of them."""
+    """Describe one model."""
     return JSONResponse(_card(*model_of(request, name)))
 
 
 @router.head("/health", include_in_schema=False)
 @router.get("/health", **gets(Health, 503))
 async def health(request: Request) -> Response:
-    """200 while every model has a worker that takes requests."""
+    """Answer 200 while every model has a worker that takes requests."""
     pool = request.app.state.pool
     if pool.draining or not pool.healthy:
         raise ApiError(503, "the server is stopping" if pool.draining else "a model is not loaded")
@@ -50,7 +50,7 @@ async def version() -> Response:
 
 @router.get("/metrics", **gets(None))
 async def metrics(request: Request) -> Response:
-    """Counters for Prometheus."""
+    """Show counters for Prometheus."""
     pool = request.app.state.pool
     page = request.app.state.metrics.page(await pool.stats(), pool.restarts)
     return Response(page, media_type=CONTENT_TYPE)

@@ -23,7 +23,7 @@ router = APIRouter()
 async def tokenize(
     request: Request, body: Annotated[TokenizeRequest, Depends(reading(TokenizeRequest))]
 ) -> Response:
-    """Token ids of a text as it stands, or of a conversation in the model's format."""
+    """Return the token ids of a plain text, or of a conversation in the model's format."""
     model = model_of(request, body.model)
     if body.messages is None:
         prompt = PromptInput(text=body.prompt)
@@ -42,7 +42,7 @@ async def tokenize(
 async def detokenize(
     request: Request, body: Annotated[DetokenizeRequest, Depends(reading(DetokenizeRequest))]
 ) -> Response:
-    """The text of token ids."""
+    """Return the text of token ids."""
     model = model_of(request, body.model)
     pool = request.app.state.pool
     found = await unless_gone(request, pool.detokenize(model.name, body.tokens))

@@ -26,12 +26,13 @@ from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.worker.writer import EventWriter
 
 SERVED, NOT_LOADED, BROKEN = 0, 2, 3
-"""Exit statuses: served to the end; the model could not be loaded as asked; the engine failed."""
+"""Exit statuses: served to the end; the model could not be loaded with its settings; the engine
+failed."""
 
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 LOADED = b"pd-worker"
-"""How the system calls a process that was given a model; before it is the interpreter's name."""
+"""The system's name for a process that has a model; without one it has the interpreter's name."""
 
 
 def main() -> int:
@@ -68,16 +69,18 @@ def main() -> int:
 
 
 def end_with_front() -> None:
-    """Have the system end this process with the thread that started it, whatever it is doing.
+    """Let the system end this process together with the thread that started it, whatever it is
+    doing.
 
-    Elsewhere than on Linux only the end of stdin tells, between two steps of the engine.
+    On other systems than Linux, the worker notices the end of stdin between two steps of the
+    engine.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def warm() -> None:
-    """Import what models and searches need, before they are known: a spare has time for that."""
+    """Import what models and searches need; a spare process has time for it."""
     known("drafter")
     strategies()
     with suppress(InvalidInput):  # Loading says it, where the core is wanted.

@@ -1,4 +1,4 @@
-"""How much work a worker accepts, and when a refused client should try again."""
+"""Decides how much work a worker accepts, and when a refused client should try again."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from paradecode.serve.worker.settings import WorkerSettings
 
 LONGEST = 60.0
 KEYS = 16
-"""Full queues of keys that a worker holds."""
+"""The number of keys whose full queues a worker holds."""
 RECENT = 0.1
-"""Weight of the newest output in the mean service time."""
+"""Weight of the newest output in the mean service time; higher follows changes faster."""
 
 
 class Admission:
     """Refuses requests when too many are waiting.
 
     Attributes:
-        draining: whether everything is refused.
-        refused: how many requests were.
+        draining: whether every request is refused.
+        refused: number of refused requests.
     """
 
     def __init__(self, engine: Engine, settings: WorkerSettings) -> None:
@@ -32,10 +32,11 @@ class Admission:
     def refusal(
         self, id: str, outputs: list[GenerationRequest], accepted: bool = False
     ) -> Failure | None:
-        """Why the outputs of a request cannot wait here; None if they can.
+        """The failure of a request whose outputs cannot wait here; None if they can.
 
         Args:
-            accepted: by another worker, which died: its queue has room for what that one's had.
+            accepted: whether another worker, which died, had accepted it; there is then always
+                room.
         """
         engine, settings = self._engine, self._settings
         tokens = sum(len(output.prompt) for output in outputs)
@@ -56,12 +57,12 @@ class Admission:
         )
 
     def served(self, seconds: float) -> None:
-        """Tell how long an output took once it was admitted."""
+        """Note the seconds that an output took after its admission."""
         self._service += RECENT * (seconds - self._service)
 
     def _wait(self, owner: str, outputs: int) -> float:
-        """Seconds until so many outputs have room, if things go on like this: an owner has a share
-        of the batch beside the others that wait."""
+        """Estimated seconds until so many outputs have room. An owner has a share of the batch,
+        beside the other owners that wait."""
         excess = self._engine.queue.of(owner) + outputs - self._settings.queue_requests
         share = self._engine.limits.batch / max(self._engine.queue.owners, 1)
         expected = self._service * max(excess, 1) / share

@@ -1,4 +1,4 @@
-"""Which workers compute the same bits: only they may go on with one another's outputs."""
+"""Names the bits that a worker computes: only workers with the same bits may continue an output."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from paradecode.llm import LLM
 from paradecode.serve.worker.settings import WorkerSettings
 
 PROBE = 32
-"""Tokens of a prompt that is continued to see which bits come out."""
+"""Tokens of the fixed prompt whose continuation shows which bits a worker computes."""
 
 
 def bits(llm: LLM, settings: WorkerSettings) -> str:
-    """A name for what this worker computes: versions, backend, processor, and the tokens
-    and log-probabilities that the model makes of a fixed prompt."""
+    """A name for the bits that this worker computes. It depends on versions, backend and
+    processor, and on the tokens and log-probabilities that the model gives for a fixed prompt."""
     try:
         flags = re.findall(r"^(?:model name|flags|Features)\s*:.*$", _processor(), re.MULTILINE)
     except OSError:

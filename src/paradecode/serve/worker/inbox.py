@@ -1,4 +1,4 @@
-"""The thread that reads: lines become messages, and messages are prepared, beside the engine."""
+"""The thread that reads: it turns lines into messages and prepares them while the engine steps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from paradecode.serve.worker.slow import SlowMessage, Turns
 T = TypeVar("T")
 
 AHEAD = 64
-"""Messages that are read ahead of the engine; the pipe holds back what comes behind them."""
+"""Messages that are read before the engine asks for them; the pipe holds back the following
+ones."""
 
 LATER = 64
-"""Messages of one key and kind that take long and wait; more are refused."""
+"""Slow messages of one key and kind that may wait; more are refused."""
 
 
 def lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream; of one that is too long only the start, which no reader accepts."""
+    """The lines of a stream; a line that is too long is cut, so that no reader accepts it."""
     while line := stream.readline(MAX_LINE + 1):
         yield line
         while line and not line.endswith(b"\n"):
@@ -31,9 +32,9 @@ class Inbox(Generic[T]):
     """Messages in order of arrival, then None for the end of the stream.
 
     Args:
-        stream: where lines come from.
+        stream: the source of the lines.
         read: turns a line into a message; must not raise. A :class:`SlowMessage` comes at once, and
-            what it makes when that is ready.
+            the message that it makes comes when it is ready.
     """
 
     def __init__(self, stream: BinaryIO, read: Callable[[bytes], T | SlowMessage[T]]) -> None:
@@ -48,7 +49,7 @@ class Inbox(Generic[T]):
         self._queue.put((message, False))
 
     def take(self, wait: bool) -> Iterator[T | SlowMessage[T] | None]:
-        """What has arrived; with ``wait``, at least one message."""
+        """The messages that have arrived; with ``wait``, at least one."""
         while True:
             try:
                 message, counted = self._queue.get(block=wait)

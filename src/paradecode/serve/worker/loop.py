@@ -1,4 +1,4 @@
-"""The engine loop: take messages, step, report."""
+"""The engine loop of a worker: take messages, step, report."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _log = logging.getLogger(__name__)
 
 
 class Prepared:
-    """A request whose prompt and settings were read.
+    """A request whose prompt and settings are ready for the engine.
 
     Attributes:
-        outputs: what the engine is given.
-        indexes: which outputs of the request these are.
-        resumed: whether they go on from where another worker had come; a canvas begins anew.
+        outputs: requests to the engine.
+        indexes: numbers of these outputs in the request.
+        resumed: whether they go on where another worker stopped; a canvas begins again.
     """
 
     def __init__(self, request: wire.Generate, preparer: Preparer) -> None:
@@ -50,7 +50,8 @@ class Prepared:
 
 
 LONG = 1 << 16
-"""Bytes of a line from which on it is prepared apart: short ones do not wait for it."""
+"""Bytes of a line from which on it is prepared in another thread, so that short lines need not
+wait."""
 
 Message = wire.Request | Prepared | wire.TokenizedPrompt | wire.DecodedText | wire.Failure
 
@@ -59,11 +60,11 @@ class Loop:
     """Serves one model until it is told to stop.
 
     Args:
-        send: writes events, in order; returns the requests that failed because of theirs.
+        send: writes events, in order; returns the requests whose events could not be written.
 
     Attributes:
-        jobs: by id, the outputs of each request that has not ended.
-        searches: the same of requests that search.
+        jobs: id -> outputs of a request that has not ended.
+        searches: id -> search of a request that has not ended.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Loop:
         self._scorer = settings.scorer
         self._outputs: dict[LiveSequence, OutputReport] = {}
         self._later: dict[str, bool] = {}
-        """By id, whether a request that takes long to prepare is still wanted."""
+        """Id -> whether a request that takes long to prepare is still wanted."""
         self._steps = 0
 
     def warm(self) -> None:
@@ -89,7 +90,7 @@ class Loop:
         self._preparer.warm()
 
     def read(self, line: bytes) -> Message | SlowMessage[Message]:
-        """The message of a line, prepared as far as that needs no engine; never raises."""
+        """The message of a line, prepared as far as possible without the engine; never raises."""
         try:
             message: wire.Request = decode(line, wire.REQUESTS)
         except WireError as error:
@@ -126,7 +127,7 @@ class Loop:
             return failure(message.id, error)
 
     def run(self, inbox: Inbox[Message]) -> bool:
-        """Serve until the stream ends or a drain is complete; False if the engine broke."""
+        """Serve until the stream ends or a drain is complete; returns False if the engine broke."""
         while self.jobs or self.searches or self._later or not self._admission.draining:
             for message in inbox.take(wait=not self._engine.busy):
                 if message is None:  # Nobody is left to answer to.
@@ -137,7 +138,7 @@ class Loop:
         return True
 
     def handle(self, message: Message | SlowMessage[Message]) -> list[wire.Event]:
-        """Do what a message asks; returns the events that answer it at once."""
+        """Do what a message asks for; returns the events that answer it at once."""
         if isinstance(message, SlowMessage):
             self._later[message.id] = True
             return []
@@ -162,7 +163,8 @@ class Loop:
         return [message]
 
     def _send(self, events: Iterable[wire.Event]) -> None:
-        """Write events; a request that fails by that is over, and nothing more is said of it."""
+        """Write events. A request whose event cannot be written is over, and gets no further
+        event."""
         for id in self._write(events):
             self._cancel(id)
 
@@ -175,7 +177,8 @@ class Loop:
         return [event for output in outputs for event in self._report(output)]
 
     def step(self) -> bool:
-        """One step of the engine and its events; False if the engine itself broke."""
+        """Do one step of the engine and send its events; returns False if the engine itself
+        broke."""
         try:
             changed = self._engine.step()
         except Exception:
@@ -196,7 +199,7 @@ class Loop:
         return True
 
     def _advance(self, id: str) -> list[wire.Event]:
-        """Go on with a search."""
+        """Continue a search; returns its events."""
         job = self.searches[id]
         events = job.events()
         if job.run.finished:

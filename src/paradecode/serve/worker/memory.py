@@ -1,4 +1,4 @@
-"""How much memory this process holds."""
+"""The memory that this process holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One output of a request as events: its new tokens, and its end."""
+"""Turns one output of a request into events: its new tokens, and its end."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from paradecode.serve.wire import (
 
 
 class Speller:
-    """The bytes and texts of single tokens, cached."""
+    """The cached bytes and texts of single tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._known: dict[int, bytes] = {}
 
     def bytes(self, token: int) -> bytes:
-        """A token's bytes; a control token's are its name."""
+        """The bytes of a token; a control token has those of its name."""
         found = self._known.get(token)
         if found is None:
             control = self._tokenizer.is_control(token)
@@ -53,9 +53,9 @@ class OutputReport:
     """Reports on one sequence, piece by piece.
 
     Args:
-        index: of the output among the request's.
+        index: number of the output in the request.
         method: the spec that decodes it.
-        reader: of the prompt or its candidates, if that is all that is wanted.
+        reader: the reader of the prompt or its candidates, if nothing is generated.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class OutputReport:
         self._reader = reader
 
     def chunk(self) -> OutputChunk | None:
-        """What was committed since the last call; None if there is nothing to show."""
+        """The chunk of everything since the last call; None if there is nothing to show."""
         seq = self.sequence
         if isinstance(self._reader, PromptReader):
             return self._prompt(self._reader)
@@ -115,7 +115,7 @@ class OutputReport:
         )  # fmt: skip
 
     def done(self) -> Done:
-        """The end of a sequence that has finished without an error."""
+        """The event for the end of a sequence that has finished without an error."""
         seq = self.sequence
         return Done(
             id=self.request.id,

@@ -1,6 +1,7 @@
-"""From a message to what the engine takes: tokenize, apply the chat template, read the settings.
+"""Makes requests to the engine from a message: it tokenizes, applies the chat template, and reads
+settings.
 
-None of this touches the engine: it runs in the thread that reads, while the engine steps.
+Nothing here touches the engine. It runs in the thread that reads, while the engine steps.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from paradecode.serve.worker.settings import WorkerSettings
 
 MAX_SCORES = 1 << 16
 MAX_CANDIDATES = 64
-"""Contexts whose length all candidates together may have."""
+"""The length of all candidates together, in multiples of the context length."""
 MOST_TOKENS = 1 << 18
 """Tokens that may become one text; a text that is only tokenized has the same limit."""
 MOST_BYTES = 1 << 21
@@ -83,7 +84,8 @@ class Preparer:
         return tokens, [self._speller.text(token) for token in tokens]
 
     def text(self, tokens: list[int]) -> str:
-        """Raises InvalidInput for ids that the model does not have, or whose text is too long."""
+        """The text of token ids. Raises InvalidInput for ids that the model lacks, or a text
+        that is too long."""
         top = max(tokens, default=0)
         if top >= self._llm.config.vocab_size:
             fix = f"token ids go up to {self._llm.config.vocab_size - 1}"
@@ -94,7 +96,7 @@ class Preparer:
         return self._llm.tokenizer.decode(tokens)
 
     def requests(self, message: Generate) -> list[GenerationRequest]:
-        """One request for each of the ``n`` outputs. Raises InvalidInput."""
+        """One request to the engine for each of the ``n`` outputs. Raises InvalidInput."""
         ids = self.tokens(message.prompt)
         context = self._llm.config.context_length
         if len(ids) >= context:
@@ -168,7 +170,8 @@ class Preparer:
         )
 
     def _check_bytes(self, field: str, counts: Mapping[int, int]) -> None:
-        """``counts``: how often each token is written."""
+        """Raise InvalidInput if the texts of tokens are too long; ``counts`` says how often each
+        is written."""
         size = sum(count * len(self._speller.bytes(token)) for token, count in counts.items())
         if size > MOST_BYTES:
             fix = f"give tokens whose texts have at most {MOST_BYTES} bytes together"

@@ -1,4 +1,4 @@
-"""A search in a worker: its branches run beside all other requests, and it reports as they do."""
+"""A search in a worker: its branches run beside all other requests, and it reports like them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from paradecode.serve.worker.output import Speller
 
 
 class SearchJob:
-    """One search and what was told of it.
+    """One search, and what was reported of it.
 
     Args:
-        message: with a ``search``.
-        request: what a branch is made of.
-        scorer: the worker's own, for searches that name none.
+        message: the request, which has a ``search``.
+        request: the request to the engine from which branches are made.
+        scorer: the worker's own scorer, for searches that name none.
 
     Raises:
         InvalidInput: for a strategy or scorer that is not known, or names a file.
@@ -57,7 +57,7 @@ class SearchJob:
         )  # fmt: skip
 
     def cancelled(self) -> list[Event]:
-        """End it now, and tell."""
+        """End the search now; returns its last events."""
         self.run.close()
         ended = Done(
             id=self.message.id, index=0, finish_reason="cancelled", stats=Stats(),
@@ -66,7 +66,7 @@ class SearchJob:
         return [replace(ended, index=index) for index in range(self.outputs)]
 
     def events(self) -> list[Event]:
-        """What has become of it since the last call; its end is the last of them."""
+        """The events since the last call; the last ones report the end of the search."""
         self.run.advance()
         events: list[Event] = [*self._branches()] if self._shows else []
         if not self.run.finished:

@@ -1,4 +1,4 @@
-"""What a worker is told on its first line."""
+"""The settings of a worker, which come on its first line."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class WorkerSettings(BaseModel):
 
     Attributes:
         model, draft_model, decoder, profile, adapter, backend, dtype, device, threads,
-            draft_threads, draft_device, draft_vocabulary, ranks: as :class:`paradecode.LLM` takes
-            them. ``decoder`` is a spec text.
+            draft_threads, draft_device, draft_vocabulary, ranks: arguments of
+            :class:`paradecode.LLM`. ``decoder`` is a spec text.
         limits: fields of :class:`paradecode.engine.engine.Limits`.
         queue_requests: outputs that may wait beside those that run; more are refused with 429.
         queue_tokens: prompt tokens that may wait; one request alone may have more.
-        max_tokens: of requests that do not say, and for whom the context has more room.
+        max_tokens: the most tokens of an output whose request does not say, within the context.
         python_constraints: whether requests may ask for the constraint ``python``.
-        scorer: of searches that name none, as :func:`paradecode.search.find_scorer` takes it.
+        scorer: scorer for searches that name none; see :func:`paradecode.search.find_scorer`.
 
     Raises:
         InvalidInput: naming what is unknown or out of range.
@@ -64,7 +64,7 @@ class WorkerSettings(BaseModel):
         self.engine_limits()
 
     def engine_limits(self) -> Limits:
-        """Raises InvalidInput for a limit that is unknown or out of range."""
+        """The engine's limits. Raises InvalidInput for a limit that is unknown or out of range."""
         known = [entry.name for entry in fields(Limits)]
         for name, value in (self.limits or {}).items():
             if name not in known:
@@ -77,7 +77,8 @@ class WorkerSettings(BaseModel):
 
     @classmethod
     def read(cls, line: bytes) -> WorkerSettings:
-        """What :meth:`line` wrote; raises InvalidInput naming what cannot be used."""
+        """The settings that :meth:`line` wrote; raises InvalidInput naming a field that cannot
+        be used."""
         try:
             body = json.loads(line)
         except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What takes long to prepare is prepared apart: a thread for each kind, where keys take turns."""
+"""Prepares slow messages in other threads: one thread for each kind, in which keys take turns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class SlowMessage(Generic[T]):
     """A message that takes long to prepare.
 
     Attributes:
-        id: of its request.
+        id: id of its request.
         kind: why it takes long; kinds do not wait for one another.
-        key: whose turn it takes.
-        size: bytes that count while it waits; 0 for what must not be refused.
+        key: the client's key, because keys take turns.
+        size: bytes that count while it waits; 0 for a message that must not be refused.
         work: makes the message that comes in its place; must not raise.
-        instead: the same, where too much waits already.
+        instead: makes the message that comes in its place if too much waits already.
     """
 
     id: str
@@ -38,9 +38,9 @@ class Turns(Generic[T]):
     """Prepares what is added, one key after the other, and puts it into the inbox.
 
     Args:
-        put: takes what is ready; called from another thread.
-        most: how many of one key may wait; of all together :data:`MOST_BYTES`.
-        name: of the thread.
+        put: takes a message that is ready; called from another thread.
+        most: number of messages of one key that may wait. All together have :data:`MOST_BYTES`.
+        name: name of the thread.
     """
 
     def __init__(self, put: Callable[[T], None], most: int, name: str) -> None:

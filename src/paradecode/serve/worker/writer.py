@@ -1,4 +1,5 @@
-"""Writes a worker's events, one a line; what does not fit into a line fails alone."""
+"""Writes a worker's events, one in each line. An event that does not fit into a line fails
+alone."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ class EventWriter:
     """Writes events to a pipe.
 
     Args:
-        pipe: without a buffer of its own.
+        pipe: a pipe without a buffer.
     """
 
     def __init__(self, pipe: RawIOBase) -> None:
         self._pipe = pipe
 
     def __call__(self, events: Iterable[Event]) -> set[str]:
-        """Write events; returns the requests of which one was no line: they have failed, and
-        nothing more is written of them."""
+        """Write events; returns the requests of which an event could not be written. They have
+        failed, and nothing more is written about them."""
         lines: list[bytes] = []
         failed: set[str] = set()
         for event in events:
@@ -44,7 +45,7 @@ class EventWriter:
 
 
 def _failure(id: str, error: InvalidInput) -> Failure:
-    """What is told in place of an event that is no line."""
+    """The failure that is sent in place of an event that cannot be written."""
     if isinstance(error, LineTooLong):
         fix = f"ask for less at a time: it may have less than {MAX_LINE}"
         message = f"a part of the answer has {error.value}; {fix}"
