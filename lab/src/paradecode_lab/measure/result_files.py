@@ -25,8 +25,8 @@ from paradecode_lab.measure.results import (
 
 SCHEMA = "paradecode-bench/4"
 READABLE = tuple(f"paradecode-bench/{version}" for version in (1, 2, 3, 4))
-"""Version 1 has no batches, counts, guarantees and checked answers; version 2 no texts, questions
-and deciding forwards; version 3 no requests to servers."""
+"""Versions of the format that can be read. Version 1 has no batches, counts, guarantees and checked
+answers; version 2 no texts, questions and deciding forwards; version 3 no requests to servers."""
 
 MOST_BYTES = 1 << 30
 
@@ -42,7 +42,8 @@ class OutputEntry:
 
 @dataclass(frozen=True)
 class ResultsFile:
-    """The JSON object; what else it holds is not read. Records have the index of their output."""
+    """The JSON object of a result; other fields are not read. Records have the index of their
+    output."""
 
     created: str
     commit: str
@@ -59,7 +60,7 @@ LISTS = ("engines", "items", "outputs", "records")
 
 
 def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
-    """Write JSON: a line for each field and each record, so that versions can be compared.
+    """Write JSON, with a line for each field and each record, so that versions can be compared.
 
     Args:
         aggregates: the figures of the tables, for programs.
@@ -97,12 +98,12 @@ def results_to_json(results: Results, aggregates: Any = None) -> dict[str, Any]:
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
-    """The fields that say something, times in microseconds' precision."""
+    """The fields of a record that differ from their defaults, with times to the microsecond."""
     return _brief(record)
 
 
 def rounded(value: Any) -> Any:
-    """Six digits of every float in a JSON value."""
+    """A JSON value in which every float has six digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -119,7 +120,7 @@ def read_results(path: Path) -> Results:
     """Read a result of any version in READABLE.
 
     Raises:
-        InvalidInput: naming what is wrong with the file.
+        InvalidInput: naming the field that is wrong.
     """
     return results_from_json(read_json(path))
 
@@ -176,7 +177,7 @@ def _score(where: str, found: Sequence[float], output: OutputEntry) -> Score:
 
 
 def _check_names(what: str, known: Sequence[str], used: Sequence[str]) -> None:
-    """Raise InvalidInput unless the names are different and those that are used are known."""
+    """Raise InvalidInput unless all names differ and every used name is known."""
     if len(set(known)) < len(known):
         twice = next(name for name in known if known.count(name) > 1)
         raise InvalidInput(what, twice, "it is there twice")
@@ -186,7 +187,7 @@ def _check_names(what: str, known: Sequence[str], used: Sequence[str]) -> None:
 
 
 def _brief(entry: Any) -> dict[str, Any]:
-    """A dataclass without the fields that are at their defaults, times to the microsecond."""
+    """A dataclass without the fields that have their defaults, with times to the microsecond."""
     found = {}
     for field in fields(entry):
         value = getattr(entry, field.name)
