@@ -1,4 +1,4 @@
-// The attention of a head's blocks.
+// The attention of a head's blocks; backends/heads/attention.py has the same in Python.
 #include <algorithm>
 #include <cmath>
 

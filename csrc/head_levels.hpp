@@ -1,4 +1,4 @@
-// One draft of a head: rows are read, and trees grow.
+// One draft of a head: rows are read, and trees grow; backends/heads/run.py has the same in Python.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // Drafts by prompt lookup under the budgets `fixed` and `auto`, and what both learn. The meaning is
-// that of methods/draft: drafters/prompt_lookup.py, acceptance.py and budgets/auto.py. All numbers
-// are float64 and come about in the same order, so that every decision is the same.
+// that of methods/draft: drafters/prompt_lookup.py, acceptance.py and budgets/auto.py (`fixed` is
+// in budgets/estimated.py). All numbers are float64 and come about in the same order, so that every
+// decision is the same.
 #pragma once
 
 #include <array>

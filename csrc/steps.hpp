@@ -1,4 +1,5 @@
-// Several steps of several sequences in one call: draft, forward, coupled verification, commit.
+// Several steps of several sequences in one call: draft, forward, coupled verification, commit. The
+// Python twins are loop.py, plain.py and verifiers/coupled.py in methods/draft.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-"""What callers get: a whole output, or a piece of one."""
+"""The results for callers: a whole output, or a piece of one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from paradecode.engine.sequence import LiveSequence
 
 @dataclass(frozen=True)
 class SearchedBranch:
-    """A branch of a search, for those who want to see how the answer was found.
+    """A branch of a search, which shows how the answer was found.
 
     Attributes:
-        after: number of the branch that it goes on from; None is the prompt.
-        text: what it wrote itself.
-        tokens: how many.
+        after: number of the branch that it continues; None is the prompt.
+        text: the text that the branch itself wrote.
+        tokens: number of tokens of that text.
         reason: why it ended.
-        score: what the scorer gave it, if it was asked.
-        chosen: whether it is a part of the answer.
+        score: the scorer's score, if it was asked.
+        chosen: whether the branch is a part of the answer.
     """
 
     after: int | None
@@ -32,14 +32,14 @@ class SearchedBranch:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """What a search took.
+    """The cost of a search.
 
     Attributes:
-        branches: how many were begun.
-        tokens: that all of them made.
-        rows: of target forwards, over all of them.
-        seconds: from its begin to its end.
-        scores: what the completion and each of its ``alternatives`` was chosen by.
+        branches: number of branches that have begun.
+        tokens: tokens that all of them made.
+        rows: rows of the target's forwards, over all of them.
+        seconds: time from its begin to its end.
+        scores: scores by which the completion and each of its ``alternatives`` was chosen.
         tree: every branch, in the order in which they began.
     """
 
@@ -59,13 +59,13 @@ class Completion:
         text: the output, without the stop text or special tokens.
         token_ids: every generated id, the stop token included.
         finish_reason: ``stop``, ``length``, ``deadline``, ``cancelled`` or ``error``.
-        logprobs: one entry a token where they were asked for.
+        logprobs: one entry for each token, if they were asked for.
         stats: forwards, drafts, times.
-        trace: one entry a commit.
-        prompt_token_ids: what the model was given.
-        error: what went wrong when ``finish_reason`` is ``error``.
-        alternatives: the other outputs when ``n`` is above 1, or of a search.
-        search: what it took, if this was found by one.
+        trace: one entry for each commit.
+        prompt_token_ids: the token ids that the model read.
+        error: the error when ``finish_reason`` is ``error``.
+        alternatives: the other outputs when ``n`` is above 1, or the others of a search.
+        search: the cost of the search, if one found the output.
     """
 
     text: str
@@ -85,7 +85,7 @@ class Ranked:
     """A candidate of :meth:`paradecode.LLM.rank`.
 
     Attributes:
-        index: its place among the candidates that were given.
+        index: its place in the list of candidates.
         logprobs: log-probability of each of its tokens, given the context and those before it.
     """
 
@@ -111,10 +111,10 @@ class Chunk:
         text: new text. It may be empty: a character or a possible stop text is still incomplete.
         token_ids: new tokens.
         completion: the whole output, in the last chunk.
-        canvas: what a diffusion method knows of the positions behind the output so far: the token
-            that was decided there, or None. A later one may change, so it is no text.
-        commits: ``text`` and ``token_ids`` in pieces, each with the forward that decided it. They
-            are in the order of the output. What a search has found has none.
+        canvas: for a diffusion method, the decided token at each position behind the output so far,
+            or None. These tokens may still change, so they are no text.
+        commits: ``text`` and ``token_ids`` in pieces, each with the forward that decided it, in
+            the order of the output. A search has none.
         forward: target forwards of the output so far.
     """
 
@@ -127,7 +127,7 @@ class Chunk:
 
 
 def ranked(scored: Sequence[Sequence[TokenLogprob]]) -> list[Ranked]:
-    """Candidates with the log-probabilities of their tokens, the likeliest first."""
+    """The candidates with the log-probabilities of their tokens, the likeliest first."""
     found = [
         Ranked(place, tuple(entry.logprob for entry in entries))
         for place, entries in enumerate(scored)
@@ -136,7 +136,8 @@ def ranked(scored: Sequence[Sequence[TokenLogprob]]) -> list[Ranked]:
 
 
 def chunk_of(sequence: LiveSequence) -> Chunk:
-    """What became certain since the last call, and the completion of a sequence that has ended."""
+    """The chunk of everything since the last call, with the completion if the sequence has
+    ended."""
     commits = tuple(sequence.take())
     return Chunk(
         text="".join(commit.text for commit in commits),
@@ -149,7 +150,7 @@ def chunk_of(sequence: LiveSequence) -> Chunk:
 
 
 def completion_of(sequence: LiveSequence) -> Completion:
-    """What a finished sequence reports."""
+    """The completion of a finished sequence."""
     return Completion(
         text=sequence.text.value,
         token_ids=sequence.output,

@@ -1,4 +1,4 @@
-"""The prompts of a benchmark: a JSONL file, checked, and the token ids every engine is given."""
+"""The prompts of a benchmark: a checked JSONL file, and the token ids that every engine gets."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class Conversation:
     """One conversation: the user's turns, and how long an answer may get.
 
     Attributes:
-        answers: what the last answer may say to be right (see ``answers.is_right``); none where
-            it cannot be checked.
+        answers: right last answers (see ``answers.is_right``); empty where none can be checked.
         system: message before the first turn; empty for none.
     """
 
@@ -50,7 +49,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Item:
-    """One measurement's input. The turns of one conversation have the same ``prompt``."""
+    """The input of one measurement. The turns of one conversation have the same ``prompt``."""
 
     id: str
     prompt: str
@@ -63,7 +62,7 @@ Grouped = TypeVar("Grouped", Conversation, Item)
 
 
 def load_prompts(path: Path | None = None) -> list[Conversation]:
-    """Read a prompts file; None is the package's own.
+    """Read a file of prompts; None is the package's own.
 
     Raises:
         InvalidInput: naming the line and the field that is wrong.
@@ -111,7 +110,7 @@ def json_lines(name: str, lines: str) -> Iterator[tuple[str, Any]]:
 
 
 def fingerprint(entries: Sequence[Conversation | Item]) -> str:
-    """A digest by which a run knows its inputs again."""
+    """A digest by which a run recognises its inputs."""
     return hashlib.sha256(json.dumps(list(map(asdict, entries))).encode()).hexdigest()[:16]
 
 
@@ -126,7 +125,7 @@ def by_turns(entries: Sequence[Grouped]) -> list[Grouped]:
 
 
 def first_of_each_group(prompts: Sequence[Conversation], count: int | None) -> list[Conversation]:
-    """A small sample that still touches every group; None takes all."""
+    """A small sample with prompts of every group; None takes all."""
     taken = Counter[str]()
     chosen = []
     for prompt in prompts:
@@ -148,7 +147,8 @@ def first_turns(
     encode: Callable[[Messages], Sequence[int]],
     max_tokens: int | None = None,
 ) -> list[Item]:
-    """Token ids of the first turn of each conversation; arguments as of :func:`make_items`."""
+    """Token ids of the first turn of each conversation; arguments are those of
+    :func:`make_items`."""
     first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
     return make_items(first, encode, lambda messages, limit: "", max_tokens)
 
@@ -185,8 +185,7 @@ def make_items(
 
 def prompt_from(where: str, entry: Any) -> Conversation:
     """A prompt from an object with ``id``, ``group``, ``turns`` and perhaps ``max_tokens``,
-    ``answers`` and ``system``; raises InvalidInput that says ``where``.
-    """
+    ``answers`` and ``system``. Raises InvalidInput, which names ``where``."""
     if not isinstance(entry, Mapping):
         raise InvalidInput(where, entry, 'write {"id": ..., "group": ..., "turns": ["..."]}')
     given = {"max_tokens": 128, "answers": [], "system": "", **entry}

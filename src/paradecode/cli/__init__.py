@@ -1,4 +1,4 @@
-"""The command line: one file a command, each thin over the rooms below."""
+"""The command line: each command has a file, which only calls the rooms below."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from paradecode.cli.trace import trace
 from paradecode.core.errors import ParadecodeError
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
-"""What typer raises for words that no command takes: click's class, or that of its own copy."""
+"""The class of typer's errors for words that no command takes: click's, or that of its own copy."""
 
 WRONG = 2
-"""Exit status where nothing could be done with what was given."""
+"""Exit status of a command that could do nothing with its input."""
 
 app = typer.Typer(
     cls=Program,
@@ -94,14 +94,14 @@ def _fail(said: str) -> int:
 
 
 def _usage(error: Any) -> str:
-    """What typer says of words that it does not know, in one line; nothing behind a help page."""
+    """Typer's message about unknown words, in one line; empty for a help page."""
     said = " ".join(error.format_message().split()).rstrip(".")
     where = error.ctx.command_path if error.ctx else "paradecode"
     return f"{said}; `{where} --help` says what it takes" if said else ""
 
 
 def _unwritten(error: OSError) -> int:
-    """The end of a command whose output found no place, such as on a full disk."""
+    """The exit status of a command whose output could not be written, such as on a full disk."""
     with suppress(OSError):  # What is still waiting would fail once more while Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if error.errno == errno.EPIPE:  # The reader has enough, as `head` does.

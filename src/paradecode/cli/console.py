@@ -1,4 +1,4 @@
-"""What commands print to: results on stdout, everything else on stderr."""
+"""The consoles of commands: results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ out, err = Console(), Console(stderr=True)
 
 
 def print_json(value: Any, line: bool = False) -> None:
-    """Print `value` as JSON, indented, or on one line; any encoding can say all of it."""
+    """Print ``value`` as JSON, indented or on one line, in characters that any encoding has."""
     says_all = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
     print(json.dumps(value, ensure_ascii=not says_all, indent=None if line else 2), flush=True)

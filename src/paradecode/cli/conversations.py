@@ -39,7 +39,7 @@ def answer_turns(llm: LLM, conversation: dict[str, Any], params: dict[str, Any])
     """Answer the turns one after the other; print a record as each finishes, or what failed.
 
     Returns:
-        Whether all were answered. What follows a failed turn is not tried.
+        Whether all turns were answered. Turns behind a failed one are not tried.
     """
     messages: list[dict[str, str]] = []
     settings = dict(params)

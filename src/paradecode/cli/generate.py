@@ -52,7 +52,7 @@ def generate(
     from paradecode.trace import trace_of
 
     def searched(target: Any) -> Iterator[Chunk]:
-        """What a search has found, in one piece: nothing is certain before its end."""
+        """The result of a search in one chunk, because nothing is certain before its end."""
         found = answered(llm, target, {**params, **wanted})
         yield Chunk(found.text, found.token_ids, found)
 
@@ -108,7 +108,7 @@ def _refuse_with_prompts(**given: Path | str | bool | None) -> None:
 
 
 def _print_forwards(completion: Completion, llm: LLM) -> None:
-    """The text by forwards: in colours, or in brackets where there are none."""
+    """Print the text by forwards: in colours, or in brackets where there are no colours."""
     from paradecode.trace import bracketed, coloured, legend, trace_of
 
     has_colours = out.color_system is not None and not out.no_color

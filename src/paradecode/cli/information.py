@@ -32,7 +32,7 @@ def machine_record() -> dict[str, Any]:
 
 
 def native_record() -> dict[str, Any]:
-    """The kernels that the native core would run, and why."""
+    """The kernels that the native core would run, and why these."""
     try:
         from paradecode.backends.native import _core
         from paradecode.backends.native.machine import default_threads

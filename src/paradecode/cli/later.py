@@ -1,8 +1,8 @@
-"""Commands of other packages: their names and help at once, their code where one is run.
+"""Commands of other packages: their names and help are known at once, their code is imported late.
 
 A package adds a command by an entry point of the group ``paradecode.commands``. The entry point's
-name is the command's name, a colon, and one line of help, since a list of commands imports nothing;
-what it loads is a Typer app or a function with Typer's parameters.
+name is the command's name, a colon, and one line of help, because a list of commands imports
+nothing. The entry point loads a Typer app, or a function with Typer's parameters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LaterCommand(TyperCommand):
         self.entry = entry
 
     def load(self) -> Any:
-        """The command itself.
+        """Import the command.
 
         Raises:
             InvalidInput: its package is not installed.
@@ -44,12 +44,13 @@ class LaterCommand(TyperCommand):
         return typer.main.get_command(app)
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
-        """The context of the command itself, so that it parses the words and is invoked."""
+        """The context of the imported command, so that this parses the words and is invoked."""
         return self.load().make_context(*arguments, **more)
 
 
 class Program(TyperGroup):
-    """The engine's commands, then those of other packages; the engine's win where names clash."""
+    """The engine's commands, then those of other packages; of two equal names, the engine's
+    counts."""
 
     def __init__(self, *, commands: Any = None, **settings: Any) -> None:
         later = {name: LaterCommand(name, "", None) for name in LABORATORY}

@@ -1,4 +1,4 @@
-"""`paradecode methods`: every method and part, a line each; or all about one of them."""
+"""`paradecode methods`: every method and part in one line each, or everything about one of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {
     "budget": "budgets", "verifier": "verifiers", "blocks": "blocks", "cache": "caches",
     "search": "searches", "scorer": "scorers",
 }  # fmt: skip
-"""Parts that methods are set to, the searches that may use them, and what searches prefer by."""
+"""Kinds of parts -> their headings in the list."""
 LOOP = [entry.name for of in (DraftSettings, CanvasSettings) for entry in parameters_of(of)]
 
 
@@ -68,7 +68,7 @@ def _row(method: Method) -> str:
 
 
 def described(part: Part, brief: bool = False) -> str:
-    """What the registry knows of a part; ``brief`` leaves out what many parts have in common."""
+    """A description of a part; ``brief`` leaves out what many parts have in common."""
     what = part.family if isinstance(part, Method) else part.kind
     paper = f"{part.paper} (arXiv {part.arxiv})" if part.arxiv else part.paper
     loop = [entry for entry in part.parameters if entry.name in LOOP and part.kind == "method"]
@@ -99,7 +99,7 @@ def _setting(entry: Parameter) -> str:
 
 
 def _plain(docstring: str) -> str:
-    """Without the marks of code and references."""
+    """The docstring without the marks of code and references."""
     return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", docstring).replace("``", "`")
 
 

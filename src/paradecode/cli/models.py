@@ -1,4 +1,4 @@
-"""`paradecode models`: the catalogue, and getting what is in it."""
+"""`paradecode models`: list the catalogue, and download its models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of options that several commands share: commands see a group, users see its options."""
+"""Groups of options that several commands share: a command sees a group, users see its options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def option(default: Any, text: str, names: str = "", **settings: Any) -> Any:
     """An option of a command or of a group: its default, its help, and its names if it has others.
 
     Args:
-        settings: as of ``typer.Option``.
+        settings: further arguments of ``typer.Option``.
     """
     return field(
         default=default, metadata={TYPER: typer.Option(*names.split(), help=text, **settings)}
@@ -84,10 +84,10 @@ class Loading:
 
     @contextmanager
     def open_autoregressive(self, command: str, **settings: Any) -> Iterator[LLM]:
-        """The model of a command that is for autoregressive ones.
+        """The model for a command that needs an autoregressive one.
 
         Raises:
-            InvalidInput: it decodes by diffusion only.
+            InvalidInput: the model decodes by diffusion only.
         """
         with self.open(**settings) as llm:
             if "autoregressive" not in llm.families:
@@ -95,7 +95,7 @@ class Loading:
             yield llm
 
     def settings(self) -> dict[str, Any]:
-        """All but the model's name."""
+        """All settings but the model's name."""
         return {name: value for name, value in vars(self).items() if name != "model"}
 
 
@@ -111,12 +111,12 @@ class Decoding:
     draft_model: str | None = option(None, "The small model of methods that need one.")
 
     def spec(self) -> Spec:
-        """The method; ``auto`` is that of an autoregressive model."""
+        """The method; ``auto`` becomes the default of autoregressive models."""
         chosen = self.choice()
         return parse(DEFAULT_DECODERS["autoregressive"]) if isinstance(chosen, str) else chosen
 
     def choice(self) -> Spec | str:
-        """The method, or ``auto``: what suits the model."""
+        """The method, or ``auto``, which depends on the model."""
         chosen = choose(self.decoder, self.speculative_config, self.profile, flag)
         if isinstance(chosen, Profile):
             return chosen.spec
@@ -154,7 +154,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Many answers, of which one is returned."""
+    """Options of a search: many answers, of which one is returned."""
 
     search: str | None = option(
         None, "Make several answers, return one: best-of(n=4), majority, ffs, a-star, beam."
@@ -172,7 +172,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Constraining:
-    """What the answer must be; at most one of them."""
+    """Options for a constraint on the answer; at most one is given."""
 
     json_schema: Path | None = option(None, "The answer is JSON that this schema (a file) allows.")
     regex: str | None = option(None, "The answer matches this expression.")
@@ -207,17 +207,17 @@ class Constraining:
 
 
 def only_autoregressive(command: str) -> str:
-    """What to do with a diffusion model or method that a command does not take."""
+    """The fix for a diffusion model or method that a command does not take."""
     return f"{command} takes autoregressive ones; for diffusion use `bench --suite parallel`"
 
 
 def flag(name: str) -> str:
-    """A setting as the command line spells it."""
+    """A setting in the spelling of the command line."""
     return "--" + name.replace("_", "-")
 
 
 def read_text(option: str, path: Path) -> str:
-    """A small file's text."""
+    """The text of a small file."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LONGEST_FILE + 1)
@@ -229,9 +229,9 @@ def read_text(option: str, path: Path) -> str:
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer takes it: without :func:`option`, and with a group's options as its own.
+    """A command for typer: without :func:`option`, and with a group's options as its own.
 
-    A parameter's default, a group with other values, gives the options' defaults.
+    If a group parameter has a default, its values are the defaults of the options.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []

@@ -1,4 +1,4 @@
-"""Where the time of a native forward goes, beside the least that this machine could take."""
+"""Where the time of a native forward goes, beside the least time that this machine could take."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from paradecode.llm import LLM
 
 ROWS = (1, 2, 4, 8, 16)
 ROUNDS = 24
-"""Forwards of each size, taking turns; the faster half counts."""
+"""Forwards of each size, which take turns; the faster half counts. More are exacter and take
+longer."""
 CHUNK = 64
 """Tokens of a forward that fills the context."""
 LONG = 20.0
-"""Seconds after which no more rounds begin."""
+"""Seconds after which no further round begins."""
 
 MATRICES = {
     "qkv": ("q", "k", "v"), "output": ("o",), "gate+up": ("gate", "up"), "down": ("down",),
@@ -35,8 +36,8 @@ class Phases:
     """Milliseconds of forwards of several sizes by phase.
 
     Attributes:
-        rows: tokens of each forward.
-        context: cached tokens they see.
+        rows: number of tokens of each forward.
+        context: number of cached tokens that they see.
         bandwidth: bytes a second that all threads read from a buffer as large as the weights.
         peak: products of two bytes a second that all threads make.
         float_peak: multiply-adds of float32 a second that all threads make.
@@ -145,7 +146,7 @@ def phase_table(phases: Phases) -> Table:
 
 
 def _cell(milliseconds: float, floor: float) -> str:
-    """Both with three digits."""
+    """Milliseconds and their floor, both with three digits."""
     texts = [
         f"{value:.{max(0, 2 - (value >= 10) - (value >= 100))}f}" for value in (milliseconds, floor)
     ]

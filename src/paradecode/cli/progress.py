@@ -1,4 +1,4 @@
-"""The progress bar of measurements, and how they end when they are stopped."""
+"""The progress bar of measurements, and how measurements end when they are stopped."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
 
 SOON = 1.0
 STOPPED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C; shells use the same."""
 Tick = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
+"""Called with the amount that is done and with the whole amount."""
 T = TypeVar("T")
 
 
 def open_progress(*more: ProgressColumn) -> Progress:
-    """A bar on standard error: what is running, how many of how many, and the time left."""
+    """A bar on standard error: the running part, how many of how many are done, and the time
+    left."""
     counted = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     return Progress(*counted, TimeRemainingColumn(), *more, console=err)
 
 
 def watched(title: str, work: Callable[[Tick], T]) -> T:
-    """What ``work`` returns, under a bar that it moves."""
+    """The result of ``work``, which runs under a bar and moves it."""
     with Progress(console=err) as progress:
         task = progress.add_task(title, total=None)
         return work(lambda done, total: progress.update(task, completed=done, total=total))
@@ -46,7 +47,7 @@ def watched(title: str, work: Callable[[Tick], T]) -> T:
 
 @contextmanager
 def loading_bar() -> Iterator[Tick]:
-    """A bar for a model that takes more than a second to load, where a person looks on."""
+    """A bar for a model that takes more than a second to load, if a person sees the terminal."""
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         task, begun = progress.add_task("loading the model", visible=False), time.monotonic()
         yield lambda done, total: progress.update(
@@ -56,7 +57,7 @@ def loading_bar() -> Iterator[Tick]:
 
 @contextmanager
 def stopping(said: str) -> Iterator[None]:
-    """Ctrl-C says this and ends the command with STOPPED."""
+    """Print a message on Ctrl-C, and end the command with STOPPED."""
     try:
         yield
     except KeyboardInterrupt:
@@ -65,7 +66,7 @@ def stopping(said: str) -> Iterator[None]:
 
 
 def measure_forwards(llm: LLM, progress: Progress) -> CostCurve:
-    """What a forward of this model costs here, measured under a bar; the engine uses it."""
+    """The cost of this model's forwards here, measured under a bar; the engine then uses it."""
     from paradecode.core.request import TARGET
     from paradecode.engine import cost
 

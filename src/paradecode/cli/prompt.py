@@ -1,4 +1,4 @@
-"""Texts that commands are given: as an argument, or ``-`` for what standard input says."""
+"""Texts for commands: from an argument, or from standard input for the argument ``-``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_prompt(field: str, given: str) -> str:
     """The text that an argument gives.
 
     Raises:
-        InvalidInput: it is not UTF-8, or there is nothing to read it from.
+        InvalidInput: the text is not UTF-8, or there is no standard input to read.
     """
     text = _standard_input(field) if given == "-" else given
     try:

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from paradecode.serve.settings import ServerSettings
 
 OWN = ("decoder", "draft_model", "adapter", "profile")
-"""What one model may have for itself: SOURCE,decoder=...,adapter=..."""
+"""Settings that one model may have for itself: SOURCE,decoder=...,adapter=..."""
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where, and for whom. The names are those of ServerSettings, but for ``keys_file``."""
+    """Options of where to listen, and for whom. The names are those of ServerSettings, except
+    ``keys_file``."""
 
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(8000, "0 takes a free one.")
@@ -78,7 +79,7 @@ class Listening:
 
 @dataclass(frozen=True)
 class Working:
-    """The workers of each model. Second names are those of vLLM, SGLang and llama.cpp."""
+    """Options of each model's workers. Second names are those of vLLM, SGLang and llama.cpp."""
 
     replicas: int = option(1, "Workers of each model.", "--replicas --data-parallel-size")
     backend: str = option("auto", "auto, native or torch.")
@@ -133,7 +134,7 @@ class Working:
 
 @dataclass(frozen=True)
 class Clustering:
-    """Beyond one machine."""
+    """Options for serving on several machines."""
 
     ray: bool = option(False, "Run as Ray Serve deployments, --replicas of them.", "--ray")
     ray_address: str | None = option(
@@ -229,7 +230,7 @@ def _serve_on_ray(settings: ServerSettings, working: Working, clustering: Cluste
 
 
 def _named(sources: list[str], name: str | None) -> list[tuple[str, str, dict[str, str]]]:
-    """Public name, source, and settings of its own of each model."""
+    """Public name, source, and own settings of each model."""
     if name is not None and len(sources) > 1:
         raise InvalidInput("--served-model-name", name, "write NAME=SOURCE for several models")
     named = []
@@ -262,7 +263,7 @@ def _served(
 
 
 def _method(own: dict[str, str], decoding: Decoding) -> dict[str, Any]:
-    """The method of one model: its own, or what is said for all."""
+    """The method of one model: its own, or the one for all models."""
     if "decoder" in own and "profile" in own:
         raise InvalidInput("profile", own["profile"], "give a model one of decoder and profile")
     if own.keys() & {"decoder", "profile"}:

@@ -53,13 +53,13 @@ class Comparison:
 
     @property
     def over(self) -> float:
-        """How many times as fast as plain decoding; 0 where nothing was timed."""
+        """Speed relative to plain decoding; 0 where nothing was timed."""
         plain = self.plain.stats.tokens_per_second
         return self.parallel.stats.tokens_per_second / plain if plain else 0.0
 
     @property
     def suspicious(self) -> bool:
-        """Whether the forwards behind the prompt's do not explain the speed-up."""
+        """Whether the number of forwards behind the prompt does not explain the speed-up."""
         stats = self.parallel.stats
         later = stats.generated - stats.first_tokens
         return is_suspicious(self.over, later, stats.forwards - 1)
@@ -118,7 +118,7 @@ def summary(compared: list[Comparison], checked: bool) -> Table:
     """The speeds, and whether the outputs have the same tokens.
 
     Args:
-        checked: the method verifies all tokens, so that forwards bound its speed-up.
+        checked: whether the method verifies all tokens, so that forwards bound its speed-up.
     """
     table = Table(title="One colour is one forward; underlined tokens were drafted")
     for heading in ("prompt", "plain", "parallel", "speed-up", "tokens a forward", "same tokens"):

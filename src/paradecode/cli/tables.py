@@ -1,4 +1,4 @@
-"""Tables of results on any screen: a narrow one gets a line for each figure instead."""
+"""Tables of results on any screen: on a narrow one each figure has a line of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from paradecode.cli.console import out
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table without its empty columns. What is no screen, as a file, has any width."""
+    """Print a table without its empty columns. An output that is no screen, such as a file, has
+    any width."""
     shown = [at for at in range(len(head)) if any(cells[at] for cells in rows)]
     table = Table()
     for at in shown:
@@ -30,7 +31,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _print_lines(head: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int]) -> None:
-    """The first cell of each row, and below it a line for each of the others."""
+    """Print the first cell of each row, and below it a line for each of the others."""
     names = max(len(head[at]) for at in shown)
     for cells in rows:
         out.print(f"[bold]{escape(cells[0])}[/]", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`paradecode trace`: replay how one answer came about, in a browser or in the terminal."""
+"""`paradecode trace`: replay how one answer was decoded, in a browser or in the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paradecode.trace import Trace
 
 ALTERNATIVES = 5
-"""Likeliest tokens that a trace keeps at each position."""
+"""Likeliest tokens that a trace keeps at each position; more make the file larger."""
 
 
 @grouped
@@ -70,7 +70,7 @@ def trace(
 
 
 def answered(llm: LLM, target: Any, params: Mapping[str, Any]) -> Completion:
-    """The answer to a text as it stands, or to the messages of a conversation."""
+    """The answer to a plain text, or to the messages of a conversation."""
     if isinstance(target, str):
         return llm.generate(target, **params)
     return llm.chat(target, **params)

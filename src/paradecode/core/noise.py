@@ -3,6 +3,8 @@
 The noise has no state, so a request with a seed gets the same noise with every method, tree and
 batch. Each value is a SplitMix64 finaliser over a counter
 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators").
+
+The native core has the same in ``csrc/noise.hpp``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a step costs on this machine: forwards measured and remembered, and the present load."""
+"""What a step costs on this machine: forwards measured and remembered, and the present load.
+
+The native core reads a curve in the same way in ``csrc/costs.cpp``.
+"""
 
 from __future__ import annotations
 

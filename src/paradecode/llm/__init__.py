@@ -60,22 +60,22 @@ class LLM(RequestMaker):
             like ``model``; a spec may name it too: ``{"method": "draft-model", "model": ...}``.
             Its tokenizer may differ.
         draft_vocabulary: a table of n-grams (a file of ``paradecode train ngram-table``, or the
-            name of one of the package's): the draft model says only tokens that are named there,
-            and its LM head has only their rows. None: it says all.
+            name of one of the package's): the draft model proposes only tokens that the table has,
+            and its LM head has only their rows. None: it proposes all tokens.
         backend, dtype, device, threads: see :func:`paradecode.backends.open_backend`.
-        draft_threads: CPU threads that what drafts has for itself (native, or on a
+        draft_threads: CPU threads for the draft model or draft head alone (native, or on a
             ``draft_device``). A draft model then drafts while the target verifies (``pearl``,
-            ``mirror-sd``), and the target has the cores that are left, unless ``threads`` says
-            otherwise. A draft head takes turns with the target. None: the target's
-            threads, or on the CPU as a ``draft_device`` as many.
+            ``mirror-sd``), and the target has the other cores, unless ``threads`` says otherwise. A
+            draft head takes turns with the target. None: they share the target's threads, or have
+            as many on the CPU as a ``draft_device``.
         draft_device: ``cpu``, ``cuda`` or ``cuda:N``, where PyTorch runs draft models and draft
             heads, while the target stays where it is. None: where the target runs.
-        ranks: processes, one a GPU, that divide the model (tensor parallelism, torch only); the
-            draft model stays whole on the first.
+        ranks: number of processes that divide the model, one for each GPU (tensor parallelism,
+            torch only); the draft model stays whole on the first.
         adapter: a file of ``paradecode train adapt``, merged into the model in float32, which makes
             it a block diffusion model.
         limits: sizes of the engine (batch, K/V memory, prefix cache).
-        progress: told how many bytes of how many of a model are loaded (native only).
+        progress: called with the loaded bytes and all bytes of a model (native only).
 
     Raises:
         InvalidInput: for settings that are not understood.
@@ -170,7 +170,7 @@ class LLM(RequestMaker):
 
         Raises:
             InvalidInput: for a prompt or setting that cannot be used.
-            Exception: what ended the request, when one text was given.
+            Exception: the error that ended the request, if one text was given.
         """
         if isinstance(prompts, str):
             return self._single(self.encode(prompts), params, settings)
@@ -252,8 +252,8 @@ class LLM(RequestMaker):
         return ranked(cast(CandidateReader, request.decoder).logprobs)
 
     def embed(self, prompts: Sequence[str | Sequence[int]]) -> NDArray[np.float32]:
-        """float32 [prompts, hidden size]: the mean of each prompt's last hidden states, behind the
-        final norm, scaled to length 1. Raises InvalidInput as :meth:`score`."""
+        """float32 [prompts, hidden size]: the mean of each prompt's last hidden states, behind
+        the final norm, scaled to length 1. Raises InvalidInput like :meth:`score`."""
         asked = [self.reading(ids, hidden=True) for ids in self._several("prompts", prompts)]
         if not asked:
             return np.empty((0, self.config.hidden_size), np.float32)
@@ -272,7 +272,7 @@ class LLM(RequestMaker):
         self.close()
 
     def _several(self, field: str, prompts: Any) -> list[list[int]]:
-        """Token ids of each of a list of prompts."""
+        """The token ids of each prompt in a list."""
         if isinstance(prompts, (str, bytes, bytearray)) or not isinstance(prompts, Iterable):
             raise InvalidInput(field, prompts, "give a list of texts or of lists of token ids")
         return [self.encode(prompt) for prompt in prompts]
@@ -307,7 +307,7 @@ class LLM(RequestMaker):
         return [with_alternatives([next(done) for _ in group]) for group in groups]
 
     def _read(self, requests: Sequence[GenerationRequest]) -> None:
-        """Run requests that read; raises what ended one."""
+        """Run requests that only read; raises the error that ended one."""
         with self._turn:
             for sequence in run(self.engine, requests):
                 if sequence.error is not None:

@@ -22,11 +22,12 @@ from paradecode.models.vocabulary import match, trim
 
 @dataclass(frozen=True)
 class Drafting:
-    """What drafts for a model.
+    """The settings of the model or head that drafts.
 
     Attributes:
         model: name of the draft model, or None.
-        vocabulary: a table of n-grams, whose tokens are all that the draft model says, or None.
+        vocabulary: a table of n-grams, whose tokens are all that the draft model may propose, or
+            None.
         place: where the draft model and draft heads run.
     """
 
@@ -41,7 +42,7 @@ def drafting_with(
     vocabulary: str | PathLike[str] | None,
     place: DraftPlace,
 ) -> Drafting:
-    """What drafts for a method; the draft model is the one that ``model`` or the method names.
+    """The drafting settings for a method; ``model`` or the method names the draft model.
 
     Raises:
         InvalidInput: for a method without the draft model that it needs, or a ``vocabulary``
@@ -65,7 +66,7 @@ def open_engine(
     ranks: int,
     limits: Limits,
 ) -> Engine:
-    """Load a model and what drafts for it into an engine, which measures what their forwards cost.
+    """Load a model, and its draft model, into an engine, which measures what their forwards cost.
 
     Args:
         opens: :func:`paradecode.backends.open_backend` with everything but the model and its

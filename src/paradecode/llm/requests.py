@@ -1,4 +1,4 @@
-"""Requests for the engine, made of what callers give: texts, conversations and settings."""
+"""Makes requests for the engine from what callers give: texts, conversations and settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RequestMaker:
 
     Args:
         checkpoint: the model.
-        decoder: the method of requests that name none.
+        decoder: the method for requests that name none.
         draft_model: name of the small model that is loaded beside it, if there is one.
 
     Attributes:
@@ -54,10 +54,10 @@ class RequestMaker:
     def requests(
         self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
     ) -> list[GenerationRequest]:
-        """What :meth:`paradecode.LLM.generate` gives to the engine: a request for each of ``n``.
+        """The requests of :meth:`paradecode.LLM.generate`: one for each of the ``n`` outputs.
 
         Raises:
-            InvalidInput: for a setting that cannot be used. Some only the engine can check.
+            InvalidInput: for a setting that cannot be used; the engine checks some settings later.
         """
         own = {field.name for field in fields(SamplingParams)} | ALIASES.keys()
         sampling = {name: value for name, value in settings.items() if name in own}
@@ -142,14 +142,14 @@ class RequestMaker:
         return spec_for(decoder, self.model, self.families, self.config.decoder)
 
     def _start_token(self) -> int:
-        """What stands for an empty prompt."""
+        """The token that replaces an empty prompt."""
         for token in (self.config.bos_token, *self.config.eos_tokens):
             if token is not None:
                 return token
         raise InvalidInput("prompt", "", "give at least one token: the model has no BOS")
 
     def _continuation(self, text: str | Sequence[int]) -> Sequence[int]:
-        """Token ids of what follows a prompt, in which nothing is a control token."""
+        """Token ids of a text behind a prompt, in which nothing is a control token."""
         if isinstance(text, str):
             return self.tokenizer.encode(text, special=False, parse_special=False)
         return text

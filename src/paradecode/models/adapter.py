@@ -37,8 +37,8 @@ class Facts:
     """Facts about an adapter.
 
     Attributes:
-        base: name of the model it was trained for.
-        rank: of every pair of matrices.
+        base: name of the model that it was trained for.
+        rank: rank of every pair of matrices.
         block_length: positions of a block, counted from position 0.
         mask_token: id of the token whose embedding is replaced.
         shift: whether the logits of row i predict position i + 1.
@@ -88,7 +88,7 @@ def read_adapter(path: Path, config: ModelConfig) -> Adapter:
     """The adapter in a file, for a model of this configuration.
 
     Raises:
-        InvalidModel: a file that is missing, damaged, of another kind, or for a model of another
+        InvalidModel: the file is missing, damaged, of another kind, or for a model of another
             size; the message says what does not fit.
     """
     name = str(path)
@@ -110,7 +110,8 @@ def read_adapter(path: Path, config: ModelConfig) -> Adapter:
 
 
 def merge_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
-    """:func:`merge` with the adapter of a file; warns if it was trained for another name."""
+    """The result of :func:`merge` with the adapter in a file; warns if it was trained for
+    another model."""
     check_base(checkpoint.config)
     adapter = read_adapter(path, checkpoint.config)
     if adapter.facts.base != checkpoint.config.name:

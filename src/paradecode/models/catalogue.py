@@ -34,9 +34,9 @@ class Package:
     """A package of the Python package index that contains a model's file.
 
     Attributes:
-        name, version: of the package.
+        name, version: name and version of the package.
         file: path of the file inside of it.
-        size, sha256: of the file.
+        size, sha256: bytes and digest of the file.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Entry:
 
     @property
     def cached(self) -> Path:
-        """Where ``pull`` puts the file."""
+        """The path to which ``pull`` writes the file."""
         assert self.package is not None
         return cache_folder() / self.name / Path(self.package.file).name
 
@@ -128,7 +128,7 @@ def list_models() -> tuple[Entry, ...]:
 
 
 def find(name: str) -> Entry | None:
-    """The catalogue's entry of this name or alias, or None."""
+    """The catalogue's entry with this name or alias, or None."""
     wanted = name.strip().lower()
     return next((e for e in ENTRIES if wanted in (e.name, *e.aliases)), None)
 

@@ -18,7 +18,7 @@ from paradecode.models.tokenizer import Tokenizer
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_TEMPLATE = 1 << 16
-"""Characters; published templates have up to 20,000."""
+"""The most characters of a template; published ones have up to 20,000."""
 MAX_MESSAGES = 1 << 12
 MAX_CONTENT = 1 << 21
 
@@ -57,7 +57,8 @@ class ChatTemplate:
 
         Args:
             messages: mappings with ``role`` (one of ROLES) and ``content`` (a string).
-            add_generation_prompt: end with the beginning of the assistant's turn.
+            add_generation_prompt: whether the prompt ends with the beginning of the assistant's
+                turn.
             kwargs: more variables, for example ``tools`` or ``enable_thinking``.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A loaded model: what every reader returns and backends take."""
+"""A loaded model, in the form that every reader returns and backends take."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ class Rope:
         theta: base of the wavelengths.
         dim: how many leading dimensions of a head are rotated (partial rotary when < head_dim).
         scaling: ``none``, ``linear``, ``llama3`` or ``yarn``.
-        factor, low_freq_factor, high_freq_factor, original_context: of the scaling in use.
+        factor, low_freq_factor, high_freq_factor, original_context: numbers of the scaling.
         attention_factor: cosines and sines are multiplied by it (yarn).
         beta_fast, beta_slow: yarn's correction range, in rotations.
-        factors: one divisor for each rotated pair, or empty. They replace ``scaling``; GGUF files
-            store the llama3 scaling so.
+        factors: one divisor for each rotated pair, or empty. They replace ``scaling``; this is how
+            GGUF files store the llama3 scaling.
     """
 
     theta: float = checked(_POSITIVE, 10000.0)
@@ -99,11 +99,12 @@ class ModelConfig:
         norm_eps: epsilon of every RMSNorm.
         rope: rotary parameters.
         tied_head: whether the LM head is the embedding matrix.
-        outputs: rows of the LM head, of a draft model that says some of its tokens only; 0: all.
+        outputs: rows of the LM head, for a draft model that can propose some of its tokens only;
+        0 means all.
         qkv_bias, output_bias, mlp_bias: which projections have a bias.
         qk_norm: RMSNorm over each head of queries and keys (Qwen3).
         mixture: the experts that replace the MLP of layers, or None.
-        gemma: of Gemma 4's layers, whose experts stand beside the MLP; else None.
+        gemma: further facts about Gemma 4's layers; None for other models.
         sliding_window: each row sees so many positions, including itself; 0 is off.
         attention: ``causal``, ``full`` or ``block`` (masked diffusion; see ``block_length``).
         mask_token: id of the mask of a diffusion model, or None.
@@ -169,17 +170,17 @@ class ModelConfig:
 
     @property
     def canvas_length(self) -> int:
-        """Positions that a model without a mask token denoises together; 0: it does not do so."""
+        """Positions that a model without a mask token denoises together; 0 for all other models."""
         return 0 if self.gemma is None else self.gemma.canvas
 
     @property
     def writes(self) -> bool:
-        """Whether it can write from left to right, and say how likely a text is."""
+        """Whether the model can write from left to right, and compute how likely a text is."""
         return self.attention == "causal" and not self.canvas_length
 
     @property
     def said(self) -> int:
-        """How many tokens the LM head tells apart."""
+        """The number of tokens that the LM head distinguishes."""
         return self.outputs or self.vocab_size
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
@@ -189,8 +190,8 @@ class ModelConfig:
         each layer ``layers.N.``: ``attn_norm`` [D], ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o``
         [D, H*d], ``mlp_norm`` [D], ``gate`` and ``up`` [F, D], ``down`` [D, F]; biases as
         ``q.bias`` ...; ``q_norm`` and ``k_norm`` [d]. Layers with experts have
-        ``Mixture.tensors`` instead of ``gate``, ``up`` and ``down``; Gemma 4's have both, and what
-        :class:`Gemma` names.
+        ``Mixture.tensors`` instead of ``gate``, ``up`` and ``down``; Gemma 4's layers have both,
+        and the tensors of :class:`Gemma`.
         """
         d, f = self.hidden_size, self.intermediate_size
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim

@@ -23,9 +23,10 @@ from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.tokenizer_library import check_steps, library_errors
 
 BY_MERGES = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
-"""Classes whose files may be vocab.json and merges.txt: byte-level BPE with Qwen2's pieces."""
+"""Tokenizer classes whose files may be vocab.json and merges.txt: byte-level BPE with Qwen2's
+pieces."""
 MOST_ADDED = 64
-"""Tokens that a post-processor may add to a prompt."""
+"""The most tokens that a post-processor may add to a prompt."""
 
 
 def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None, int | None]:
@@ -67,7 +68,7 @@ def _text(path: Path, most: int) -> str:
 
 
 def _merged(folder: Path, settings: Metadata) -> Any:
-    """The tokenizer of vocab.json and merges.txt; added tokens have their ids in other files."""
+    """The tokenizer of vocab.json and merges.txt; the ids of added tokens are in other files."""
     kind = settings.get("tokenizer_class")
     if kind not in BY_MERGES:
         usable = ", ".join(BY_MERGES)
@@ -90,7 +91,7 @@ def _merged(folder: Path, settings: Metadata) -> Any:
 
 
 def _added(folder: Path, settings: Metadata) -> dict[int, AddedToken]:
-    """Id -> token, of ``added_tokens_decoder``, or of added_tokens.json."""
+    """Id -> added token, from ``added_tokens_decoder`` or from added_tokens.json."""
     known = settings.get("added_tokens_decoder")
     if known is None and (folder / "added_tokens.json").is_file():
         texts = read_json(folder / "added_tokens.json", MAX_LISTING)

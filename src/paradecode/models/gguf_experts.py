@@ -1,4 +1,4 @@
-"""Experts in GGUF files: one tensor holds a matrix of all experts of a layer."""
+"""Experts in GGUF files: one tensor holds a matrix for all experts of a layer."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def mixture_of(architecture: str, need: Callable[[str, int | None], int]) -> Mix
 
 
 def single(name: str, tensor: Tensor, mixture: Mixture | None) -> Iterator[tuple[str, Tensor]]:
-    """The tensor, or those of each expert, which are views of it.
+    """The tensor itself, or views of it for each expert.
 
     Args:
-        mixture: of the configuration, which says how many experts a tensor has.
+        mixture: the configuration's mixture, which says how many experts a tensor has.
     """
     place, _, part = name.partition("experts.")
     if not part:

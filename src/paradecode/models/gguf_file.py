@@ -1,4 +1,4 @@
-"""Read a GGUF file: raw blocks stay as they are, names and row order become canonical."""
+"""Reads a GGUF file: raw blocks stay unchanged, names and row order become canonical."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INTERLEAVED = {
 _CAUSAL = ("llama", "qwen2", "qwen3", "qwen3moe")
 _SHIFTED = ("dream", "rnd1")
 _DECODER = "threshold(block_length=32)"
-"""What suits those that are not causal."""
+"""Default method of models that are not causal."""
 
 _LAYER_NAMES = {
     "attn_norm.weight": "attn_norm", "attn_q.weight": "q", "attn_k.weight": "k",
@@ -198,14 +198,14 @@ def rope_in(architecture: str, header: Header, dim: int, buffer: memoryview) -> 
 
 
 def _rope_factors(header: Header, buffer: memoryview) -> NDArray[np.float32]:
-    """What divides the angles of the rotated pairs; empty if the file has nothing."""
+    """Divisors of the angles of the rotated pairs; empty if the file has none."""
     if _ROPE_FACTORS not in header.tensors:
         return np.empty(0, np.float32)
     return tensor_in(header.tensors[_ROPE_FACTORS], buffer).float32().ravel()
 
 
 def tensor_in(info: TensorInfo, buffer: memoryview) -> Tensor:
-    """A view of the file."""
+    """A tensor of the file as a view."""
     raw = np.frombuffer(buffer, np.uint8, info.nbytes, info.offset)
     if info.kind in _DTYPES:
         return Tensor(raw.view(_DTYPES[info.kind]).reshape(info.shape), info.shape, info.kind)

@@ -1,4 +1,4 @@
-"""DiffusionGemma in GGUF files, as llama.cpp's pull requests 24423 and 24427 write them."""
+"""DiffusionGemma in GGUF files, in the form of llama.cpp's pull requests 24423 and 24427."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SAMPLER = {
 }  # fmt: skip
 """Key of the file, behind ``diffusion.`` -> parameter of the sampler."""
 STILL = 1e6
-"""Divisors of angles from here on mean that a pair does not turn; llama.cpp writes 1e30."""
+"""The least divisor of an angle that means that a pair does not turn; llama.cpp writes 1e30."""
 
 
 def gemma_config(name: str, header: Header, vocabulary: int, factors: np.ndarray) -> ModelConfig:
@@ -39,10 +39,10 @@ def gemma_config(name: str, header: Header, vocabulary: int, factors: np.ndarray
 
     Args:
         vocabulary: rows of the embedding matrix.
-        factors: of ``rope_freqs.weight``: what divides the angles of layers that see all.
+        factors: the tensor ``rope_freqs.weight``: divisors of angles in layers that see all.
 
     Raises:
-        InvalidModel: for what is missing, out of range or not known.
+        InvalidModel: for a value that is missing, out of range or not known.
     """
     fields = header.fields
 
@@ -87,7 +87,7 @@ def gemma_config(name: str, header: Header, vocabulary: int, factors: np.ndarray
 
 
 def _each(header: Header, key: str, layers: int) -> np.ndarray:
-    """A number of each layer."""
+    """A field with a number for each layer."""
     value = header.fields.get(f"{ARCHITECTURE}.{key}")
     if not isinstance(value, np.ndarray) or len(value) != layers or value.dtype.kind not in "iu":
         fix = f"the file must hold a number of each of {layers} layers here"
@@ -96,7 +96,7 @@ def _each(header: Header, key: str, layers: int) -> np.ndarray:
 
 
 def _turned(factors: np.ndarray, size: int) -> int:
-    """How many pairs of a head turn, of layers that see the whole text: the first ones."""
+    """How many pairs of a head turn, the first ones, in layers that see the whole text."""
     turned = int((factors < STILL).sum())
     known = (factors[:turned] == 1).all() and (factors[turned:] >= STILL).all()
     if len(factors) != size // 2 or not known:
@@ -106,7 +106,7 @@ def _turned(factors: np.ndarray, size: int) -> int:
 
 
 def _decoder(header: Header) -> str:
-    """The sampler, with what the file says of it."""
+    """The sampler, with the settings that the file has."""
     said = [
         f"{own}={header.fields[key]:g}"
         for stored, own in _SAMPLER.items()

@@ -23,9 +23,9 @@ MAX_HEADER_BYTES = 1 << 28
 MAX_ITEMS = 1 << 23
 MAX_STRING = 1 << 24
 MAX_NAME = 256
-"""Bytes of a key or of a tensor's name; ggml's tensors have 64."""
+"""The most bytes of a key or of a tensor's name; ggml's tensors have 64."""
 MAX_ENTRIES = 1 << 16
-"""Fields of a file, and tensors."""
+"""The most fields, and the most tensors, of a file."""
 _LENGTH = Struct("<Q").unpack_from
 DAMAGED = "the file is damaged or truncated; download it again"
 
@@ -78,7 +78,8 @@ class _Walk:
         return start
 
     def count(self, number: int, what: str, most: int = MAX_ITEMS) -> int:
-        """Count ``number`` more items; at most MAX_ITEMS are allowed, and ``most`` of these."""
+        """Count ``number`` more items: at most MAX_ITEMS together, and at most ``most`` in this
+        call."""
         self.items += number
         if self.items > MAX_ITEMS or number > most:
             raise InvalidModel(what, number, DAMAGED)
@@ -144,7 +145,7 @@ def read_header(buffer: memoryview) -> Header:
         buffer: the whole file, uint8; usually a memory map.
 
     Raises:
-        InvalidModel: not a GGUF file, or anything in it points outside of the file.
+        InvalidModel: the file is no GGUF file, or something in it points outside of the file.
     """
     walk = _Walk(buffer)
     if len(buffer) < 24 or walk.u32("magic") != GGUF_MAGIC:

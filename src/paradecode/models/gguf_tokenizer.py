@@ -61,7 +61,7 @@ PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {
     "llada-moe": lambda: _split(_BAILING),
 }
 LLAMA3 = ("llama-bpe", "llama3", "llama-v3")
-"""llama.cpp's names of one kind."""
+"""llama.cpp's names of one kind of pre-tokenizer."""
 PRE_TOKENIZERS |= dict.fromkeys(LLAMA3, PRE_TOKENIZERS["llama-bpe"])
 PRE_TOKENIZERS["deepseek-r1-qwen"] = PRE_TOKENIZERS["qwen2"]
 
@@ -125,7 +125,7 @@ def _sentencepiece(header: Header, ids: dict[str, int], types: np.ndarray) -> An
 
 
 def _gemma(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
-    """Gemma 4's: merges in the order of the file, over characters and not bytes."""
+    """Gemma 4's tokenizer: merges in the order of the file, over characters and not bytes."""
     unknown = "<unk>" if "<unk>" in ids else None
     return _spaced(header, ids, _listed_merges(header), unknown, prefix=False)
 
@@ -137,7 +137,7 @@ def _spaced(
     unknown: str | None,
     prefix: bool,
 ) -> Any:
-    """Pieces in which ``▁`` is a space, and bytes where there is no piece.
+    """A tokenizer whose pieces write ``▁`` for a space, and bytes where there is no piece.
 
     Args:
         prefix: whether a text begins with a space, if the file does not say so.
@@ -161,7 +161,8 @@ def _listed_merges(header: Header) -> list[tuple[str, str]]:
 
 
 def _merges(ids: dict[str, int], types: np.ndarray, scores: np.ndarray) -> list[tuple[str, str]]:
-    """BPE merges in order of score: SentencePiece joins the neighbours with the best union."""
+    """BPE merges in order of score, because SentencePiece joins the neighbours with the best
+    union."""
     normal = {token for token, index in ids.items() if types[index] in (1, _USER_DEFINED)}
     merges = []
     for token in normal:

@@ -29,7 +29,7 @@ FAMILIES = {
 }  # fmt: skip
 """Name in ``architectures`` -> facts."""
 BLOCKS = "threshold(cache=prefix)"
-"""For any model with blocks of its own: there the prefix cache changes nothing but the cost."""
+"""Default method of any model with blocks of its own; there the prefix cache only saves time."""
 
 
 def as_causal(
@@ -40,7 +40,7 @@ def as_causal(
     Args:
         name: the first of ``architectures``.
         raw: config.json.
-        folder: where it is. Of some families only the published name says all.
+        folder: folder of config.json; for some families a fact is only in the published name.
 
     Returns:
         Its name, its settings, and the fields of a ``ModelConfig`` that differ. The config.json of
@@ -48,7 +48,7 @@ def as_causal(
 
     Raises:
         InvalidModel: if the mask token is outside of the vocabulary, two keys contradict each
-            other, or something is not supported, or not said.
+            other, or a fact is missing or not supported.
     """
     family = FAMILIES.get(name) if isinstance(name, str) else None
     if family is None and "attention" not in raw:
@@ -76,7 +76,8 @@ def as_causal(
 
 
 def _names(raw: Metadata, folder: Path) -> list[str]:
-    """What the model may be called: parts of its path, ``models--org--name`` of the hub's cache."""
+    """Possible names of the model: parts of its path, which is ``models--org--name`` in the
+    hub's cache."""
     said = raw.get("_name_or_path")
     paths = [str(said if isinstance(said, str) else ""), str(folder.absolute())]
     return [part for path in paths for part in reversed(re.split(r"[/\\]|--", path)) if part]

@@ -69,6 +69,6 @@ def read_json(path: Path, most: int = MAX_CONFIG) -> Metadata:
     """The JSON object in a file of a model's folder; InvalidModel if there is none.
 
     Args:
-        most: bytes; the objects of a text can take thirty times its memory.
+        most: the most bytes; the objects of a text can take thirty times its memory.
     """
     return Metadata(as_model(lambda: checks.json_object(path, "model", most)))

@@ -18,7 +18,7 @@ MOST = 1 << 20
 """Largest value of any count in config.json."""
 MOST_LAYERS = 1024
 MOST_EXPERTS = 1 << 17
-"""In all layers of a model together; Kimi K2 has 23 thousand."""
+"""The most experts in all layers of a model together; Kimi K2 has 23 thousand."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Mixture:
         biased_weights: whether the bias also counts in the weights.
         normalised: whether the weights of the chosen experts are divided by their sum.
         scale: factor of the weights.
-        scaled: Gemma 4's router: it reads normed states times a gain, and each expert has a factor.
+        scaled: whether the router is Gemma 4's, which reads normed states times a gain, and has a
+        factor for each expert.
     """
 
     experts: int

@@ -1,4 +1,4 @@
-"""Read a folder as transformers writes it: config.json, tokenizer.json, safetensors."""
+"""Reads a folder in transformers' form: config.json, tokenizer.json, safetensors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NAMES = {
 }  # fmt: skip
 SCORE = "score."
 MAX_HEADER = 1 << 23
-"""Bytes of a safetensors header; one file of 94 layers with 128 experts has 5 million."""
+"""The most bytes of a safetensors header; a file of 94 layers with 128 experts has 5 million."""
 _LAYER = re.compile(r"model\.layers\.(\d{1,5})\.(.+)")
 _LAYER_NAMES = {
     "input_layernorm.weight": "attn_norm", "post_attention_layernorm.weight": "mlp_norm",
@@ -105,7 +105,8 @@ def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Chec
 
 
 def _diffusion_tokens(config: ModelConfig, tokenizer: Tokenizer, mask: int | None) -> ModelConfig:
-    """With the mask token, if only the tokenizer's files name it, and with the ends of turns."""
+    """The configuration with the mask token, if only the tokenizer's files name it, and with the
+    ends of turns."""
     ends = {tokenizer.control[text] for text in END_OF_TURN if text in tokenizer.control}
     if config.gemma is not None:
         return replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, *ends})))
@@ -145,7 +146,7 @@ def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tens
 
 
 def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
-    """The configuration of a model that config.json describes so; raises InvalidModel."""
+    """The configuration of a model with this config.json; raises InvalidModel."""
     named = raw.get("architectures")
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
     generation = folder / "generation_config.json"

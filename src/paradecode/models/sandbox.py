@@ -35,7 +35,8 @@ MAX_NODES = 1 << 13
 """Nodes of a template's syntax tree, whose number bounds the time to compile it. Published
 templates have up to 800."""
 MAX_NEEDLE = 256
-"""Characters of a text that is looked for from the end, or of a set of characters to strip."""
+"""The most characters of a text that is searched from the end, or of a set of characters to
+strip."""
 
 FILTERS = (
     "abs", "count", "d", "default", "first", "float", "int", "items", "last", "length", "map",
@@ -44,7 +45,7 @@ FILTERS = (
 DEEP_FILTERS = (
     "capitalize", "dictsort", "e", "escape", "lower", "safe", "string", "title", "upper",
 )  # fmt: skip
-"""Filters that write or compare what is inside of a value."""
+"""Filters that write or compare the inside of a value."""
 ENTRY_FILTERS = ("max", "min", "sort", "unique")
 """Filters that compare the entries of a list, or the characters of a text."""
 TESTS = (
@@ -65,9 +66,9 @@ TEXT_METHODS = frozenset(
     )
 )  # fmt: skip
 _SLOW_METHODS = ("lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip")
-"""They compare every place of the text with all of the argument."""
+"""Methods that compare every place of the text with the whole argument."""
 _OF_JINJA = ("_loop_vars", "_block_vars")
-"""Arguments that Jinja adds to a call for itself: every variable that is set there."""
+"""Arguments that Jinja itself adds to a call: every variable that is set there."""
 _METHODS: dict[Any, Collection[str]] = {
     str: TEXT_METHODS,
     dict: ("copy", "get", "items", "keys", "values"),
@@ -84,12 +85,12 @@ def _concat(parts: Iterable[str]) -> str:
 
 
 def _tilde(values: Iterable[Any]) -> str:
-    """What ``~`` does with any values."""
+    """The result of Jinja's ``~`` for any values."""
     return _concat(map(soft_str, weighed(list(values))))
 
 
 def _sought(place: Any) -> Any:
-    """Pay for what ``in`` compares: of an object the keys alone."""
+    """Pay for what ``in`` compares; for an object these are the keys alone."""
     if isinstance(place, dict):
         weighed([*place])
         return place
@@ -102,7 +103,8 @@ def _check_needle(needle: object) -> None:
 
 
 def _check_text_call(name: str, text: str, args: tuple[Any, ...]) -> None:
-    """Refuse a search that is too slow, or a replace or join with a too large result."""
+    """Raise SecurityError for a search that is too slow, or a replace or join with a too large
+    result."""
     if name in _SLOW_METHODS and args:
         _check_needle(args[0])
     if name == "replace" and len(args) >= 2:
@@ -113,7 +115,8 @@ def _check_text_call(name: str, text: str, args: tuple[Any, ...]) -> None:
 
 
 def _numbers(*values: Any) -> None:
-    """Refuse anything else: ``%`` makes text, for example."""
+    """Raise SecurityError for values that are no numbers, because ``%`` would make text, for
+    example."""
     if not all(isinstance(value, (int, float)) for value in values):
         raise SecurityError("this is for numbers; join text with ~")
 
@@ -148,7 +151,7 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
         self.globals = {name: self.globals[name] for name in kept}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse, and add payments where Jinja intercepts nothing: see :func:`_rewritten`."""
+        """Parse a template, and add payments where Jinja has no hook: see :func:`_rewritten`."""
         tree = Parser(self, source, name, filename).parse()
         if sum(1 for _ in tree.find_all(nodes.Node)) > MAX_NODES:
             raise SecurityError(f"the template has more than {MAX_NODES} parts")
@@ -164,7 +167,8 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> None:
-        """Formatting is refused by is_safe_attribute: "{:9999999999}" makes text of that size."""
+        """Refuse formatting through is_safe_attribute: "{:9999999999}" makes a text of that
+        size."""
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         sizes = size_of(left), size_of(right)
@@ -199,7 +203,7 @@ def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
 
 
 def _rewrite(node: nodes.Node) -> None:
-    """Rewrite what is inside of a node."""
+    """Rewrite the nodes inside of a node."""
     for field, value in node.iter_fields():
         if isinstance(value, list):
             for index, child in enumerate(value):
@@ -210,9 +214,10 @@ def _rewrite(node: nodes.Node) -> None:
 
 
 def _rewritten(node: nodes.Node) -> nodes.Node:
-    """``a ~ b`` as a measured join, slices measured, lists and comparisons weighed.
+    """The node with payments: ``a ~ b`` is a measured join, slices are measured, and lists and
+    comparisons are weighed.
 
-    What is inside of the node comes first.
+    The nodes inside of it are rewritten first.
     """
     _rewrite(node)
     if isinstance(node, nodes.Concat):
@@ -234,7 +239,7 @@ def _rewritten(node: nodes.Node) -> nodes.Node:
 
 
 def _paid(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, for the size of what it gives, or for each step of an iterator."""
+    """The function, with a payment for the size of its result, or for each step of an iterator."""
 
     @functools.wraps(function)  # Keeps Jinja's marks of filters that need the context.
     def paid(*args: Any, **kwargs: Any) -> Any:
@@ -245,7 +250,7 @@ def _paid(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _looking_in(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, for all that is inside of what it is given."""
+    """The function, with a payment for everything inside of its arguments."""
 
     @functools.wraps(function)
     def looking_in(*args: Any, **kwargs: Any) -> Any:
@@ -309,7 +314,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as transformers writes it: no HTML escapes."""
+    """JSON in transformers' form: without HTML escapes."""
     if indent is not None and not 0 <= indent <= 16:
         raise SecurityError("indent by at most 16")
     encoder = json.JSONEncoder(

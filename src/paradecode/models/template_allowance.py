@@ -1,4 +1,4 @@
-"""What a rendering of a template may still use: time, and the size of what it makes.
+"""The allowance of a template's rendering: time, and the size of the values that it makes.
 
 Every step costs a part of one allowance. A value pays for its own memory when it is made, and for
 all that is inside of it before it is written, compared or sorted.
@@ -46,7 +46,7 @@ _allowance: ContextVar[_Allowance] = ContextVar("template_allowance")
 
 @contextmanager
 def allowance() -> Iterator[None]:
-    """Limit compiling and rendering inside of the block; too much raises SecurityError."""
+    """Limit compiling and rendering inside of the block; an excess raises SecurityError."""
     token = _allowance.set(_Allowance())
     try:
         yield
@@ -60,14 +60,14 @@ def pay(size: int) -> None:
 
 
 def steps(values: Iterable[Any]) -> Iterator[Any]:
-    """The values, each for a step."""
+    """Yield the values, and pay for each step."""
     for value in values:
         pay(0)
         yield value
 
 
 def size_of(value: Any) -> int:
-    """What a value costs by itself. SecurityError for a number that is too long."""
+    """The cost of a value by itself. Raises SecurityError for a number that is too long."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, int) and value.bit_length() > MAX_BITS:

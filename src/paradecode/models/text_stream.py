@@ -21,14 +21,15 @@ from paradecode.models.tokenizer_library import steps_of
 
 
 class TextStream(Protocol):
-    """Turns token ids into text; it holds incomplete characters back. ``copy`` makes a twin."""
+    """Turns token ids into text, and holds incomplete characters back. ``copy`` makes a twin."""
 
     def push(self, token: int) -> str:
         """Add one id; returns the text that it completes."""
         ...
 
     def flush(self) -> str:
-        """The rest, with U+FFFD for an incomplete character. Then a new text can begin."""
+        """The rest of the text, with U+FFFD for an incomplete character. Then a new text can
+        begin."""
         ...
 
 
@@ -43,7 +44,7 @@ class OutputText:
         stops: texts that end the output.
 
     Attributes:
-        stopped: the one that did.
+        stopped: the stop text that ended the output, or None.
     """
 
     def __init__(self, stream: TextStream | None, stops: Sequence[str]) -> None:
@@ -70,7 +71,7 @@ class OutputText:
         self._sent = other._sent
 
     def fork(self) -> OutputText:
-        """A twin that goes on by itself."""
+        """A twin that continues independently."""
         twin = copy(self)
         twin._stream, twin._ends = copy(self._stream), self._ends[:]
         return twin
@@ -78,8 +79,8 @@ class OutputText:
     def take(self, finished: bool) -> list[tuple[int, str]]:
         """The new text, without an end that may become a stop string.
 
-        It comes in pieces, each behind the number of the token that wrote it, from 0. What was held
-        back to the end has the number behind the last token that was pushed.
+        It comes in pieces, each with the number of the token that wrote it, from 0. Text that was
+        held back until the end has the number behind the last token.
         """
         end = len(self.value) if finished else len(self.value) - self._held()
         pieces: list[tuple[int, str]] = []
@@ -176,13 +177,14 @@ _BYTE = re.compile("<0x([0-9A-Fa-f+][0-9A-Fa-f])>")  # The library reads <0x+A> 
 
 
 def byte_in(piece: str) -> int | None:
-    """The byte that a SentencePiece vocabulary writes so, or None if the piece is text."""
+    """The byte that this piece of a SentencePiece vocabulary stands for, or None if the piece is
+    text."""
     match = _BYTE.fullmatch(piece)
     return int(match[1], 16) if match else None
 
 
 class ByteLevelPieces:
-    """Pieces are bytes; UTF-8 tells when a character is complete."""
+    """Pieces are bytes; UTF-8 shows when a character is complete."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -60,11 +60,11 @@ def tiny_checkpoint(
             (norms of queries and keys, own head), ``mistral`` (sliding window of 8, own head);
             models of masked diffusion: ``llada`` (full attention), ``dream`` (the same, biases,
             logits shifted by one), ``sdar`` (blocks of 4, norms of queries and keys).
-        seed: of the weights.
+        seed: seed of the weights.
         dtype: F32, F16 or BF16 storage; norms and biases stay F32.
         near_tie: rows 2k and 2k + 1 of the LM head differ by a millionth, so the best two logits
             always nearly tie, and any inexact arithmetic changes a token.
-        sharpness: standard deviation of the logits, roughly.
+        sharpness: approximate standard deviation of the logits.
 
     Returns:
         The configuration (2 layers, hidden size 64, id 0 ends a text, no bos) and its weights.

@@ -14,7 +14,7 @@ from paradecode.models.tokenizer_library import library_errors
 
 MAX_TEXT = 1 << 24
 LONG = 1 << 14
-"""Characters beyond which other threads of the process go on while a text is encoded."""
+"""Characters beyond which the library encodes a text without holding Python's lock."""
 
 
 class Tokenizer:
@@ -94,26 +94,27 @@ class Tokenizer:
             return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of token ids; invalid UTF-8 becomes U+FFFD, unknown ids are left out."""
+        """Text of token ids; invalid UTF-8 becomes U+FFFD, and unknown ids are left out."""
         known = [index for index in ids if 0 <= index < 1 << 32]
         with library_errors(f"{len(known)} ids", "this model's tokenizer cannot write them"):
             text: str = self._backend.decode(known, skip_special_tokens=skip_special)
             return text
 
     def token(self, index: int) -> str:
-        """The token as the vocabulary writes it; empty for an unused id."""
+        """The token in the vocabulary's spelling; empty for an unused id."""
         if not 0 <= index < 1 << 32:
             return ""
         return self._backend.id_to_token(index) or ""
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token as the vocabulary writes it, or None."""
+        """The id of a token in the vocabulary's spelling, or None."""
         index: int | None = self._backend.token_to_id(token)
         return index
 
     @property
     def highest(self) -> int:
-        """The highest id that a token or a prompt has; -1 if there is none."""
+        """The highest id of a token, also of those that are added to a prompt; -1 if there is
+        none."""
         ids = self._backend.get_vocab(with_added_tokens=True).values()
         return max([*ids, *self.encode("")], default=-1)
 
@@ -127,7 +128,7 @@ class Tokenizer:
         return index in self._control_ids
 
     def json(self) -> str:
-        """The tokenizer as tokenizer.json has it."""
+        """The tokenizer in the form of tokenizer.json."""
         text: str = self._backend.to_str()
         return text
 

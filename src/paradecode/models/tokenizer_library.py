@@ -1,8 +1,8 @@
-"""The ``tokenizers`` library trusts its files: here are its errors, and what a file may ask of it.
+"""Guards the ``tokenizers`` library, which trusts its files: its errors, and limits on its work.
 
-A text is changed by the steps of a normalizer, cut and changed by those of a pre-tokenizer, and
-tokens are added by post-processors. Twelve steps that write eight letters for one fill any memory,
-and then the library ends the process.
+A normalizer's steps change a text, a pre-tokenizer's steps cut and change it, and post-processors
+add tokens. Twelve steps that write eight letters for one fill any memory, and the library then ends
+the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from paradecode.core.errors import InvalidModel, cut
 
 MOST_STEPS = 32
 MOST_GROWTH = 128
-"""How many times longer all steps may make a text together. NFKC and byte-level pieces: 44."""
+"""How many times longer all steps together may make a text; NFKC and byte-level pieces make it
+44."""
 
 _NORMALIZERS = {
     "BertNormalizer": 4, "ByteLevel": 2, "Lowercase": 2, "NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11,
@@ -27,15 +28,15 @@ _PRE_TOKENIZERS = {
     "Punctuation": 1, "Split": 1, "UnicodeScripts": 1, "Whitespace": 1, "WhitespaceSplit": 1,
 }  # fmt: skip
 _PROCESSORS = {"BertProcessing": 1, "ByteLevel": 1, "RobertaProcessing": 1, "TemplateProcessing": 1}
-"""Kind of step -> bytes that it may write for one byte, at most, beside what its settings say."""
+"""Kind of step -> the most bytes that it writes for one byte, beside those in its settings."""
 _SEQUENCE = ("normalizers", "pretokenizers", "processors", "decoders")
 
 
 @contextmanager
 def library_errors(value: str, fix: str) -> Iterator[None]:
-    """What the library raises inside of the block becomes InvalidModel.
+    """Turn the library's exceptions inside of the block into InvalidModel.
 
-    It raises bare Exceptions. Where a file says what it does not expect, it panics: that is a
+    The library raises bare Exceptions. For unexpected content of a file it panics, which is a
     BaseException of a class that nobody can import.
     """
     try:
@@ -48,8 +49,8 @@ def library_errors(value: str, fix: str) -> Iterator[None]:
 
 
 def steps_of(part: Any) -> list[dict[str, Any]]:
-    """The steps of a normalizer, pre-tokenizer, post-processor or decoder, as tokenizer.json has
-    them; none for None."""
+    """The steps of a normalizer, pre-tokenizer, post-processor or decoder, in the form of
+    tokenizer.json; no steps for None."""
     return [] if part is None else _flat(json.loads(part.__getstate__()))
 
 
@@ -76,7 +77,7 @@ def check_steps(backend: Any) -> None:
 
 
 def _growth(step: Mapping[str, Any], known: Mapping[str, int]) -> int:
-    """How many times longer a text may become."""
+    """How many times longer a step may make a text."""
     kind = step["type"]
     if kind not in known:
         raise InvalidModel("tokenizer", kind, f"steps of the kinds {', '.join(known)} are known")

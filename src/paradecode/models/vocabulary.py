@@ -15,7 +15,8 @@ from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.weights import Tensor
 
 SMALLEST_SHARE = 0.05
-"""Least share of the draft's tokens that the target must have; with fewer drafting is useless."""
+"""The least share of the draft's tokens that the target must have; with fewer, drafting is
+useless."""
 
 
 def match(
@@ -51,17 +52,17 @@ def match(
 def trim(
     draft: Checkpoint, vocabulary: Vocabulary | None, tokens: NDArray[np.integer]
 ) -> tuple[Checkpoint, Vocabulary]:
-    """A draft model that says some of the target's tokens only, and how to read what it says.
+    """A draft model that proposes only some of the target's tokens, with its vocabulary.
 
-    It reads all of its tokens as before. Its LM head, which is a large part of a small model, has
-    only the rows that are left (FR-Spec, arXiv 2502.14856).
+    The model still reads all of its tokens. Its LM head, which is a large part of a small model,
+    has only the rows of these tokens (FR-Spec, arXiv 2502.14856).
 
     Args:
-        vocabulary: as :func:`match` gives it.
-        tokens: target ids.
+        vocabulary: the result of :func:`match`.
+        tokens: the target's ids of the tokens.
 
     Raises:
-        InvalidInput: for a model that does not draft from left to right, or if it has none of them.
+        InvalidInput: if the model does not draft from left to right, or has none of the tokens.
     """
     config = draft.config
     if config.attention != "causal":
@@ -112,7 +113,7 @@ _LATIN = _Latin({ord(character): chr(byte) for character, byte in byte_character
 
 
 def _spell(text: bytes, first: dict[bytes, int], draft: Tokenizer, filler: int) -> list[int]:
-    """``text`` in the draft's tokens, at least one."""
+    """The tokens of the draft model, at least one, that spell ``text``."""
     if text in first:
         return [first[text]]
     if text.startswith(b"\xff") or not text:

@@ -44,7 +44,7 @@ class Tensor:
         return quants.dequantize(np.ascontiguousarray(self.data), self.kind).reshape(self.shape)
 
     def looked_up(self, rows: NDArray[np.integer]) -> NDArray[np.float32]:
-        """float32 [n, ...]: some rows, dequantised; of an embedding those of some tokens."""
+        """float32 [n, ...]: some rows, dequantised, such as the embeddings of tokens."""
         return Tensor(self.data[rows], (len(rows), *self.shape[1:]), self.kind).float32()
 
     def release(self) -> None:

@@ -20,12 +20,13 @@ from paradecode.search.branch import Asked, Branch, Grow, Rate, Searched, Search
 class AStar:
     """Expands the most promising partial answer by k sampled steps, until a whole one is the best.
 
-    A node's estimate is its cost so far, plus one less its score, which a scorer gives as a number
-    from 0 to 1; without one it is the mean probability of the tokens of its last step. A step ends
-    at an empty line. The paper's cost of a step was not to be read in public: it is chosen here
+    A node's estimate is its cost so far, plus 1 minus its score. A scorer gives the score as a
+    number from 0 to 1; without a scorer it is the mean probability of the tokens of the last step.
+    A step ends at an empty line. We could not read the paper's cost of a step, so users choose it
     (``none`` searches best first, ``step`` prefers short answers, ``loss`` counts what the score
-    has lost). Equal estimates: the deeper node, then the older. Where the budget of tokens ends the
-    search, the whole answer with the best score is returned, else the best node, continued.
+    has lost). Of nodes with equal estimates, the deeper one goes first, then the older. If the
+    budget of tokens ends the search, the whole answer with the best score is returned, or, if there
+    is none, the best node, continued.
     """
 
     k: int = parameter(4, 1, 64, "steps that are sampled of a node")
@@ -72,7 +73,8 @@ class AStar:
 
 
 class _Node(NamedTuple):
-    """Ordered as they are expanded; ``height`` is minus the depth, and no two share ``order``."""
+    """A node of the search. Nodes are ordered as they are expanded: ``height`` is minus the
+    depth, and no two nodes share ``order``."""
 
     estimate: float
     height: int
@@ -92,7 +94,8 @@ def _found(nodes: list[_Node]) -> Searched:
 
 
 def _share(score: float, given: bool) -> float:
-    """A score as a number from 0 to 1: a scorer's as it is, a mean log-probability as its share."""
+    """A score as a number from 0 to 1: a scorer's unchanged, a mean log-probability as a
+    probability."""
     if not given:
         return min(1.0, math.exp(score))
     if not 0.0 <= score <= 1.0:

@@ -31,18 +31,20 @@ from paradecode.search.majority import final_answer
 )  # fmt: skip
 @dataclass
 class AsynchronousScaling:
-    """Samples ``n`` outputs, chunk by chunk written by the draft model, each at its own pace.
+    """Samples ``n`` outputs that the draft model writes chunk by chunk, each at its own pace.
 
-    The target reads each chunk in one forward. Its score is the logarithm of its perplexity there,
-    its p-value the conformal one among ``calibration`` first chunks, which are drafted for this
-    prompt before, or among ``scores`` of other questions. A chunk with a p-value of at most
-    ``alpha`` is rejected: after ``attempts`` of them the target writes the chunk itself. So no
-    sample waits for a ranking of all. The share of first chunks that is rejected is at most
-    ``alpha`` in expectation, whatever the models; with ``scores`` that is over all questions of
-    their kind, and a hard one loses more. For later chunks it holds as far as their scores are like
-    those of first ones. Returned is a sample with the answer of most (see ``majority``), or the one
-    that a scorer prefers. Lossy: what is accepted is the draft model's text. ``alpha=1`` samples
-    the target, ``alpha=0`` the draft model.
+    The target reads each chunk in one forward. The score of a chunk is the logarithm of its
+    perplexity in the target. Its p-value is the conformal one among ``calibration`` first chunks,
+    which are drafted for this prompt beforehand, or among ``scores`` of other questions. A chunk
+    with a p-value of at most ``alpha`` is rejected. After ``attempts`` rejections the target writes
+    the chunk itself. No sample waits for the others.
+
+    The expected share of first chunks that are rejected is at most ``alpha``, whatever the models.
+    With ``scores`` this holds over all questions of their kind, and a hard question loses more.
+    For later chunks it holds as far as their scores resemble those of first chunks. The result is a
+    sample with the most frequent answer (see ``majority``), or the one that a scorer prefers. The
+    method is lossy: accepted text is the draft model's. ``alpha=1`` samples the target, ``alpha=0``
+    the draft model.
 
     When: a draft model is loaded that is nearly as good, and many samples are wanted.
     """

@@ -1,4 +1,4 @@
-"""Beam search: the most likely output that so many partial ones lead to."""
+"""Beam search: the likeliest output among those that a fixed number of partial outputs lead to."""
 
 from __future__ import annotations
 

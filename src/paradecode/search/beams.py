@@ -1,4 +1,4 @@
-"""Beams on forks of one sequence: what beam search and diverse beam search have in common."""
+"""Beams on forks of one sequence: the common part of beam search and diverse beam search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_BEAMS = 32
 
 
 class Beam(NamedTuple):
-    """A fork with its summed log-probability, and the same less what diversity took."""
+    """A fork with its summed log-probability, and the same sum minus the diversity penalties."""
 
     sequence: LiveSequence
     total: float = 0.0
@@ -49,34 +49,34 @@ class Continuation(NamedTuple):
 
 @dataclass
 class Group:
-    """Beams that compete with one another, the best first."""
+    """A group of beams that compete with one another, the best first."""
 
     open: list[Beam] = field(default_factory=list)
     ended: list[Beam] = field(default_factory=list)
 
 
 Penalty = Callable[[Beam, Sequence[Group]], tuple[float, dict[int, float]]]
-"""A beam and the groups that have made this step -> what is taken of every token, and what more of
-some; nothing is below 0."""
+"""(beam, groups that have made this step) -> the penalty on every token, and further penalties
+on some tokens; none is below 0."""
 
 
 class BeamDecoder:
     """A decoder of one request, whose forks are the beams; it commits no token of its own.
 
     All beams are rows of one forward. A beam that nothing continues is released at once. Each beam
-    offers its ``2 * width`` best tokens. The best of these that end no text go on. What a stop
-    token ends waits and competes in the end, by score: the sum divided by the length (the prompt
-    included, the stop token not) to the power of ``length_penalty``, as in vLLM. It goes on until
-    no open beam can be among the best any more. Equal sums: the better beam, then the likelier
-    token, then the lower id; equal scores: what ended first.
+    offers its ``2 * width`` best tokens. The best of these that end no text go on. A text that a
+    stop token ends waits, and competes at the end by its score: the sum divided by the length (with
+    the prompt, without the stop token) to the power of ``length_penalty``, as in vLLM. The search
+    goes on until no open beam can become one of the best. Of equal sums, the better beam wins, then
+    the likelier token, then the lower id; of equal scores, the text that ended first.
 
     Args:
-        width: beams of a group.
-        groups: how many there are; in each step they take their turns in order.
-        penalty: what a group loses to those before it.
+        width: number of beams in a group.
+        groups: number of groups; in each step they take turns in order.
+        penalty: the penalties of a group's tokens because of the groups before it.
 
     Attributes:
-        made: tokens of all beams.
+        made: number of tokens of all beams.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class BeamDecoder:
         return self
 
     def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
-        """The best beams of each group, together in order: of likelihood, or of the scorer."""
+        """The best beams of all groups, ordered by likelihood or by the scorer."""
         beams = self.width * len(self.groups)
         # One fork more, for a text that ends while all beams go on.
         start = Start(0, decoder=self, forks=beams + 1, width=beams)
@@ -127,7 +127,7 @@ class BeamDecoder:
     def _extend(
         self, root: LiveSequence, group: Group, before: Sequence[Group], logits: dict[int, Logits]
     ) -> Steps:
-        """One token more for every beam of a group."""
+        """Give every beam of a group one more token."""
         offered = [
             option
             for beam in group.open
@@ -189,7 +189,7 @@ class BeamDecoder:
         return self._in_order([*group.ended, *group.open])[: self.width]
 
     def _enters(self, group: Group, option: Continuation) -> bool:
-        """Whether a text that ends now would be among the best that have ended."""
+        """Whether a text that ends now would be among the best ended texts."""
         if len(group.ended) < self.width:
             return True
         last = group.ended[-1]
@@ -197,7 +197,7 @@ class BeamDecoder:
         return score > self._score(last.sequence, last.rank)
 
     def _settled(self, group: Group) -> bool:
-        """Whether no open beam can come before the last of those that have ended."""
+        """Whether no open beam can overtake the worst of the best ended texts."""
         if len(group.ended) < self.width or not group.open:
             return not group.open
         first, last = group.open[0], group.ended[-1]

@@ -25,8 +25,8 @@ from paradecode.search.branch import (
 class BestOf:
     """Samples n outputs at once and returns the one that the scorer likes most.
 
-    Without a scorer that is the one with the highest mean log-probability of its tokens. Equal
-    scores: the earlier branch.
+    Without a scorer this is the output whose tokens have the highest mean log-probability. Of equal
+    scores, the earlier branch wins.
 
     When: a scorer is at hand that tells good answers from bad ones.
     """

@@ -1,4 +1,4 @@
-"""What a strategy asks for, and what it gets: branches, and scores of them."""
+"""The requests of a strategy, and the replies: branches, and scores of them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Start:
     """A branch to begin.
 
     Attributes:
-        seed: numbers it among the branches of the search; with the request's seed it decides all
-            of its draws. Branch 0 draws what the request would draw without a search.
-        after: the branch that it goes on from; None is the prompt.
-        max_tokens: new tokens at most; None for as many as the request may have.
-        marks: texts that end it where it writes them itself, beside the request's stop texts; they
-            stay in its text.
+        seed: number of the branch in the search; with the request's seed it decides all of its
+            draws. Branch 0 draws what the request would draw without a search.
+        after: the branch that it continues; None is the prompt.
+        max_tokens: the most new tokens; None for as many as the request may have.
+        marks: texts that end the branch if it writes them itself, beside the request's stop texts;
+            they stay in its text.
         score: whether log-probabilities of its tokens are wanted.
         decoder: a method in place of the request's.
         params: sampling parameters in place of the request's.
-        forks: how many that keeps at a time; then it may not draft.
-        width: outputs that it grows at the same time.
+        forks: number of forks that the method keeps at a time; if any, it may not draft.
+        width: number of outputs that it grows at the same time.
     """
 
     seed: int
@@ -47,16 +47,17 @@ class Start:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch, as it is now.
+    """The present state of a branch.
 
     Attributes:
         sequence: the engine's sequence of its new tokens; None before it has begun.
-        tokens: of the output, those before the branch included; none while it runs.
-        new: how many it has made itself.
-        text: of the whole output, without a stop text of the request at its end.
+        tokens: tokens of the output, with those before the branch; empty while it runs.
+        new: number of tokens that the branch itself has made.
+        text: text of the whole output, without a stop text of the request at its end; empty
+            while it runs.
         reason: why it ended: ``stop`` (the end of the text, or a stop text), ``length``,
-            ``cancelled``, ``deadline``, or None while it runs, which has no text yet.
-        at_end: it ended as the request would have, and not by a limit of its Start.
+            ``cancelled``, ``deadline``, or None while it runs.
+        at_end: whether it ended as the request would have, and not by a limit of its Start.
         logprob: summed log-probability of its new tokens, if that was wanted.
     """
 
@@ -75,8 +76,8 @@ class Grow:
     """Ask for branches; the reply is a list of :class:`Branch`, in the order of ``starts``.
 
     Attributes:
-        enough: told the branches after each step of the engine; True ends those that still run.
-            None waits for all.
+        enough: called with the branches after each step of the engine; True ends those that still
+            run. None waits for all.
     """
 
     starts: Sequence[Start]
@@ -95,14 +96,14 @@ Asked = Union[Grow, Rate]
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What a strategy knows of the request.
+    """What a strategy knows about the request.
 
     Attributes:
-        params: how to sample.
+        params: sampling parameters.
         text_of: makes the text of output tokens.
-        tokens: that all branches may make together.
-        scorer: whether a scorer judges what a branch says; without it, Rate gives the
-            log-probability of the tokens that the branch has made itself.
+        tokens: the most tokens that all branches may make together.
+        scorer: whether there is a scorer. Without one, Rate gives the log-probability of the
+            tokens that the branch itself has made.
     """
 
     params: SamplingParams
@@ -113,13 +114,13 @@ class SearchTask:
 
 @dataclass(frozen=True)
 class Searched:
-    """What a strategy has found.
+    """The result of a strategy.
 
     Attributes:
         best: the branch that is the answer.
         others: the other branches that may be of interest, best first.
-        scores: for ``best`` and each of ``others`` what it was chosen by.
-        made: tokens of all branches, where their sequences do not say it: those of forks.
+        scores: the scores of ``best`` and of each of ``others``, by which they were chosen.
+        made: tokens of all branches, if these are forks, whose sequences do not count them.
     """
 
     best: Branch
@@ -131,7 +132,7 @@ class Searched:
 def in_order(
     branches: Sequence[Branch], scores: Sequence[float], made: int | None = None
 ) -> Searched:
-    """The branch with the highest score as the best; of equal ones the first."""
+    """The result with the highest score as the best branch; of equal scores, the first."""
     order = sorted(range(len(branches)), key=lambda place: -scores[place])
     best, *others = (branches[place] for place in order)
     return Searched(best, tuple(others), tuple(scores[place] for place in order), made)

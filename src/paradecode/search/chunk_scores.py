@@ -9,10 +9,11 @@ from paradecode.methods.trained import TrainedPart
 
 
 class ChunkScores(TrainedPart):
-    """``scores``: float32 [count], one of each question, each of a first chunk of ``chunk`` tokens.
+    """``scores``: float32 [count], one for each question, that of a first chunk of ``chunk``
+    tokens.
 
-    One a question: chunks of the same question are alike, so that many of few questions would
-    promise what they cannot keep.
+    There is one score for each question, because chunks of the same question resemble each other:
+    many scores of few questions would give p-values that do not hold.
     """
 
     kind = "chunk scores 1"

@@ -1,4 +1,5 @@
-"""One sample that the draft model writes in chunks, each accepted by the target or written anew."""
+"""One sample that the draft model writes in chunks; the target accepts each chunk or writes it
+anew."""
 
 from __future__ import annotations
 
@@ -21,19 +22,19 @@ from paradecode.search.conformal import p_value
 class ChunkedSample:
     """A decoder of one request; each chunk is drafted on a fork, which its sequence may adopt.
 
-    The draft model draws with noise of its own, so that what the target writes after a rejection is
-    not tied to what was rejected.
+    The draft model draws with noise of its own, so that the target's chunk after a rejection does
+    not depend on the rejected one.
 
     Args:
-        chunk: tokens of a chunk at most.
+        chunk: the most tokens of a chunk.
         attempts: chunks that are drafted at a place before the target writes it.
         alpha: chunks whose p-value is at most this are rejected.
         calibrated: ascending scores that chunks are compared with; None ends with the first score.
 
     Attributes:
-        scores: of each drafted chunk, minus the mean log-probability of its tokens in the target:
-            the logarithm of its perplexity.
-        accepted: for each of them whether it was.
+        scores: the logarithm of each drafted chunk's perplexity: minus the mean log-probability
+            of its tokens in the target.
+        accepted: whether each drafted chunk was accepted.
     """
 
     def __init__(
@@ -95,10 +96,10 @@ class ChunkedSample:
     def _score(
         self, child: TokenSequence, before: Logits
     ) -> Generator[Any, Any, tuple[float, Logits]]:
-        """The score of what the target has not read, and the logits behind it.
+        """The score of the tokens that the target has not read, and the logits behind them.
 
         Args:
-            before: one row, which gave the first of these tokens.
+            before: one row of logits, from which the first of these tokens came.
         """
         tokens = child.pending.copy()
         total = float(before.log_probability(tokens[None, :1])[0, 0])

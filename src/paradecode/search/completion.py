@@ -1,4 +1,4 @@
-"""What callers get of a search: the answer, the other branches, and what all of them cost."""
+"""The completion of a search: the answer, the other branches, and what all of them cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ SUMMED = (
 
 
 def completion_of_search(run: SearchRun) -> Completion:
-    """The best branch, with the others as its ``alternatives``, or what ended the search."""
+    """The best branch, with the others as its ``alternatives``; or the error that ended the
+    search."""
     if run.found is None:
         error = run.error or DecoderError("the search has not ended")
         prompt = run.request.prompt.tolist()
@@ -38,7 +39,7 @@ def completion_of_search(run: SearchRun) -> Completion:
 
 
 def _completion(branch: Branch, scored: bool) -> Completion:
-    """A branch with those that it goes on from, as one output.
+    """A branch, together with the branches that it continues, as one output.
 
     Args:
         scored: whether the request wants log-probabilities; a search may have needed them itself.
@@ -57,7 +58,7 @@ def _completion(branch: Branch, scored: bool) -> Completion:
 
 
 def _joined(chain: Sequence[LiveSequence], generated: int) -> tuple[Stats, list[Step]]:
-    """Statistics and steps of branches in a row, as those of one output."""
+    """Statistics and steps of consecutive branches, as those of one output."""
     each, trace = [sequence.stats for sequence in chain], list[Step]()
     forwards = 0
     for sequence, own in zip(chain, each):
@@ -97,7 +98,7 @@ def _tree(run: SearchRun, searched: Searched) -> tuple[SearchedBranch, ...]:
 
 
 def _own_text(sequence: LiveSequence, start: Start) -> str:
-    """What a branch adds to the text before it."""
+    """The text that a branch adds to the text before it."""
     text, before = sequence.text.value, "" if start.after is None else start.after.text
     while not text.startswith(before):  # That has ended within a character, or a stop text.
         before = before[:-1]
@@ -105,7 +106,7 @@ def _own_text(sequence: LiveSequence, start: Start) -> str:
 
 
 def _chain(branch: Branch | None) -> Iterator[LiveSequence]:
-    """Its sequence, and those before it."""
+    """The sequence of a branch, and those of the branches that it continues."""
     while branch is not None:
         if branch.sequence is not None:
             yield branch.sequence

@@ -1,4 +1,5 @@
-"""Diverse Beam Search: groups of beams, each of which avoids what the groups before it chose."""
+"""Diverse Beam Search: groups of beams, each of which avoids the choices of the groups before
+it."""
 
 from __future__ import annotations
 
@@ -23,14 +24,15 @@ Output = NDArray[np.int32]
 @declare("search", "diverse-beam", paper="Diverse Beam Search", arxiv="1610.02424")
 @dataclass
 class DiverseBeamSearch:
-    """Beam search in groups, one after another in every step; each is paid to differ.
+    """Beam search in groups, one after another in every step; each group is rewarded for differing.
 
     A token's log-probability is lowered by ``strength`` times a count over the open beams of the
-    groups before: ``hamming``, those that have chosen it in this step; ``cumulative``, the sum over
-    groups of exp(-places where their beams differ from this one with that token / ``spread``);
-    ``ngram``, how often they hold the n-gram that it would end. What is taken stays taken, but the
-    best beams of all groups are ordered by likelihood alone. Ends and scores are those of ``beam``;
-    one group is ``beam``, and without strength all groups are equal.
+    groups before. ``hamming`` counts the beams that have chosen the token in this step.
+    ``cumulative`` is the sum over groups of exp(-d / ``spread``), where d is the number of places
+    in which their beams differ from this one with that token. ``ngram`` counts how often they hold
+    the n-gram that the token would end. Penalties stay in a beam's sum, but the best beams of all
+    groups are ordered by likelihood alone. Ends and scores are those of ``beam``. One group is
+    ``beam``, and with a strength of 0 all groups are equal.
 
     When: several good outputs are wanted that say different things.
     """

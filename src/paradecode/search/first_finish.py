@@ -1,4 +1,4 @@
-"""First Finish Search: several samples, and the first that ends."""
+"""First Finish Search: several samples, of which the first that ends is the answer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from paradecode.search.majority import final_answer
 class FirstFinish:
     """Samples n outputs at once, returns the first that ends, and cancels the others.
 
-    Short traces of reasoning models are right more often than long ones; where longer ones are
-    right more often it harms. An output that is cut by its length has not ended. ``keep`` waits for
-    so many to end; ``pick=last`` returns the last of these (Last Finish Search), ``pick=vote`` the
-    first that says what most of them say (see ``majority``). With drafts
-    the first in steps of the engine need not be the shortest: ``by=tokens`` goes on until no other
-    can be shorter, so that the result is that of plain decoding. Several that end in one step: the
-    shorter, then the earlier branch.
+    Short traces of reasoning models are often right more frequently than long ones; where they are
+    not, this search harms. An output that is cut by its length has not ended. ``keep`` waits until
+    so many outputs have ended. ``pick=last`` returns the last of these (Last Finish Search), and
+    ``pick=vote`` the first one with the most frequent answer (see ``majority``). With drafts, the
+    output that ends in the first step of the engine need not be the shortest. ``by=tokens`` goes on
+    until no other can be shorter, so that the result is that of plain decoding. If several end in
+    one step, the shorter one wins, then the earlier branch.
     """
 
     n: int = parameter(4, 1, 64, "samples")

@@ -1,4 +1,4 @@
-"""Self-consistency: several samples, and the answer that most of them end in."""
+"""Self-consistency: several samples, and the answer in which the largest number of them end."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from paradecode.search.branch import (
 MARKED = re.compile(
     r"\\boxed\{([^{}]*)\}|####\s{0,8}([^\n]+)|answer(?:\s{1,8}is)?\s{0,8}:?\s{1,8}([^\n]+)", re.I
 )
-"""Spaces are bounded: searching a text must take linear time, whatever a model wrote."""
+"""Patterns of final answers. Spaces are bounded, so that a search takes linear time in any text."""
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 
 def final_answer(text: str) -> str:
-    """What a text says in the end, in a form that equal answers share.
+    """The final answer of a text, in a form that equal answers share.
 
-    That is what stands last in a box, behind ``####`` or behind "answer", of this the number if
-    there is one; else the last number; else the text's last line.
+    It is the last text in a box, behind ``####`` or behind "answer", or the number in that text if
+    there is one; else the last number; else the last line.
     """
     marked = [next(filter(None, found), "") for found in MARKED.findall(text)]
     said = marked[-1] if marked else text
@@ -54,8 +54,9 @@ class Majority:
 
     The answer of an output is found by :func:`final_answer`. Weighted votes count each output by
     the exponential of its score: the scorer's, or the mean log-probability. Outputs that were cut
-    by the length vote as well. Of the winners the one with the highest score (unweighted: the
-    earliest) is returned; equal votes: the answer that was found first.
+    by the length vote as well. Among the outputs with the winning answer, the one with the highest
+    score is returned (without weights the earliest). Of answers with equal votes, the one that was
+    found first wins.
     """
 
     n: int = parameter(8, 1, 64, "samples")

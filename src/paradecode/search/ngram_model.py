@@ -1,4 +1,5 @@
-"""How often a token follows the last few, as a text says and a table where it says nothing."""
+"""How often a token follows the last few tokens, counted in a text, or in a table where that has
+none."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class NgramModel:
 
     Args:
         text: token ids that are counted.
-        table: says what follows where the text has no such run, with how often it was right.
+        table: a table for runs that the text does not have, with the chance that it is right.
     """
 
     def __init__(self, text: Sequence[int], table: NgramTable | None = None) -> None:

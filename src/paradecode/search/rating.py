@@ -1,4 +1,4 @@
-"""The scores of branches: at once, or when the engine has read their hidden states."""
+"""The scores of branches, computed at once or when the engine has read their hidden states."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from paradecode.search.scorers.scorer import BranchScorer, Rated, ReadsStates
 
 
 class Rating:
-    """Scores in the making.
+    """The computation of scores. The constructor queues requests that read hidden states, if
+    needed.
 
     Args:
-        request: of the search.
-        prompt: its text.
-        branches: to be rated.
+        request: request of the search.
+        prompt: text of its prompt.
+        branches: the branches to rate.
 
     Attributes:
-        sequences: those that read the states of branches; the prefix cache has most of them.
+        sequences: sequences that read the branches' states; the prefix cache has most rows.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class Rating:
         return all(sequence.finished for sequence in self.sequences)
 
     def scores(self) -> list[float]:
-        """One finite number a branch.
+        """The score of each branch, a finite number.
 
         Raises:
-            InvalidInput: if the scorer gave something else.
-            Exception: what the scorer raised, or what ended the reading.
+            InvalidInput: if the scorer returned something else.
+            Exception: raised by the scorer, or the error that ended the reading.
         """
         for sequence in self.sequences:
             if sequence.error is not None:

@@ -1,4 +1,4 @@
-"""Runs a strategy on an engine, beside whatever else the engine does."""
+"""Runs a strategy on an engine, beside the engine's other requests."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from paradecode.search.scorers.scorer import BranchScorer, find_scorer
 from paradecode.search.step import StepDecoder, StepText
 
 MOST_BRANCHES = 64
-"""Outputs that a search grows at a time."""
+"""The most outputs that a search grows at the same time; more take more memory."""
 MOST_STARTED = 4096
-"""Branches of one search."""
+"""The most branches of one search."""
 MOST_TOKENS = 1 << 31
 """Tokens of all branches together, if the caller sets no limit."""
 
@@ -49,22 +49,23 @@ class SearchRun:
     Branches of one prefix begin when the first of them has read it, and share its K/V pages.
 
     Args:
-        engine: which runs the branches.
+        engine: the engine that runs the branches.
         request: the request as it would be without a search; its seed is set.
-        strategy: of one search.
+        strategy: the strategy, an object for this search alone.
         text_of: makes the text of output tokens.
         prompt: the prompt's text, for the scorer.
         scorer: see :func:`find_scorer`; None scores by likelihood.
-        branches: the most of one Grow.
-        tokens: the most of all branches together: those that begin together share what is left.
+        branches: the most branches of one Grow.
+        tokens: the most tokens of all branches; branches that begin together share the rest.
 
     Attributes:
         found: the result, when there is one.
-        error: what ended the search instead.
-        sequences: all branches that were begun, in order; ``starts``: what each was begun with.
-        scores: of those that were rated, the last.
-        readings: those that read branches for the scorer.
-        started, ended: seconds of a clock.
+        error: the error that ended the search, if one did.
+        sequences: the sequences of all branches that have begun, in order.
+        starts: the Start of each of ``sequences``.
+        scores: the latest score of each branch that was rated.
+        readings: sequences that read branches for the scorer.
+        started, ended: clock times in seconds.
     """
 
     def __init__(
@@ -104,11 +105,12 @@ class SearchRun:
 
     @property
     def made(self) -> list[int]:
-        """Tokens that each of ``sequences`` has made itself, without those that it goes on from."""
+        """Tokens that each of ``sequences`` has made itself, without those of the branches
+        before it."""
         return [_made(*begun) for begun in zip(self.starts, self.sequences, strict=True)]
 
     def advance(self) -> None:
-        """Look at the branches, and go on with the strategy when it has what it asked for."""
+        """Look at the branches, and resume the strategy when its request is done."""
         try:
             if self._rating is not None and self._rating.ready:
                 rating, self._rating = self._rating, None
@@ -178,7 +180,8 @@ class SearchRun:
         self._begin_waiting()
 
     def _begin_waiting(self) -> None:
-        """Begin the first branch of each prefix, and the others when it has read that."""
+        """Begin the first branch of each prefix, and its other branches when the prefix has been
+        read."""
         readers: dict[tuple[int, ...], LiveSequence] = {}
         for growing in self._growing:
             reader = readers.get(growing.start.tokens)

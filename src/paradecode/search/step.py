@@ -1,4 +1,4 @@
-"""A branch that ends where a step of its output does: at a text that it writes itself."""
+"""A branch that ends where a step of its output ends: at a text that it writes itself."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from paradecode.models.text_stream import OutputText
 
 
 class StepText(OutputText):
-    """An output's text, which also ends where a mark is complete behind the place of its making.
+    """An output's text that also ends with a mark, if the mark was completed after this object was
+    made.
 
-    A mark stays in the text, unlike a stop text: the next step goes on behind it.
+    A mark stays in the text, unlike a stop text, because the next step continues behind it.
 
     Attributes:
-        marked: whether a mark was the end.
+        marked: whether a mark ended the text.
     """
 
     def __init__(self, before: OutputText, marks: Sequence[str]) -> None:
@@ -39,7 +40,7 @@ class StepText(OutputText):
 
 @dataclass(frozen=True)
 class StepDecoder:
-    """A method that goes on to the end of a step.
+    """A method that decodes to the end of a step.
 
     Attributes:
         decoder: makes the method.

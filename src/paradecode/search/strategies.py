@@ -21,7 +21,7 @@ WIDTHS = ("width", "n", "k", "calibration")
 
 
 def widest(strategy: Strategy) -> int:
-    """The most branches that it begins at a time, by its settings."""
+    """The most branches that a strategy begins at a time, by its settings."""
     given = vars(strategy)
     return max((int(given[name]) for name in WIDTHS if name in given), default=1)
 

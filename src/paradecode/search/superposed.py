@@ -1,4 +1,5 @@
-"""Superposed Decoding: several drafts for one row a forward, which reads a mixture of them."""
+"""Superposed Decoding: several drafts with one row in each forward, which reads a mixture of
+them."""
 
 from __future__ import annotations
 
@@ -29,13 +30,14 @@ class Superposed:
     """Grows ``k`` drafts with one row a forward: the mean of their last tokens' embeddings.
 
     The row weighs the drafts by their probabilities. Its ``tokens`` best tokens, with probabilities
-    at the temperature ``sharpness``, are the same for all drafts. What tells these apart is an
-    n-gram model of the prompt, mixed in by ``alpha`` in logarithms. The authors' is counted in a
-    large corpus and weighs 0.54; that of a short prompt makes drafts repeat it, so the default is
-    0. The ``2 k`` best continuations are looked at: those that end wait, of the others the ``k``
-    best go on. The drafts whose tokens have the best mean are returned; a scorer may choose among
-    them. Nothing is drawn. One draft with ``alpha=0`` is greedy decoding. More are lossy: a row
-    stands for none of them alone. The other defaults are the authors'.
+    at the temperature ``sharpness``, are the same for all drafts. Only an n-gram model of the
+    prompt distinguishes them; its log-probabilities are mixed in with the weight ``alpha``. The
+    authors count n-grams in a large corpus and use the weight 0.54. Those of a short prompt make
+    drafts repeat it, so the default is 0. Of the ``2 k`` best continuations, those that end wait,
+    and the ``k`` best others go on. The drafts whose tokens have the best mean are returned; a
+    scorer may choose among them. Nothing is drawn. One draft with ``alpha=0`` is greedy decoding.
+    More drafts are lossy, because a row represents none of them alone. The other defaults are the
+    authors'.
 
     When: several short endings are wanted for the price of one, as for a line of a text.
     """

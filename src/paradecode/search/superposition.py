@@ -1,4 +1,4 @@
-"""Several drafts that are read as one: a decoder whose rows are mixtures of their tokens."""
+"""A decoder that reads several drafts as one: its rows are mixtures of their tokens."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ from paradecode.search.branch import SearchTask
 from paradecode.search.ngram_model import NgramModel
 
 UNKNOWN = 200.0
-"""Nats that a draft loses where the n-grams know none of the tokens that may follow it."""
+"""Nats that a draft loses where the n-gram model knows none of the tokens that may follow it."""
 
 
 class Mixed(NamedTuple):
-    """One of the drafts that are read as one row, with the sum of what its tokens were worth."""
+    """One of the drafts that are read as one row, with the sum of its tokens' values."""
 
     tokens: tuple[int, ...] = ()
     total: float = 0.0
 
     @property
     def score(self) -> float:
-        """The mean of a token: minus the logarithm of the paper's perplexity."""
+        """The mean value of a token: minus the logarithm of the paper's perplexity."""
         return self.total / max(1, len(self.tokens))
 
 
 class Superposition:
-    """A decoder of one request. Its sequence holds stand-ins: the best draft's token of each step.
+    """A decoder of one request. Its sequence holds the best draft's token of each step as a
+    placeholder.
 
     Args:
-        task: what the request asks for; its stop tokens and texts end drafts.
-        k: drafts.
-        kept: tokens of a row that may follow, the best ones.
-        alpha: weight of the n-grams.
+        task: the request, whose stop tokens and texts end drafts.
+        k: number of drafts.
+        kept: number of best tokens of a row that may follow.
+        alpha: weight of the n-gram model.
         sharpness: temperature of the model's probabilities.
         table: n-grams beside those of the prompt.
 
     Attributes:
         alive: drafts that go on, the best first.
-        ended: those that have ended.
+        ended: drafts that have ended.
     """
 
     def __init__(
@@ -86,14 +87,14 @@ class Superposition:
             reply = yield Forward(seq.pending, embeddings=row[None].astype(np.float32))
 
     def text(self, draft: Mixed) -> str:
-        """Without what ended it."""
+        """The text of a draft, without the stop text or token that ended it."""
         stopped = bool(draft.tokens) and draft.tokens[-1] in self._stops
         text = self._text_of(draft.tokens[:-1] if stopped else draft.tokens)
         ends = [at for stop in self._params.stop if (at := text.find(stop)) >= 0]
         return text[: min(ends, default=len(text))]
 
     def _extend(self, row: Logits, prompt: Sequence[int], ngrams: NgramModel) -> None:
-        """One token more for every draft, by the paper's mixture with the n-grams."""
+        """Give every draft one more token, by the paper's mixture with the n-gram model."""
         row.argmax()  # Raises for a row that is no distribution.
         ids, values = row.top_k(self._kept)
         likely = np.isfinite(values[0])
@@ -122,7 +123,7 @@ class Superposition:
         return any(stop in text for stop in self._params.stop)
 
     def _settled(self, room: int) -> bool:
-        """Whether no draft that goes on can come before the ``k`` best that have ended."""
+        """Whether no draft that goes on can overtake the ``k`` best that have ended."""
         if not self.alive or len(self.ended) < self.k:
             return not self.alive
         last = sorted(draft.score for draft in self.ended)[-self.k]

@@ -21,10 +21,10 @@ def search_together(
     text_of: Callable[[Sequence[int]], str],
     scorer: Scorer | None = None,
 ) -> list[Completion]:
-    """What is found for each prompt; a search that fails gives a completion with its error.
+    """The result for each prompt; a search that fails gives a completion with its error.
 
     Args:
-        groups: of each prompt its request, one.
+        groups: for each prompt a list with its one request.
         search: the strategy's spec.
         text_of: see :class:`SearchRun`.
         scorer: see :func:`find_scorer`.

@@ -1,1 +1,1 @@
-"""Timing that can be believed: one-off costs are paid first, doubtful speed-ups are marked."""
+"""Timing that can be trusted: one-off costs are paid first, and doubtful speed-ups are marked."""

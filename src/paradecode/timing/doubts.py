@@ -1,4 +1,4 @@
-"""What makes a speed-up doubtful: it is more than its forwards explain, or the machine is busy.
+"""Marks doubtful speed-ups: they are more than their forwards explain, or the machine is busy.
 
 The bound holds for one request at a time, the same model, and plain autoregressive decoding as the
 baseline: each token of plain decoding takes a forward of one row, and a method that verifies takes
@@ -15,7 +15,7 @@ from paradecode.methods.specs import parse
 from paradecode.timing.other_load import QUIET
 
 MARGIN = 1.05
-"""A speed-up counts as more than its forwards explain from here: clocks are no better."""
+"""The factor from which a speed-up is more than its forwards explain; clocks are not more exact."""
 SUSPICIOUS = (
     "Suspicious: A forward that verifies a draft is never cheaper than a plain one, so the "
     "speed-up cannot exceed tokens a forward; something else was timed."
@@ -41,5 +41,5 @@ def is_suspicious(over: float, later: float, forwards: float) -> bool:
 
 
 def marked(cell: str, suspicious: bool) -> str:
-    """The cell of a speed-up, with the mark of one that cannot be."""
+    """The cell of a speed-up, with a mark if it is suspicious."""
     return f"{cell} suspicious" if suspicious else cell

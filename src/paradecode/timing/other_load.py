@@ -1,4 +1,4 @@
-"""What other processes use of the machine while something is timed."""
+"""The processor time that other processes use while something is timed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def own_seconds() -> float:
 
 
 class OtherLoad:
-    """What other processes use of this machine, from when this is made.
+    """The processor time that other processes use, from the moment when this object is made.
 
     Args:
-        own: processor seconds of those that are measured, so far.
+        own: processor seconds that the measured processes have used so far.
     """
 
     def __init__(self, own: Callable[[], float] = own_seconds) -> None:
@@ -39,7 +39,7 @@ class OtherLoad:
         self._began = time.perf_counter(), busy_seconds(), own()
 
     def look(self) -> tuple[float, float | None]:
-        """Seconds since then, and cores that others kept busy in them; None where unknown."""
+        """Seconds since then, and the cores that others kept busy meanwhile; None where unknown."""
         began, busy, own = self._began
         seconds, now = time.perf_counter() - began, busy_seconds()
         if busy is None or now is None or seconds <= 0:

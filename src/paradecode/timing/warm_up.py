@@ -1,10 +1,10 @@
 """One-off costs, paid before a clock runs.
 
-The first forwards of a process allocate memory, start threads, fault weights in, and build what
-later forwards use; the first draft of a method reads tables and packs heads. What is timed first
-pays for it, and that is plain decoding more often than not: all other methods then look faster than
-they are. A benchmark begins with :func:`warm_up`, or with :func:`until` where an engine can only be
-asked.
+The first forwards of a process allocate memory, start threads, load weights, and build objects that
+later forwards use; the first draft of a method reads tables and packs heads. The first thing that
+is timed pays for this. It is often plain decoding, and all other methods then look faster than they
+are. A benchmark begins with :func:`warm_up`, or with :func:`until` for an engine of another
+process.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from paradecode.prompts import encoder
 
 TOKENS = 80
 """Tokens of plain greedy decoding. First forwards touch the weights and the first pages of the
-cache. More tokens warm up later costs, too, and take longer."""
+cache. More tokens also warm up later costs, and take longer."""
 FIRST_DRAFTS = 32
-"""Tokens of each method. A method's first draft may load tables or pack a head."""
+"""Tokens that each method decodes, because its first draft may load tables or pack a head."""
 PROMPT = "Repeat this list three times: copper, iron, zinc, tin, copper, iron, zinc, tin, copper."
-"""It copies, so that methods draft from the beginning; nobody measures it."""
+"""A prompt that repeats itself, so that methods draft from the beginning. It is never measured."""
 
 
 def warm_up(
@@ -37,10 +37,10 @@ def warm_up(
     Each method is a tenant of its own, so that nothing learned here helps what is measured.
 
     Args:
-        sampling: of the methods; greedy with seed 0 if None.
+        sampling: sampling parameters of the methods; greedy with seed 0 if None.
 
     Raises:
-        Exception: what ended a request.
+        Exception: the error that ended a request.
     """
     warm_up_plain(llm)
     for method in methods:
@@ -48,22 +48,22 @@ def warm_up(
 
 
 def warm_up_plain(llm: LLM) -> None:
-    """Pay for what the model itself needs once; raises what ended a request."""
+    """Pay the one-off costs of the model itself; raises the error that ended a request."""
     family = llm.families[0]
     tokens = TOKENS if family == "autoregressive" else FIRST_DRAFTS
     _decode(llm, PLAIN_DECODERS[family], SamplingParams(seed=0), tokens)
 
 
 def warm_up_method(llm: LLM, method: str | Spec, sampling: SamplingParams | None = None) -> None:
-    """Pay for what a method needs once; arguments and errors as of :func:`warm_up`."""
+    """Pay the one-off costs of a method; arguments and errors are those of :func:`warm_up`."""
     _decode(llm, method, sampling or SamplingParams(seed=0), FIRST_DRAFTS)
 
 
 def until(tokens: int, answer: Callable[[int, int], int]) -> None:
-    """Ask until so many tokens were answered: one answer may end early.
+    """Ask for answers until they have ``tokens`` tokens together, because an answer may end early.
 
     Args:
-        answer: (number of the turn, tokens that are missing) -> tokens that it made; none end this.
+        answer: (number of the turn, missing tokens) -> tokens of the answer; 0 ends the loop.
     """
     turn = 0
     while tokens > 0 and (made := answer(turn, tokens)) > 0:

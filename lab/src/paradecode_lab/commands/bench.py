@@ -22,7 +22,7 @@ from paradecode_lab.commands.load import load
 
 SUITES = ("generation", "parallel")
 BRIEF = 5
-"""Columns that the terminal shows of a sheet."""
+"""Columns of a sheet that the terminal shows."""
 
 bench_app = typer.Typer(
     help="Measure methods side by side: quality beside every speed.", add_completion=False
@@ -31,7 +31,7 @@ bench_app = typer.Typer(
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """What the suite `generation` decodes, and how."""
+    """Options of the suite `generation`: what it decodes, and how."""
 
     prompts: str | None = option(
         None, "JSONL, JSON or text file, folder of texts, hub:owner/dataset."
@@ -45,7 +45,7 @@ class PromptOptions:
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """What the suite `parallel` decodes."""
+    """Options of the suite `parallel`: what it decodes."""
 
     tasks: list[str] | None = option(
         None, "parallel: a task, `simple` or `graded`; repeat. Default: simple.", "--task"
@@ -154,7 +154,8 @@ def _parallel(
 
 
 def _end(files: list[Path], failed: Mapping[str, str], is_bad: bool = False) -> None:
-    """Say what could not be measured and what was written; exit with 1 where something is wrong."""
+    """Say what could not be measured and which files were written; exit with 1 if something is
+    wrong."""
     for name, reason in failed.items():
         err.print(f"[yellow]not measured[/] {escape(f'{name}: {reason}')}", highlight=False)
     for file in files:
@@ -182,7 +183,7 @@ def compare(
 
 
 def _doubts(doubts: Iterable[str]) -> None:
-    """Why the figures above may not be what they seem."""
+    """Print the reasons why the figures above may be wrong."""
     for doubt in doubts:
         out.print(f"[yellow]{escape(doubt)}[/]", highlight=False)
 

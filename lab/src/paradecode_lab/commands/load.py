@@ -97,10 +97,10 @@ def drive(
     plan: LoadPlan, asks: Sequence[Conversation], output: Path | None, journal: Path | None,
     json: bool = False, **more: Any,
 ) -> bool:  # fmt: skip
-    """Measure under a bar, show and write what was found; whether a request failed.
+    """Measure under a bar, show and write the result; returns whether a request failed.
 
     Args:
-        more: of :func:`paradecode_lab.measure.suites.load.suite.measure`.
+        more: arguments of :func:`paradecode_lab.measure.suites.load.suite.measure`.
     """
     from paradecode_lab.measure.suites.load import report
     from paradecode_lab.measure.suites.load.suite import measure

@@ -14,7 +14,7 @@ from paradecode_lab.commands.train_steps import Output, S, Samples, logged, read
 
 @dataclass(frozen=True)
 class Drafts:
-    """Whose drafts are recorded."""
+    """Options of the drafter whose drafts are recorded."""
 
     decoder: str = option("", "The method whose drafts are recorded.", "--decoder -d")
     draft_model: str | None = option(None, "The small model of methods that need one.")
@@ -30,7 +30,7 @@ CHAINS, TREES = Drafts("layer-skip(skip=0.1,width=1)"), Drafts("layer-skip(skip=
 
 @dataclass(frozen=True)
 class Learning:
-    """What is decoded to learn from, and how long it is learnt."""
+    """Options of the texts to learn from, and of the length of the training."""
 
     prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's.")
     limit: int = option(0, "Only so many conversations; 0 takes all.", min=0)
@@ -48,7 +48,7 @@ class Learning:
         record: Callable[..., S],
         **known: int,
     ) -> S:
-        """Samples of the drafts, recorded or from the file."""
+        """Samples of the drafts, from a file or from a new recording."""
         from paradecode_lab.training.acceptance.workload import DraftWorkload
 
         spec = parse(drafts.decoder)

@@ -28,7 +28,7 @@ FEWEST = 8
 
 @dataclass(frozen=True)
 class Material:
-    """What is learnt from."""
+    """Options of the texts to learn from."""
 
     texts: Path | None = option(None, "JSONL of {prompt, answer}; default: the model's own.")
     own: int = option(100_000, "Conversations that the model makes up.", min=FEWEST, max=10**7)
@@ -39,7 +39,7 @@ class Material:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """How it is learnt."""
+    """Options of the training."""
 
     rank: int = option(32, "Of LoRA.", min=1, max=1024)
     block: int = option(16, "Positions of a block, a power of 2.", min=1, max=4096)
@@ -113,7 +113,7 @@ def adapt(
 def _make_texts(
     file: Path, model: str | None, material: Material, seed: int, threads: int | None
 ) -> None:
-    """The model's own conversations, on the CPU."""
+    """Write the model's own conversations, on the CPU."""
     from paradecode.llm import LLM
     from paradecode_lab.training.adaptation.texts import make_own
 

@@ -1,4 +1,4 @@
-"""`paradecode train chunk-scores`: calibrates `atts` on other questions than the one asked."""
+"""`paradecode train chunk-scores`: calibrate `atts` on other questions."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How long is trained, where, and how it is watched."""
+    """Options of a run: how long it trains, where, and how it is watched."""
 
     steps: int = option(6000, "Optimiser steps in all.", min=1, max=10**6)
     rows: int = option(192, "Texts in a step.", min=1, max=10**5)

@@ -1,4 +1,4 @@
-"""`paradecode train head` and `train plan`: draft heads, and what more of everything will bring."""
+"""`paradecode train head` and `train plan`: draft heads, and a forecast of larger trainings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 
 @dataclass(frozen=True)
 class HeadMaterial:
-    """What is learnt from."""
+    """Options of the texts to learn from."""
 
     data: Path | None = option(None, "Folder of the texts and states; default: OUTPUT/data.")
     prompts: list[str] | None = option(None, "File of prompts to answer; repeat the option.")
@@ -55,7 +55,7 @@ class HeadMaterial:
 
 @dataclass(frozen=True)
 class HeadSizes:
-    """How large the head is."""
+    """Options of the head's size."""
 
     taps: str = option(
         "", "Layers that EAGLE-3 reads, from 0: 1,14,29; behind which Kangaroo or M2R2 drafts, and "
@@ -93,7 +93,7 @@ class HeadSizes:
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """How it is learnt."""
+    """Options of the training."""
 
     steps: int = option(2000, "Optimiser steps.", min=1, max=10**7)
     batch: int = option(16, "Texts a step.", min=1, max=4096)
@@ -234,12 +234,12 @@ def _prepared(
     llm: LLM, loading: Loading, output: Path, material: HeadMaterial, shape: HeadShape,
     plan: HeadPlan, folder: Path | None = None, share: float = 1.0, before: HeadFile | None = None,
 ) -> tuple[HeadTraining, HeadData]:  # fmt: skip
-    """A training that begins, or goes on where it was stopped, and what it learns from.
+    """A training, new or continued where it was stopped, with the data that it learns from.
 
     Args:
-        folder: of the run; None: ``output``.
-        share: of the texts that are trained on.
-        before: the head that it begins as.
+        folder: folder of the run; None: ``output``.
+        share: share of the texts that are used.
+        before: the head from which the training begins.
     """
     import torch
 
@@ -280,7 +280,7 @@ def _prepared(
 
 
 def _trained(title: str, trainer: HeadTraining, folder: Path, every: int) -> Acceptance:
-    """Train to the end; returns what is accepted."""
+    """Train to the end; returns the measured acceptance."""
 
     def look() -> Mapping[str, float]:
         return {"tokens a forward": trainer.evaluate().tokens_a_forward}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RetrainingOptions:
-    """What is learnt from, and how long."""
+    """Options of the texts to learn from, and of the length of the training."""
 
     model: str = option(
         "paradecode/tiny-autoregressive", "Name, .gguf file, or folder.", "--model -m"
@@ -211,10 +211,11 @@ def _train(
     use: str,
     texts_of: Callable[[Path, RetrainingOptions], Path] | None = None,
 ) -> None:
-    """Train until all steps are done, and say how the result is used; leave where it is stopped.
+    """Train until all steps are done or the run is stopped, and print how to use the result.
 
     Args:
-        texts_of: writes a file of texts, where the user gives none, and names it; None: `_tasks`.
+        texts_of: writes a file of texts if the user gives none, and returns its path; None is
+            `_tasks`.
     """
     where = device_of(learning.device)
     import torch
@@ -249,7 +250,7 @@ def _train(
 
 
 def _tasks(output: Path, learning: RetrainingOptions) -> Path:
-    """Tasks with right answers."""
+    """Write a file of tasks with right answers."""
     from paradecode_lab.measure.tasks.tasks import tasks_named
     from paradecode_lab.training.retraining.texts import write_tasks
 
@@ -259,7 +260,7 @@ def _tasks(output: Path, learning: RetrainingOptions) -> Path:
 
 
 def _answers(output: Path, learning: RetrainingOptions) -> Path:
-    """Tasks with the model's own answers."""
+    """Write a file of tasks with the model's own answers."""
     from paradecode.llm import LLM
     from paradecode_lab.measure.tasks.tasks import tasks_named
     from paradecode_lab.training.retraining.answers import write_answers

@@ -1,4 +1,4 @@
-"""What the commands of `paradecode train` that log samples and fit a part of them share."""
+"""The common part of the commands of `paradecode train` that log samples and fit a part to them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ S = TypeVar("S", bound="LoggedSamples")
 
 
 class TrainedFile(Protocol):
-    """What is trained and kept in a file."""
+    """A trained part that is kept in a file."""
 
     def save(self, path: Path, /) -> None: ...
 
 
 def ready(output: Path, samples: Path | None) -> None:
-    """Refuse now what would otherwise fail after minutes of work."""
+    """Raise InvalidInput now for files that would otherwise fail after minutes of work."""
     writable("OUTPUT", output)
     if samples is not None:
         writable("--samples", samples)
@@ -58,7 +58,7 @@ def need_torch() -> None:
 
 
 def device_of(name: str) -> torch.device:
-    """The torch device of this name; raises InvalidInput if it is not there."""
+    """The torch device with this name; raises InvalidInput if there is none."""
     need_torch()
     import torch
 
@@ -105,8 +105,8 @@ def until_stopped(
     """Run a training under a bar that shows its loss; exit with status 130 if it was stopped.
 
     Args:
-        folder, evaluate, every: as :meth:`Training.run` takes them.
-        note: says the mean of what ``evaluate`` returned.
+        folder, evaluate, every: arguments of :meth:`Training.run`.
+        note: a format that shows the mean of the results of ``evaluate``.
     """
     loss_and_note = TextColumn("loss {task.fields[loss]:.3f}  {task.fields[note]}")
     with stop_on_signals() as stop, open_progress(loss_and_note) as progress:
@@ -129,7 +129,8 @@ def until_stopped(
 def logged(
     kind: type[S], path: Path | None, origin: Origin, record: Callable[[Tick], S], **known: Any
 ) -> S:
-    """The samples of a file, of which so much is known, or those of a run, kept in that file."""
+    """The samples of a file, checked against what is known; or those of a new run, written to
+    that file."""
     if path is not None and path.exists():
         return kind.load(path, origin, **known)
     made = watched("decoding", record)
@@ -141,14 +142,14 @@ def logged(
 def trained(
     output: Path, use: str, fit: Callable[[Tick], tuple[TrainedFile, Any]], as_json: bool
 ) -> None:
-    """Fit a part, write its file, and say how good it is."""
+    """Fit a part, write its file, and print how good it is."""
     part, report = watched("training", fit)
     part.save(output)
     tell(output, use, report, as_json)
 
 
 def tell(output: Path, use: str, report: Any, as_json: bool) -> None:
-    """Print a report, whose dataclasses are rows of a table, and how the output is used."""
+    """Print a report, whose dataclasses are rows of a table, and how to use the output."""
     if as_json:
         print_json({"file": str(output), **asdict(report)})
         return

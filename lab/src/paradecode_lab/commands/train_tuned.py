@@ -1,4 +1,4 @@
-"""What the commands share that fine-tune a copy of a model: a run that can be stopped."""
+"""The common part of the commands that fine-tune a copy of a model: a run that can be stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Settings = TypeVar("Settings")
 
 @dataclass(frozen=True)
 class Texts:
-    """What is decoded to learn from."""
+    """Options of the texts to learn from."""
 
     prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: parallel tasks.")
     tasks: str = option("simple", "simple or graded: the set of tasks.")
@@ -48,7 +48,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How all weights of a model are trained."""
+    """Options of a training of all weights."""
 
     rate: float = option(1e-4, "Learning rate.", min=1e-8, max=0.1)
     steps: OptimiserSteps = 400
@@ -56,7 +56,7 @@ class Tuning:
 
 
 def ready_folder(output: Path, samples: Path | None) -> None:
-    """Refuse now what would otherwise fail after minutes of work."""
+    """Raise InvalidInput now for files that would otherwise fail after minutes of work."""
     ready(output.parent / "file", samples)
     from paradecode_lab.training.running import CHECKPOINT
 
@@ -67,7 +67,7 @@ def ready_folder(output: Path, samples: Path | None) -> None:
 
 
 def run_folder(checkpoint: Checkpoint, output: Path, samples: Path | None) -> Path:
-    """Make the folder of a run, and say where its texts are kept.
+    """Make the folder of a run; returns the path of its texts.
 
     Raises:
         InvalidInput: if the model cannot be written as a folder.
@@ -91,12 +91,12 @@ def model_and_texts(
     *facts: int,
     folder: Path | None = None,
 ) -> tuple[Checkpoint, BatchedModel, S]:
-    """The model, the same in PyTorch, and what it wrote in the engine.
+    """The model, the same model in PyTorch, and the texts that it wrote in the engine.
 
     Args:
-        record: called with the engine's front, the workload, ``facts`` and what to tell.
+        record: called with the :class:`LLM`, the workload, ``facts`` and a progress function.
         named: kind of the texts, which also depend on the workload and ``facts``.
-        folder: of a run that writes another such model. The texts are kept there, if not elsewhere.
+        folder: folder of the run; the texts are kept there, if not elsewhere.
     """
     import torch
 
@@ -129,7 +129,7 @@ def fine_tuned(
     decoder: str,
     as_json: bool,
 ) -> None:
-    """Train what is left to train, write OUTPUT/MODEL, and say how good it is."""
+    """Do the rest of the training, write OUTPUT/MODEL, and print how good it is."""
     from paradecode_lab.training.running import CHECKPOINT
     from paradecode_lab.training.unmasking.folder import save_folder
 

@@ -1,4 +1,4 @@
-"""`paradecode tune`: which method pays for this model, machine and workload."""
+"""`paradecode tune`: find the method that pays for this model, machine and workload."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _measured(profile: dict[str, Any]) -> Table:
 
 
 def _worst(groups: dict[str, Any]) -> str:
-    """The slowest group of those with prompts enough to say so."""
+    """The slowest group among those with enough prompts for a figure."""
     from paradecode_lab.measure.too_short import ENOUGH_OF_A_GROUP
 
     large = [(each["value"], name) for name, each in groups.items()

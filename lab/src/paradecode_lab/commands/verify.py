@@ -80,7 +80,7 @@ def verify(
 
 
 class _Stages:
-    """One bar a check; a check that ends early has a full bar."""
+    """One progress bar for each check; the bar of a check that ends early is full."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -1,4 +1,4 @@
-"""Whether an answer that can be checked is right."""
+"""Checks whether an answer is right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def is_right(text: str, answers: Sequence[str]) -> bool:
     """Whether ``text`` says one of ``answers``.
 
     An answer that is a number must be the last number of the text (GSM8K's convention: the result
-    comes last); any other must stand in it, case and spacing aside.
+    comes last). Any other answer must occur in the text; case and spacing do not matter.
     """
     said = " ".join(text.split()).casefold()
     numbers = [_value(found) for found in NUMBER.findall(text)]

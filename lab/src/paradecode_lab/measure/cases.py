@@ -1,4 +1,4 @@
-"""What a suite runs in one engine, and the run: every batch by every method, by turns."""
+"""The cases of a suite in one engine, and their run: every batch by every method, by turns."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from paradecode_lab.measure.spec_files import digests_of
 from paradecode_lab.measure.turns import PlayerError, Unit, run, schedule
 
 Progress = Callable[[int, int], None]
-"""Told (generations that are new, generations in all)."""
+"""Called with the number of new generations and of all generations."""
 
 
 @dataclass(frozen=True)
 class Cases:
-    """What is measured.
+    """The measurements to make.
 
     Attributes:
-        references: spec -> spec of the plain mode; what is missing is plain itself.
+        references: spec -> spec of its plain mode; a spec without an entry is plain itself.
         units: batches of ``items``, in the order in which all methods get them.
-        settings: what must be the same for measurements to be comparable.
+        settings: settings that must be equal for measurements to be comparable.
         facts: further settings of the result.
-        tenants: each method has a tenant of its own in each round and at each batch size: it may
-            learn from its own earlier answers there, from nobody else's, and never meets a prompt
-            twice.
-        warm_up_tokens: of the longest batch of each size, which is decoded first and does not
-            count, because it allocates memory; None decodes it to the end.
+        tenants: whether each method has a tenant of its own in each round and at each batch size.
+            It can then learn from its own earlier answers there, but not from others', and never
+            sees a prompt twice.
+        warm_up_tokens: tokens of the longest batch of each size that are decoded first and do not
+            count, because this allocates memory; None decodes it to the end.
     """
 
     specs: Sequence[Spec]
@@ -54,7 +54,8 @@ class Cases:
 
 @dataclass(frozen=True)
 class MethodPlayer:
-    """A method that takes its turns in the engine. Whatever it does wrong is its own failure."""
+    """A method that takes its turns in the engine. Its errors are its own failure, not that of
+    the run."""
 
     llm: LLM
     spec: Spec
@@ -66,7 +67,8 @@ class MethodPlayer:
         return str(self.spec)
 
     def warm_up(self, units: Sequence[Unit]) -> None:
-        """The method's one-off costs, and the memory of ``units``; raises PlayerError."""
+        """Pay the method's one-off costs, and allocate the memory of ``units``; raises
+        PlayerError."""
         try:
             warm_up_method(self.llm, self.spec, self.cases.sampling)
         except Exception as error:
@@ -85,10 +87,10 @@ class MethodPlayer:
 
 
 def measure_cases(llm: LLM, cases: Cases, journal: Path, progress: Progress) -> Results:
-    """Measure all cases, or what an interrupted run has left of them.
+    """Measure all cases, or those that an interrupted run has left.
 
     Args:
-        journal: file of the records as they come.
+        journal: file to which records are written as they come.
 
     Raises:
         InvalidInput: the journal is another run's.
@@ -121,7 +123,7 @@ def measure_cases(llm: LLM, cases: Cases, journal: Path, progress: Progress) -> 
 
 
 def _run(llm: LLM, cases: Cases, journal: Journal, progress: Progress) -> dict[str, str]:
-    """Measure what the journal has not yet.
+    """Measure what is missing in the journal.
 
     Returns:
         Method -> why it failed. It is left out from then on; the others are not disturbed.

@@ -1,9 +1,10 @@
-"""Who spends the time of a request, and which forwards were only drafts.
+"""Measures which part spends the time of a request, and which forwards only drafted.
 
-The clocks sit around a decoder, not inside of it: its requests are counted as they pass, its
-logits are handed to it behind a stopwatch, and the parts of the draft-and-verify loop are wrapped.
-That costs a few microseconds a step, for plain decoding too. Steps that the backend makes by itself
-(:mod:`paradecode.core.multi_step`) have no parts here: all but their forwards is the decoder's.
+The clocks are around a decoder, not inside of it: its requests are counted as they pass, calls of
+its logits are timed, and the parts of the draft-and-verify loop are wrapped. This costs a few
+microseconds a step, for plain decoding as well. Steps that the backend makes by itself
+(:mod:`paradecode.core.multi_step`) have no parts: everything but their forwards counts as the
+decoder's.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ class Clock:
     """Seconds of a decoder's own code, and its drafting forwards, of one request.
 
     Attributes:
-        draft: in the drafter, its use of logits included.
-        verify: in the rule that accepts, without what it asks of the logits.
-        sample: in the logits' methods (argmax, top-k, sampling) outside of the drafter.
-        forwards, rows: of other models, and of some layers of the target that leave nothing behind.
+        draft: seconds in the drafter, with its use of logits.
+        verify: seconds in the verifier, without its use of logits.
+        sample: seconds in the logits' methods (argmax, top-k, sampling) outside of the drafter.
+        forwards, rows: forwards that only drafted, and their rows: those of other models, and of
+            some layers of the target that store nothing.
     """
 
     draft: float = 0.0
@@ -39,7 +41,7 @@ class Clock:
     rows: int = 0
 
     def count(self, asked: Any) -> None:
-        """Count what a decoder yielded."""
+        """Count a request of the decoder."""
         for one in asked if isinstance(asked, list) else [asked]:
             if isinstance(one, Forward) and is_draft(one):
                 self.forwards += 1
@@ -47,13 +49,13 @@ class Clock:
 
 
 def is_draft(forward: Forward) -> bool:
-    """Whether a forward only drafts: of another model, or of some layers and not stored."""
+    """Whether a forward only drafts: it runs another model, or some layers without storing rows."""
     stores = len(forward.tokens) > 0 and forward.store is not Store.NONE
     return forward.model != TARGET or (forward.layers is not None and not stores)
 
 
 class Clocked:
-    """A decoder that behaves as the one that ``build`` makes, with the clock on."""
+    """A decoder that behaves like the one that ``build`` makes, and runs the clock."""
 
     def __init__(self, build: Callable[[], Decoder], clock: Clock) -> None:
         self._build, self._clock = build, clock
@@ -77,11 +79,12 @@ class Clocked:
 
 
 LOGITS = ("select", "with_bias", "tempered")
-"""What gives logits again."""
+"""Methods of logits that return logits."""
 
 
 class TimedLogits:
-    """Logits whose every method is timed; behaves as :class:`paradecode.core.logits.Logits`."""
+    """Logits whose every method is timed; they behave like
+    :class:`paradecode.core.logits.Logits`."""
 
     __slots__ = ("_clock", "_logits")
 

@@ -1,4 +1,4 @@
-"""Two results side by side: what changed, engine by engine, on what both measured."""
+"""Two results side by side: what changed for each engine, on the inputs that both measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EngineChange:
     Attributes:
         speed: decode speed now over before, paired by input.
         same, items: outputs that are equal token by token.
-        over: decode speed over the baseline's in each of the two, where both measured it.
+        over: decode speed over the baseline's in each of the two results, if both measured it.
     """
 
     name: str
@@ -44,10 +44,10 @@ class EngineChange:
 
 
 def columns(baseline: str | None) -> tuple[Column[EngineChange], ...]:
-    """What is shown of each change; two figures where there are two are those before and now.
+    """The columns for each change; a cell with two figures has that before, and that now.
 
     Args:
-        baseline: of both. Ratios over it are what another machine can repeat.
+        baseline: baseline of both results. Another machine can repeat ratios over it.
     """
     own: tuple[Column[EngineChange], ...] = (
         Column("method", lambda c: c.name),
@@ -70,7 +70,7 @@ def columns(baseline: str | None) -> tuple[Column[EngineChange], ...]:
 
 
 def common_baseline(before: Results, now: Results, named: str | None) -> str | None:
-    """What speed-ups of both refer to: the engine named, or the plain mode that both refer to.
+    """The baseline of both results: the named engine, or the plain mode that both refer to.
 
     Raises:
         InvalidInput: the named engine is not in both.
@@ -121,7 +121,7 @@ def changes(before: Results, now: Results, baseline: str | None = None) -> list[
 
 
 def doubts(changes: Sequence[EngineChange]) -> list[str]:
-    """What the ratios are worth: impossible ones, and inputs in common that are too few."""
+    """Doubts about the ratios: impossible ones, and too few common inputs."""
     both = [figures for change in changes for figures in (change.before, change.now)]
     found = [SUSPICIOUS] if any(each.suspicious for each in both) else []
     now = max((change.now.total for change in changes), key=lambda total: total.prompts)
@@ -155,7 +155,7 @@ def in_common(before: Results, now: Results) -> tuple[Results, Results]:
 
 
 def warnings(before: Results, now: Results) -> list[str]:
-    """What makes the comparison one of other things than code."""
+    """Warnings if the comparison is one of other things than code."""
     old, new = _conditions(before), _conditions(now)
     other = [f"{name} was {old[name]}, now {new[name]}" for name in old if old[name] != new[name]]
     if now.is_parallel or _batches(before) == _batches(now):
@@ -179,7 +179,8 @@ def _conditions(results: Results) -> dict[str, Any]:
 
 
 def _is_same(one: ItemInfo, other: ItemInfo) -> bool:
-    """Conversations may have other names; early parallel results do not know prompts' lengths."""
+    """Whether two inputs are equal. Conversations may have other names; early parallel results
+    do not have the lengths of prompts."""
     lengths = {one.prompt_tokens, other.prompt_tokens} - {0}
     one, other = (replace(item, prompt="", prompt_tokens=0) for item in (one, other))
     return one == other and len(lengths) < 2

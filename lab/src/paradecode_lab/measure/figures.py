@@ -1,4 +1,4 @@
-"""What a result says of each engine or decoder: speed, equality, quality, acceptance, cost."""
+"""The figures of each engine or decoder in a result: speed, equality, quality, acceptance, cost."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from paradecode_lab.measure.statistics import (
 )
 
 PARTS = ("target", "draft", "verify", "sample", "other")
-"""Where decode time goes; see :class:`paradecode_lab.measure.results.Counts`."""
+"""Parts of the decode time; see :class:`paradecode_lab.measure.results.Counts`."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A speculative mode against the same engine's plain mode, on the items that both finished."""
+    """A speculative mode compared with the same engine's plain mode, on the items that both
+    finished."""
 
     items: int
     identical: int
@@ -38,12 +39,12 @@ class Agreement:
 
 @dataclass(frozen=True)
 class OutputEquality:
-    """Outputs against those of the reference, of all rounds and batch sizes.
+    """Outputs of all rounds and batch sizes, compared with those of the reference.
 
     Attributes:
-        same, outputs: how many are equal token by token, out of how many.
+        same, outputs: number of outputs that are equal token by token, and of all outputs.
         kept: share of tokens before the first difference.
-        differing: (item, batch, index of the first token that differs) of those that are not.
+        differing: (item, batch, index of the first token that differs) of each other output.
     """
 
     same: int
@@ -54,7 +55,7 @@ class OutputEquality:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Answers that can be checked; ``gain`` is against the reference's, paired."""
+    """Answers that can be checked; ``gain`` compares with the reference, answer by answer."""
 
     right: int
     checked: int
@@ -64,14 +65,14 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class TokenCost:
-    """What tokens cost, as the engine counted it; a prompt's forward belongs to its output.
+    """The cost of tokens, in the engine's counts; a prompt's forward belongs to its output.
 
     Attributes:
         acceptance_length: 1 + accepted / drafts.
         per_position: share of drafts whose token at depth 1, 2, ... was kept.
-        per_forward: tokens a target forward.
-        draft_forwards, rows: a token.
-        milliseconds: of decode time a token, by part.
+        per_forward: tokens for each target forward.
+        draft_forwards, rows: numbers for each token.
+        milliseconds: decode time for each token, by part.
     """
 
     acceptance_length: Interval | None
@@ -84,7 +85,7 @@ class TokenCost:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Output tokens a second of whole batches, prompts included, and over the reference's."""
+    """Output tokens a second of whole batches, with prompts; and the same over the reference's."""
 
     speed: Interval
     over: Interval | None
@@ -98,18 +99,18 @@ class Figures:
 
     Attributes:
         groups: speed by kind of task.
-        nll, agreed: per token of its outputs under the oracle (the model itself, or a float32
-            forward of the same weights): mean negative log-likelihood, and the share that is the
-            oracle's own choice; None where not all were scored.
-        lossless: the first round against the plain mode's; ``equality`` is of all rounds.
-        repeatable: items whose output was the same in every round.
+        nll, agreed: how an oracle (the model itself, or a float32 forward of the same weights)
+            judges the outputs: mean negative log-likelihood of a token, and the share of tokens
+            that are the oracle's own choice; None where not all were scored.
+        lossless: the first round compared with the plain mode's; ``equality`` has all rounds.
+        repeatable: number of items whose output was the same in every round.
         disturbed: share of items without a single undisturbed round.
-        verdict: ``exact`` or ``broken``, where the tokens of plain decoding were promised; ``law``
-            where only their distribution was; ``lossy``; empty where nothing was.
-        own_choice: ``agreed`` of those that were scored.
-        nll_gap: mean negative log-likelihood a token minus the reference's, paired.
+        verdict: ``exact`` or ``broken`` if the tokens of plain decoding were promised, ``law`` if
+            their distribution was, ``lossy``, or empty if nothing was.
+        own_choice: ``agreed`` over the outputs that were scored.
+        nll_gap: mean negative log-likelihood of a token minus the reference's, paired.
         sweep: batch size -> throughput.
-        suspicious: the speed-up is more than its forwards explain.
+        suspicious: whether the speed-up is more than its forwards explain.
     """
 
     engine: EngineInfo
@@ -138,7 +139,7 @@ def figures(results: Results, baseline: str | None = None) -> list[Figures]:
     """Figures of everything that produced something, in the order of ``results``.
 
     Args:
-        baseline: what speed-ups refer to; None is the mode that most refer to.
+        baseline: the engine that speed-ups refer to; None is the most frequent plain mode.
     """
     baseline = baseline or usual_baseline(results)
     alone = smallest_batch(results)
@@ -151,7 +152,7 @@ def figures(results: Results, baseline: str | None = None) -> list[Figures]:
 
 
 def aggregates(found: Sequence[Figures], baseline: str | None) -> dict[str, Any]:
-    """The figures that result files hold, for programs."""
+    """The figures in result files, for programs."""
     names = ("total", "groups", "nll", "agreed", "lossless", "repeatable", "disturbed",
              "suspicious")  # fmt: skip
     entries = [
@@ -172,12 +173,12 @@ def usual_baseline(results: Results) -> str | None:
 
 
 def smallest_batch(results: Results) -> Results:
-    """Only the records of the smallest batch size: there a decoder is not slowed by neighbours."""
+    """The results of the smallest batch size only: there a decoder is not slowed by neighbours."""
     return of_batch(results, min((record.batch for record in results.records), default=1))
 
 
 def of_batch(results: Results, size: int) -> Results:
-    """Only the records of a batch size."""
+    """The results of one batch size only."""
     return replace(results, records=tuple(r for r in results.records if r.batch == size))
 
 
@@ -224,7 +225,7 @@ def _figures(
 def _is_suspicious(
     engine: EngineInfo, total: Speed, counted: Sequence[tuple[Record, Counts]]
 ) -> bool:
-    """Whether forwards do not explain the speed-up, where it is over plain decoding, alone."""
+    """Whether forwards do not explain the speed-up of one request at a time over plain decoding."""
     if engine.reference != PLAIN_DECODERS["autoregressive"] or total.speedup is None:
         return False
     if any(record.batch > 1 for record, _ in counted):
@@ -237,7 +238,7 @@ def _is_suspicious(
 
 
 def _verdict(promised: str, equality: OutputEquality | None, greedy: bool) -> str:
-    """At temperature 0 a law is one text, so that equality is checked for it as well."""
+    """The verdict. At temperature 0 a law is one text, so equality is checked for it as well."""
     if promised not in ("exact", "distribution"):
         return promised
     if promised == "distribution" and not greedy:
@@ -251,7 +252,8 @@ def _of(results: Results, engine: str) -> list[Record]:
 
 
 def _equality(own: Sequence[Record], plain: Sequence[Record]) -> OutputEquality | None:
-    """All outputs against the reference's first one: of the smallest batch, in the first round."""
+    """All outputs compared with the reference's first one: that of the smallest batch, in the
+    first round."""
     first: dict[str, Record] = {}
     for record in sorted(plain, key=lambda r: (r.batch, r.round)):
         first.setdefault(record.item, record)
@@ -291,7 +293,7 @@ def _agreement(own: Mapping[str, Measured], plain: Mapping[str, Measured]) -> Ag
 
 
 def _scored(own: Mapping[str, Measured], results: Results) -> dict[str, Score]:
-    """Item -> what the oracle says of its output."""
+    """Item -> the oracle's score of its output."""
     found = {item: results.scores.get((item, m.output)) for item, m in own.items()}
     return {item: score for item, score in found.items() if score is not None}
 

@@ -1,4 +1,4 @@
-"""The raw file of a run: one JSON line for each thing that happened, so that a run can resume."""
+"""The raw file of a run: each event is a JSON line, so that a run can resume."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from paradecode_lab.measure.turns import DoneKey
 class Journal:
     """Append-only record of a run. Engines and items may be added from call to call.
 
-    All records are of one commit, one set of versions and one machine: what was measured elsewhere
-    or by other code cannot stand beside them.
+    All records are of one commit, one set of versions and one machine. Measurements from elsewhere,
+    or of other code, are refused.
 
     Attributes:
-        stamp: of the run: when it began; the commit has a ``+`` if files were changed at any time.
+        stamp: stamp of the run's beginning; the commit has a ``+`` if files were ever changed.
 
     Args:
         path: the file; made if it is not there. None keeps nothing.
-        settings: what else must be the same for measurements to be comparable.
+        settings: further settings that must be equal for measurements to be comparable.
 
     Raises:
         InvalidInput: the file belongs to a run of other code, on another machine or with other
@@ -49,7 +49,7 @@ class Journal:
 
     @property
     def done(self) -> set[DoneKey]:
-        """What need not be measured again."""
+        """Keys of the measurements that are already done."""
         return {(r.engine, r.batch, r.round, r.item) for r in self.records if not r.error}
 
     def keep(self, record: Record) -> None:
@@ -57,15 +57,15 @@ class Journal:
         self._append({"record": record_to_json(record)})
 
     def describe(self, engine: EngineInfo) -> None:
-        """What is known of an engine now; replaces what was known before."""
+        """Note the facts about an engine; they replace earlier ones."""
         self.engines[engine.name] = engine
         self._append({"engine": asdict(engine)})
 
     def expect(self, engines: Iterable[EngineInfo], items: Iterable[ItemInfo]) -> None:
-        """What is going to be measured.
+        """Note the engines and items that are going to be measured.
 
-        An engine or an item may have been another one by the same name, such as a head that was
-        trained again, or an item with less room. Its earlier records do not count any more.
+        An engine or an item may differ from an earlier one with the same name, such as a head that
+        was trained again, or an item with less room. Earlier records of it then no longer count.
         """
         changed = {
             "engines": [asdict(one) for one in engines if self.engines.get(one.name) != one],

@@ -1,4 +1,4 @@
-"""What a result was measured on: processor, memory, versions of the code, digest of the weights."""
+"""The circumstances of a result: processor, memory, versions of the code, digest of the weights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Machine:
 
 
 class Stamp(TypedDict):
-    """When, of which code and where a result was made."""
+    """The time, code and machine of a result."""
 
     created: str
     commit: str
@@ -47,15 +47,15 @@ class Stamp(TypedDict):
 
 
 def stamp(folder: Path = Path(__file__).parent) -> Stamp:
-    """The stamp of now, here; ``folder`` is in the repository of the code that was measured."""
+    """The stamp of now and here; ``folder`` is in the repository of the measured code."""
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"created": created, "commit": commit(folder), "machine": describe()}
 
 
 def place_of(stamp: Stamp) -> dict[str, Any]:
-    """What measurements must share that stand side by side: the code and the machine.
+    """The facts that comparable measurements must share: the code and the machine.
 
-    The mark of uncommitted changes is left out, because the files of a run may be such a change.
+    The mark of uncommitted changes is left out, because a run's own files may be such a change.
     """
     machine = asdict(stamp["machine"])
     del machine["memory_bytes"]  # The same machine may have a little more after its next start.
@@ -63,14 +63,14 @@ def place_of(stamp: Stamp) -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on."""
+    """Number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def describe() -> Machine:
-    """This machine."""
+    """A description of this machine."""
     info = _cpuinfo()
     flags = set((info.get("flags") or info.get("Features") or "").split())
     try:
@@ -91,10 +91,10 @@ def describe() -> Machine:
 
 
 def commit(folder: Path) -> str:
-    """The checked-out commit, ``+`` appended when files were changed since.
+    """The checked-out commit, with ``+`` if files have changed since.
 
-    Empty without git, and for a folder of which git keeps nothing: an installed package may lie in
-    the repository of somebody's own work.
+    Empty without git, and for a folder without any file in git: an installed package may lie in
+    somebody's own repository.
     """
 
     def git(*arguments: str) -> str:
@@ -120,16 +120,16 @@ def _cpuinfo() -> dict[str, str]:
 
 
 DIGESTED = 1 << 26
-"""Bytes of each end of a weight file that enter the digest: all of a small one."""
+"""Bytes at each end of a weight file that enter the digest; a smaller file enters as a whole."""
 OF_A_TENSOR = 1 << 16
-"""Bytes of each end of a tensor that enter the digest of loaded weights."""
+"""Bytes at each end of a tensor that enter the digest of loaded weights."""
 
 
 def weights_of(model: str) -> Path:
     """The file or folder of a model.
 
     Raises:
-        InvalidModel: one that should come with the package is not there.
+        InvalidModel: a model that should come with the package is missing.
     """
     entry = find(model)
     path = entry.path if entry else None
@@ -140,7 +140,7 @@ def weights_of(model: str) -> Path:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a model's weights: of the sizes and both ends of its files."""
+    """SHA-256 of a model's weights, from the sizes and both ends of its files."""
     files = sorted(path.glob("*.safetensors")) + sorted(path.glob("*.gguf"))
     found = hashlib.sha256()
     for file in files or ([path] if path.is_file() else []):
@@ -154,7 +154,7 @@ def digest(path: Path) -> str:
 
 
 def digest_of(weights: Weights) -> str:
-    """SHA-256 of weights as they were loaded, adapters merged: of both ends of each tensor.
+    """SHA-256 of loaded weights, with merged adapters, from both ends of each tensor.
 
     Empty without weights.
     """
@@ -171,7 +171,7 @@ def digest_of(weights: Weights) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Package -> version, of this one and of what does its arithmetic."""
+    """Package -> version, of this package and of those that do its arithmetic."""
     found = {"paradecode": __version__}
     for package in ("numpy", "torch"):
         try:

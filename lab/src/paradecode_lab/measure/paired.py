@@ -16,7 +16,7 @@ from paradecode_lab.measure.statistics import Interval, interval, ratio_of_ratio
 
 @dataclass(frozen=True)
 class PairedRun:
-    """One prompt by one method; ``stats`` are of the whole, ``trace`` of each commit."""
+    """The run of one prompt by one method; ``stats`` are totals, ``trace`` has each commit."""
 
     method: str
     prompt: str
@@ -47,13 +47,13 @@ def decode_by_turns(
 ) -> list[PairedRun]:
     """Answers of each method to each item, in an order that turns from item to item.
 
-    They are greedy unless ``sampling`` says otherwise, of the items' own lengths. Each method is a
-    tenant of its own (named with ``salt``), so that none learns from the answers of another.
-    Without ``sampling`` the seed is 0: some methods draw noise at temperature 0, too, and how many
-    forwards they take depends on it.
+    Answers are greedy unless ``sampling`` says otherwise, and have the items' own lengths. Each
+    method is a tenant of its own (named with ``salt``), so that none learns from another's answers.
+    Without ``sampling`` the seed is 0, because some methods draw noise at temperature 0 as well,
+    and their number of forwards depends on it.
 
     Raises:
-        Exception: what ended a request.
+        Exception: the error that ended a request.
     """
     runs = []
     for number, item in enumerate(items):
@@ -77,7 +77,7 @@ def speed_up(
     """Decode speed of ``method`` over that of ``plain``, token-weighted, paired by prompt.
 
     Args:
-        group: of prompts; None for all of them.
+        group: group of prompts; None means all prompts.
     """
     base = {run.prompt: run for run in runs if run.method == plain}
     mine = [run for run in runs if run.method == method and group in (None, run.group)]
@@ -102,6 +102,6 @@ def beyond_forwards(runs: Sequence[PairedRun], method: str, plain: str) -> bool:
 
 
 def equal(runs: Sequence[PairedRun], method: str, plain: str) -> int:
-    """How many outputs of ``method`` are those of ``plain``, token by token."""
+    """Number of outputs of ``method`` that equal those of ``plain``, token by token."""
     base = {run.prompt: run.output for run in runs if run.method == plain}
     return sum(run.output == base[run.prompt] for run in runs if run.method == method)

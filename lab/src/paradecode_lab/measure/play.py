@@ -1,4 +1,4 @@
-"""A batch of inputs by one method: timed, counted, checked."""
+"""Decodes a batch of inputs by one method: timed, counted and checked."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from paradecode_lab.measure.serving import serve
 from paradecode_lab.measure.turns import Unit
 
 Check = Callable[[Item, str], bool | None]
-"""(item, output's text) -> whether it is right; None where that is not known."""
+"""(item, text of the output) -> whether it is right; None where that is not known."""
 
 
 PLAIN_COUNTS = tuple(field.name for field in fields(DraftCounts))
 
 
 class _Watch:
-    """What the clocks of one request said when its first tokens were there."""
+    """The clocks of one request at the end of its prefill."""
 
     def __init__(self, item: Item) -> None:
         self.item, self.clock = item, Clock()
@@ -67,12 +67,12 @@ def play(
     """Answers of one method to one batch.
 
     Args:
-        sampling: all but ``max_tokens``, which is the item's.
-        check: told each output.
-        salt: tenant; a method that learns shares what it learned with the same tenant only.
+        sampling: sampling parameters; ``max_tokens`` is the item's.
+        check: called with each output.
+        salt: the tenant; a method shares what it learns only with requests of the same tenant.
 
     Raises:
-        Exception: what ended a request.
+        Exception: the error that ended a request.
     """
     watches = [_Watch(item) for item in unit.items]
 
@@ -110,7 +110,7 @@ def _record(empty: Record, watch: _Watch, sequence: LiveSequence, check: Check) 
 
 
 def _deciding(sequence: LiveSequence) -> int:
-    """Forwards that decided a token of the output, of a canvas."""
+    """For a canvas, the number of forwards that decided a token of the output."""
     length = len(sequence.output)
     steps = [(step.forward, step.canvas) for step in sequence.trace]
     return len({n for n, canvas in steps if canvas and any(at < length for at in canvas.offsets)})

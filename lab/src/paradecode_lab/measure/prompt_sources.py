@@ -1,4 +1,5 @@
-"""Prompts from wherever they are: this package's format, those of other benchmarks, texts, the hub.
+"""Reads prompts from several sources: this package's format, other benchmarks' formats, texts, the
+hub.
 
 A line of JSONL (or an entry of a JSON list, or a row of a hub dataset) may be
 
@@ -66,8 +67,9 @@ def parse_entry(where: str, entry: Any, number: int, group: str) -> Conversation
     """A prompt from an object in any of the formats; None for a conversation without a user.
 
     Args:
-        where: for errors.
-        number: stands in for a missing id; ``group`` for a missing category.
+        where: the place, for errors.
+        number: replaces a missing id.
+        group: replaces a missing category.
     """
     if not isinstance(entry, Mapping):
         raise InvalidInput(where, entry, 'write {"id": ..., "group": ..., "turns": ["..."]}')

@@ -1,4 +1,4 @@
-"""What an oracle thinks of outputs, so that nobody wins a speed test by worse arithmetic."""
+"""The score of outputs under an oracle, so that nobody wins a speed test by worse arithmetic."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class OutputScorer:
 
     Args:
         backend: the same weights in float32 or better.
-        items: everything that will be scored; the longest sets the memory.
-        longest_output: most tokens of an output.
-        reserved: pages that the backend has already, of an engine that is idle and whose prefix
-            cache is off: they are written over.
+        items: all items that will be scored; the longest one decides the memory.
+        longest_output: the most tokens of an output.
+        reserved: pages that the backend already has. They belong to an idle engine without prefix
+            cache, and are overwritten.
     """
 
     def __init__(

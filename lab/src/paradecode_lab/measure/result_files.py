@@ -44,7 +44,8 @@ class OutputEntry:
 
 @dataclass(frozen=True)
 class ResultsFile:
-    """The JSON object; what else it holds is not read. Records have the index of their output."""
+    """The JSON object of a result; other fields are not read. Records have the index of their
+    output."""
 
     created: str
     commit: str
@@ -149,12 +150,12 @@ def unpacked(columns: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
-    """The fields that say something, times in microseconds' precision."""
+    """The fields of a record that differ from their defaults, with times to the microsecond."""
     return _brief(record)
 
 
 def rounded(value: Any) -> Any:
-    """Six digits of every float in a JSON value."""
+    """A JSON value in which every float has six digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -181,7 +182,7 @@ def read_results(path: Path) -> Results:
     """Read a result of any version in READABLE.
 
     Raises:
-        InvalidInput: naming what is wrong with the file.
+        InvalidInput: naming the field that is wrong.
     """
     return results_from_json(read_json(path))
 
@@ -238,7 +239,7 @@ def _score(where: str, found: Sequence[float], output: OutputEntry) -> Score:
 
 
 def _check_names(what: str, known: Sequence[str], used: Sequence[str]) -> None:
-    """Raise InvalidInput unless the names are different and those that are used are known."""
+    """Raise InvalidInput unless all names differ and every used name is known."""
     if len(set(known)) < len(known):
         twice = next(name for name in known if known.count(name) > 1)
         raise InvalidInput(what, twice, "it is there twice")
@@ -248,7 +249,7 @@ def _check_names(what: str, known: Sequence[str], used: Sequence[str]) -> None:
 
 
 def _brief(entry: Any) -> dict[str, Any]:
-    """A dataclass without the fields that are at their defaults, times to the microsecond."""
+    """A dataclass without the fields that have their defaults, with times to the microsecond."""
     found = {}
     for field in fields(entry):
         value = getattr(entry, field.name)

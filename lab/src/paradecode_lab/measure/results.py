@@ -1,7 +1,7 @@
-"""The schema of a result: what was run, on what, and every single measurement.
+"""The schema of a result: the engines, the inputs, and every single measurement.
 
-All suites and the peers have this schema; ``result_files`` is its JSON. What can be computed from
-the records (see ``figures`` and the suites' ``summary``) is not stored here.
+All suites and the peers have this schema; ``result_files`` is its JSON. Figures that can be
+computed from the records (see ``figures`` and the suites' ``summary``) are not stored here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from paradecode.core.trace import DraftCounts
 from paradecode_lab.measure.machine import Machine
 
 OutputKey = tuple[str, tuple[int, ...]]
-"""(item, token ids): most engines give the same output in every round."""
+"""(item, token ids) of an output; the majority of engines give the same output in every round."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class EngineInfo:
         mode: ``plain`` or the name of its speculation.
         reference: the plain mode that it is compared with; None for a plain mode.
         versions: package -> version.
-        settings: what it was opened with.
+        settings: settings with which it was opened.
         status: ``ok``, ``skipped`` (not installed or not loaded) or ``failed`` (while running).
-        reason: why it is not ``ok``.
-        load_seconds, peak_bytes: of its process.
+        reason: why the status is not ``ok``.
+        load_seconds, peak_bytes: loading time and peak memory of its process.
         guarantee: ``exact``, ``distribution`` or ``lossy`` for a method of this package; empty
-            where nothing is promised.
+            if nothing is promised.
     """
 
     name: str
@@ -52,12 +52,13 @@ class EngineInfo:
 
 @dataclass(frozen=True)
 class Counts(DraftCounts):
-    """What one generation took, as this package's engine counts it.
+    """The cost of one generation, in the counts of this package's engine.
 
     Attributes:
-        draft_forwards, draft_rows: of draft models, and of some layers of the target that drafted.
-        deciding: forwards that decided a token of the output. The others of a canvas decided only
-            what lies behind the end of text, which is easy.
+        draft_forwards, draft_rows: forwards of draft models, and of layers of the target that
+            only drafted; and their rows.
+        deciding: forwards that decided a token of the output. A canvas's other forwards decided
+            only positions behind the end of text, which is easy.
         target, draft, verify, sample, other: decode seconds in target forwards; in draft models
             and the drafter's own code; in the rule that accepts; in argmax, top-k and sampling
             over the vocabulary; and in everything else. Requests of a batch share its forwards.
@@ -75,18 +76,18 @@ class Counts(DraftCounts):
 
 @dataclass
 class StreamedAnswer:
-    """What a client saw of an answer that a server streamed. All times are seconds.
+    """A server's streamed answer, seen from the client. All times are seconds.
 
     Attributes:
-        load: under which it was asked: ``c=4`` (clients) or ``2/s`` (requests a second).
-        start: when it was sent (closed loop) or due (open loop), from the start of the round. The
-            times that follow count from then.
-        late: how much later than due it was sent: the client's own delay.
-        first, last: to the first and to the last text; None without text.
-        end: to the end of the answer.
-        longest_gap: between two of its chunks.
-        tokens: of the output; None where the request failed.
-        client_seconds: processor time that the client took in this round, over its requests.
+        load: the load at that time: ``c=4`` (clients) or ``2/s`` (requests a second).
+        start: when the request was sent (closed loop) or due (open loop), from the start of the
+            round. The following times count from then.
+        late: delay between due and sent, which is the client's own.
+        first, last: time until the first and until the last text; None without text.
+        end: time until the end of the answer.
+        longest_gap: the longest time between two of its chunks.
+        tokens: tokens of the output; None if the request failed.
+        client_seconds: the client's processor time in this round, divided by its requests.
     """
 
     load: str
@@ -105,9 +106,8 @@ class StreamedAnswer:
     def per_token(self) -> float | None:
         """Seconds per token from the first text to the last (TPOT).
 
-        A chunk may hold many tokens, so the time between chunks is no time between tokens: this is
-        the mean over all tokens after the first. None where nothing was timed: fewer than two
-        tokens, or all of them in one chunk.
+        A chunk may hold many tokens, so this is not the time between chunks, but the mean over all
+        tokens after the first. None if there are fewer than two tokens, or all are in one chunk.
         """
         if self.first is None or self.last is None or self.chunks < 2 or (self.tokens or 0) < 2:
             return None
@@ -120,20 +120,20 @@ class Record:
     """One generation.
 
     Attributes:
-        engine, item, round: what, on which input, which repetition.
+        engine, item, round: names of the engine and of its input, and the number of the repetition.
         token_ids: the output up to and including the first stop token.
-        first_tokens: how many of them were there when ``prefill_seconds`` had passed.
-        prefill_seconds: from the request to the first tokens.
-        decode_seconds: from then to the end.
+        first_tokens: number of tokens after ``prefill_seconds``.
+        prefill_seconds: time from the request to the first tokens.
+        decode_seconds: time from then to the end.
         other_load: cores that other processes kept busy meanwhile; None where unknown.
         error: why there is no output.
-        batch: how many requests ran together; ``unit`` says which ones did (their number, in the
-            suite ``parallel`` among those of their task).
-        wall_seconds: of the whole batch, over the number of its requests; 0 where unknown.
+        batch: number of requests that ran together.
+        unit: number of that batch, in the suite ``parallel`` among those of its task.
+        wall_seconds: time of the whole batch, divided by its requests; 0 where unknown.
         right: whether the answer is right; None where it cannot be checked.
-        counts: None for engines that do not tell.
-        text: the output as it was checked; empty where it was not.
-        streamed: of a request to a server, whose tokens and times are there and not here.
+        counts: None for engines that do not report them.
+        text: the checked text of the output; empty if it was not checked.
+        streamed: for a request to a server, its tokens and times, which are then not above.
     """
 
     engine: str
@@ -156,12 +156,12 @@ class Record:
 
 @dataclass(frozen=True)
 class ItemInfo:
-    """What a record's ``item`` was.
+    """The ``item`` of a record.
 
     Attributes:
-        prompt: joins the turns of one conversation.
+        prompt: equal for all turns of one conversation.
         group: kind of task.
-        question, answer: of a task that is checked: what the user says, and a right answer.
+        question, answer: the user's text and a right answer, for a task that is checked.
     """
 
     id: str
@@ -175,7 +175,8 @@ class ItemInfo:
 
 @dataclass(frozen=True)
 class Score:
-    """An output under the oracle: summed negative log-likelihood, argmax agreements, tokens."""
+    """The oracle's score of an output: summed negative log-likelihood, argmax agreements,
+    tokens."""
 
     nll: float
     agreed: int
@@ -184,7 +185,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Results:
-    """A whole run; ``scores`` maps (item, output) to what the oracle says of it."""
+    """A whole run; ``scores`` maps (item, output) to the oracle's score."""
 
     created: str
     commit: str
@@ -198,17 +199,17 @@ class Results:
 
     @property
     def is_parallel(self) -> bool:
-        """Whether the suite ``parallel`` made it, whose figures are others."""
+        """Whether the suite ``parallel`` made the result, which has figures of its own."""
         return self.settings.get("suite") == "parallel"
 
     @property
     def is_load(self) -> bool:
-        """Whether it is of requests to servers."""
+        """Whether the result is about requests to servers."""
         return self.settings.get("suite") == "load"
 
     @property
     def failed(self) -> dict[str, str]:
-        """Engine -> why it could not, or not completely, be measured."""
+        """Engine -> why it could not be measured, or not completely."""
         return {each.name: each.reason for each in self.engines if each.status != "ok"}
 
     @property
@@ -225,11 +226,11 @@ def groups_of(results: Results) -> list[str]:
 def trim(
     token_ids: Sequence[int], stop_ids: Iterable[int], max_tokens: int, stopped: bool
 ) -> tuple[int, ...]:
-    """What counts of an output: up to and including the first stop token, at most ``max_tokens``.
+    """The part of an output that counts: up to the first stop token, at most ``max_tokens``.
 
     Args:
-        stopped: the engine says that it met a stop token; some leave it out of the output, and it
-            is then put back, because a forward was spent on it.
+        stopped: whether the engine reports a stop token. Some engines leave it out of the output;
+            it is then put back, because a forward was spent on it.
     """
     stops = frozenset(stop_ids)
     kept: list[int] = []

@@ -1,4 +1,4 @@
-"""Requests through an engine that does nothing else, and a look at plain decoding's rows."""
+"""Serves requests with an engine that does nothing else, and shows plain decoding's rows."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def serve(
 ) -> list[LiveSequence]:
     """Run requests to their ends, as many at a time as the engine's limits allow.
 
-    Errors of single requests stay in their sequences. Whatever is raised (Ctrl-C), no request stays
-    in the engine.
+    Errors of single requests stay in their sequences. If something is raised, such as by Ctrl-C, no
+    request stays in the engine.
 
     Raises:
         InvalidInput, CapacityError: for a request that the engine refuses.
@@ -59,7 +59,7 @@ class WatchedPlain:
     """Plain decoding that shows each reply before it is committed.
 
     Attributes:
-        hidden: layers whose outputs the replies have.
+        hidden: layers whose outputs the replies hold.
     """
 
     see: Callable[[TokenSequence, Reply], object]

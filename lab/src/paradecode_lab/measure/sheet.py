@@ -1,4 +1,4 @@
-"""What the page shows of a result, whichever suite or harness wrote it."""
+"""A sheet: the content of the page for one result, whichever suite or harness wrote it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from paradecode_lab.measure.statistics import Interval
 
 PLAIN = "plain"
-"""Family of plain decoding of this package; it is grey everywhere."""
+"""Family of this package's plain decoding; it is grey everywhere."""
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,19 @@ class Line:
     Attributes:
         family: lines of a family have one colour on the whole page.
         standing: ``exact``, ``law``, ``lossy``, ``broken`` (promised exactness, and differs), or
-            empty where nothing was promised.
-        badge: the same in words with its numbers, such as ``exact 96/96``.
+            empty if nothing was promised.
+        badge: the standing in words with its numbers, such as ``exact 96/96``.
         speed: tokens a second.
-        over: times as fast as the sheet's baseline.
+        over: speed over the baseline's.
         quality: from 0 to 1; None where it was not measured.
-        groups: kind of task -> speed, or times as fast, as the sheet says.
+        groups: kind of task -> speed, or speed over the baseline's if the sheet says so.
         acceptance: share of drafts whose token at position 1, 2, ... was kept.
         split: milliseconds a token by part.
-        sweep: batch size -> tokens a second; ``sweep_over`` the same over the baseline.
-        cells: of the table, without the name.
-        charted: whether it is among the few that crowded charts show.
-        muted: drawn pale: a plain mode beside its faster one.
+        sweep: batch size -> tokens a second.
+        sweep_over: batch size -> tokens a second over the baseline's.
+        cells: the line's cells in the table, without the name.
+        charted: whether crowded charts, which show few lines, show it.
+        muted: whether it is drawn pale, because it is a plain mode beside its faster one.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Tile:
-    """A number that stands for the whole: the value, what it is, and what backs it."""
+    """A number that sums a result up: its value, its meaning, and its evidence."""
 
     value: str
     label: str
@@ -61,16 +62,17 @@ class Tile:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One result.
+    """The sheet of one result.
 
     Attributes:
-        conditions: (what, value): model, machine, settings.
-        baseline: what ``over`` refers to; empty for nothing.
-        quality_label: what ``quality`` is; empty where no line has any.
-        groups_over: whether ``groups`` are times as fast as the baseline, not speeds.
-        head: of the table's ``cells``.
-        notes: definitions, a paragraph each.
-        doubts: why the figures may not be what they seem, a line each; the terminal shows them too.
+        conditions: (name, value) of model, machine and settings.
+        baseline: the line that ``over`` refers to; empty for none.
+        quality_label: meaning of ``quality``; empty if no line has any.
+        groups_over: whether ``groups`` are relative to the baseline, and not speeds.
+        head: names of the table's columns.
+        notes: definitions, one in each paragraph.
+        doubts: reasons why the figures may be wrong, one in each line; the terminal shows them,
+            too.
     """
 
     title: str
@@ -90,7 +92,7 @@ class Sheet:
         return sorted(known, key=lambda line: -line.speed.value if line.speed else 0.0)
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[Line, tuple[str, ...]]]]:
-        """Head and cells, without columns that nobody has anything in, the fastest line first."""
+        """The names and cells of the table, without empty columns, the fastest line first."""
         lines = self.by_speed()
         used = [n for n in range(len(self.head)) if any(line.cells[n] for line in lines)]
         rows = [(line, tuple(line.cells[n] for n in used)) for line in lines]

@@ -1,4 +1,4 @@
-"""The files that a spec names (a head, a table, a trained part), and how each is known again."""
+"""The files that a spec names (a head, a table, a trained part), and a digest of each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from paradecode_lab.measure.machine import digest
 
 
 def digests_of(spec: Spec) -> dict[str, str]:
-    """Path as the spec has it -> digest, of each of its files.
+    """Path in the spec -> digest, for each of its files.
 
-    What comes with the package is named without a path; its version is known anyway.
+    Files that come with the package are named without a path, and are not listed: the version is
+    known.
     """
     named = {
         path for one in (*spec.parts, spec) for path in _named(one.method.parameters, one.settings)
@@ -23,7 +24,7 @@ def digests_of(spec: Spec) -> dict[str, str]:
 
 
 def _named(parameters: Sequence[Parameter], settings: Mapping[str, Any]) -> Iterator[str]:
-    """Values of the settings that name files, those of parts within a setting included."""
+    """Values of the settings that name files, also of parts within a setting."""
     for entry in parameters:
         value = settings.get(entry.name)
         if value and entry.local:

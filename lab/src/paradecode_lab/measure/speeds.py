@@ -1,4 +1,4 @@
-"""From records to speeds: rounds are collapsed by medians, prompts by totals with intervals."""
+"""From records to speeds: medians over rounds, and totals over prompts with intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paradecode_lab.measure.statistics import Interval, interval, ratio, ratio_o
 
 @dataclass(frozen=True)
 class Measured:
-    """One engine on one item, all rounds in one: the output of the first round, median times."""
+    """One engine on one item over all rounds: the output of the first round, and median times."""
 
     item: ItemInfo
     output: tuple[int, ...]
@@ -30,10 +30,10 @@ class Speed:
     """Figures of one engine on some items.
 
     Attributes:
-        items, prompts: how many; turns of one conversation are one prompt.
+        items, prompts: their numbers; turns of one conversation are one prompt.
         tokens: mean length of an output.
         decode: tokens a second after the first ones.
-        overall: tokens a second, the prompt's time included.
+        overall: tokens a second, with the prompt's time.
         prefill: prompt tokens a second.
         first_token: mean seconds to the first token.
         speedup: ``decode`` over the baseline's, on the items that both finished.
@@ -95,7 +95,7 @@ def speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Speed:
 
 
 def paired_speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Interval | None:
-    """Decode speed over another's, on the items that both finished."""
+    """Decode speed over another engine's, on the items that both finished."""
     pairs = [(m, base[m.item.id]) for m in own if m.item.id in base]
     rows = [(m.later_tokens, m.decode_seconds, b.later_tokens, b.decode_seconds) for m, b in pairs]
     return interval(rows, ratio_of_ratios, [m.item.prompt for m, _ in pairs])

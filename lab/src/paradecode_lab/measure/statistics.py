@@ -1,9 +1,9 @@
 """Figures with 95 % intervals.
 
-Ratios of totals: every figure is a function of column totals (tokens, seconds, counts), because a
-mean of per-prompt ratios weighs a 10-token answer like a 500-token one. A resample of the bootstrap
-draws prompts with replacement and recomputes the totals; engines that are compared share the draw,
-so intervals of ratios are paired. Shares, percentiles and rates have intervals of their own.
+Every ratio is one of column totals (tokens, seconds, counts), because a mean of ratios of prompts
+would weigh a 10-token answer like a 500-token one. A resample of the bootstrap draws prompts with
+replacement and recomputes the totals. Engines that are compared share the draw, so intervals of
+ratios are paired. Shares, percentiles and rates have intervals of other kinds.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def interval(
     """Percentile bootstrap.
 
     Args:
-        rows: [N, C], one row a measurement, one column a quantity.
-        statistic: what is wanted, from totals.
-        clusters: what each measurement belongs to (turns of one conversation are one prompt);
-            whole clusters are drawn. None makes each measurement its own.
+        rows: [N, C], one row for each measurement, one column for each quantity.
+        statistic: totals -> the value.
+        clusters: the cluster of each measurement (turns of one conversation are one prompt);
+            whole clusters are drawn. None makes each measurement a cluster.
 
     Returns:
-        None when there is nothing to measure (no prompts, or a total that is divided by is 0).
+        None if there is nothing to measure: no prompts, or a divisor of 0.
     """
     table = np.asarray(rows, np.float64)
     if table.ndim != 2 or len(table) == 0:
@@ -80,14 +80,14 @@ def interval(
 
 @lru_cache(maxsize=8)  # Many figures of one run share the draw, and drawing takes the time.
 def _draws(count: int, resamples: int, seed: int) -> NDArray[np.float64]:
-    """How often each of ``count`` prompts is in each resample, [resamples, count]."""
+    """[resamples, count]: how often each of ``count`` prompts is in each resample."""
     shares = np.full(count, 1 / count)
     draws = np.random.default_rng(seed).multinomial(count, shares, size=resamples)
     return draws.astype(np.float64)  # Multiplied again and again.
 
 
 def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """First total over the second."""
+    """The first total divided by the second."""
     return totals[..., 0] / totals[..., 1]
 
 
@@ -102,7 +102,7 @@ def one_plus_ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def difference_of_ratios(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """First ratio of totals minus the second."""
+    """The first ratio of totals minus the second."""
     return totals[..., 0] / totals[..., 1] - totals[..., 2] / totals[..., 3]
 
 

@@ -1,5 +1,8 @@
 """How often draft tokens are accepted, by the kind of evidence for them, and compared with
-promises."""
+promises.
+
+The native core has the same in ``csrc/lookup.cpp``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A text with an index from its n-grams to the places that follow them."""
+"""A text with an index from its n-grams to the places that follow them.
+
+The native core has the same in ``csrc/ngram.cpp``.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ and the bucket of evidence of each. How often tokens of a bucket are right was c
 texts. A file is never trusted: it is checked when it is loaded, and its proposals are verified like
 any draft. A context is therefore stored as its hash only, although one in many thousands is
 mistaken for another.
+
+The native core looks tokens up in the same way in ``csrc/ngram.cpp``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Published families of masked diffusion models, one a file."""
+"""Published families of masked diffusion models, one in each file."""

@@ -15,7 +15,8 @@ BLOCK = 32
 
 
 def _kind(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
-    """Full attention or blocks: one class has both, and config.json does not say which it is."""
+    """The fields for full attention or for blocks. One class has both, and config.json does not
+    say which, so the model's name decides."""
     found = published(names, r".*-(mdlm|bd3lm)(-v[\d.]+)?")
     attention = values.get("attention")
     if attention is None and found is not None:

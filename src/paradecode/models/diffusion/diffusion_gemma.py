@@ -50,14 +50,14 @@ _IN_LAYER |= {f"self_attn.{name}_proj.weight": name for name in "qkvo"}
 _IN_LAYER |= {f"self_attn.{name}_norm.weight": f"{name}_norm" for name in "qk"}
 _IN_LAYER |= {f"mlp.{name}_proj.weight": name for name in ("gate", "up", "down")}
 SEEN_APART = ("model.encoder.vision_tower.", "model.encoder.embed_vision.")
-"""Weights that read images, which are not used."""
+"""Beginnings of the names of weights that read images, which are not used."""
 
 
 def diffusion_gemma(raw: Metadata, name: str) -> ModelConfig:
     """The configuration that config.json describes.
 
     Raises:
-        InvalidModel: for what is missing, out of range or not known.
+        InvalidModel: for a value that is missing, out of range or not known.
     """
     text = raw.get("text_config", {})
     if not isinstance(text, dict):
@@ -113,7 +113,7 @@ def _full(values: Metadata, layers: int) -> set[int]:
 
 
 def _wide_heads(values: Metadata, full: set[int]) -> tuple[int, int]:
-    """Size and number of the heads of keys that see the whole text."""
+    """Size and number of the key heads in layers that see the whole text."""
     usual = values.whole("num_key_value_heads")
     size = values.whole("global_head_dim", WIDE, 2, MOST_HEAD)
     groups = values.whole("num_global_key_value_heads", usual)
@@ -141,13 +141,13 @@ def _rope(values: Metadata, kind: str) -> Metadata:
 
 
 def separated(stored: str, tensor: Tensor, mixture: Mixture | None) -> list[tuple[str, Tensor]]:
-    """The tensors of our names in a stored one, or nothing if it is not of the text's layers.
+    """Our tensors, with names, in a stored one; nothing if it does not belong to the text's layers.
 
     Args:
-        mixture: of the configuration, which says how many experts a tensor has.
+        mixture: the configuration's mixture, which says how many experts a tensor has.
 
     Raises:
-        InvalidModel: for one that is not known, or does not hold these experts.
+        InvalidModel: for a tensor that is not known, or does not hold these experts.
     """
     if stored.startswith(SEEN_APART) or stored == "lm_head.weight":
         return []

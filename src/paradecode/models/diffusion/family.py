@@ -1,4 +1,4 @@
-"""What a family of masked diffusion models has that its config.json does not say."""
+"""The facts about a family of masked diffusion models that its config.json does not have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ More = Callable[[Metadata, Sequence[str]], dict[str, Any]]
 
 
 def nothing(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
-    """For families whose facts are all in :class:`Family`."""
+    """No further fields, for families whose facts are all in :class:`Family`."""
     return {}
 
 
@@ -26,12 +26,13 @@ class Family:
         like: transformers' name of the causal architecture.
         attention, block_length, shift, decoder: see
             :class:`paradecode.models.config.ModelConfig`.
-        mask_token: if config.json does not name it; None: the tokenizer's files name it.
+        mask_token: the mask token if config.json does not name it; None: the tokenizer's files do.
         eos_tokens: ids that end a text, beside those of the files.
         settings: keys of its config.json -> ours.
-        defaults: values for missing keys that differ from those of the causal architecture.
-        more: further fields, which may contradict the ones above.
-        stored: the causal architecture's name of a stored tensor, or None if it is none of ours.
+        defaults: values for missing keys, where they differ from the causal architecture's.
+        more: gives further fields, which replace the ones above.
+        stored: name of a stored tensor -> its name in the causal architecture, or None if the
+            tensor is not used.
     """
 
     like: str
@@ -48,6 +49,6 @@ class Family:
 
 
 def published(names: Sequence[str], pattern: str) -> re.Match[str] | None:
-    """The match of the first name that is wholly as ``pattern`` says, whatever its case."""
+    """The match of the first name that matches ``pattern`` as a whole, in upper or lower case."""
     matches = (re.fullmatch(pattern, name, re.IGNORECASE) for name in names)
     return next((match for match in matches if match), None)

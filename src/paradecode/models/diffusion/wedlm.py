@@ -1,4 +1,4 @@
-"""WeDLM (arXiv 2512.22737): Qwen2.5 or Qwen3, which fills masks behind known tokens, causally."""
+"""WeDLM (arXiv 2512.22737): Qwen2.5 or Qwen3 that fills masks behind known tokens, causally."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from paradecode.models.metadata import Metadata
 
 
 def _parts(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
-    """Qwen2.5 has biases, Qwen3 norms; the defaults are those of its code."""
+    """Fields for Qwen2.5, which has biases, or Qwen3, which has norms; the defaults are those of
+    its code."""
     return {
         "qk_norm": values.flag("qk_norm", False),
         "qkv_bias": values.flag("attention_bias", True),

@@ -1,4 +1,4 @@
-"""From a stored head to the networks that backends run."""
+"""Makes the networks that backends run from a stored head."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _eagle(parts: HeadParts) -> Head:
 
 
 def _gated(parts: HeadParts, first: NetworkBuilder, embedded: str) -> str:
-    """Dovetail's fusion (arXiv 2412.18934): a gate for each number, of the state or the token.
+    """Dovetail's fusion (arXiv 2412.18934): for each number a gate between the state and the token.
 
     Its matrices are stored as [inputs, outputs].
     """
@@ -183,7 +183,7 @@ def _dflash(parts: HeadParts) -> Head:
 
 
 def _bias(parts: HeadParts, width: int, guessed: int) -> Network:
-    """DSpark's Markov head: what the token before adds to the logits."""
+    """DSpark's Markov head: what the token before the guess adds to the logits."""
     t = parts.t
     steps = NetworkBuilder(token=0, state=width)
     rows = t("markov_head.markov_w1.weight", -1, -1)

@@ -14,8 +14,8 @@ def chimera(parts: HeadParts) -> Head:
     """Chimera (arXiv 2402.15758), with the parts of kafkayu/Chimera.
 
     A new token's row is the trigram that ends with it. It sees the target's states of the text and
-    the rows of its path, as the paper says; the code's masks differ from level to level, and its
-    decoding calls parts that it has not.
+    the rows of its path, like in the paper. In the published code, masks differ from level to
+    level, and decoding calls parts that do not exist.
     """
     t, file, config = parts.t, parts.file, parts.config
     width = config.hidden_size

@@ -1,4 +1,4 @@
-"""Clover's heads: layers over the text, and a cell that goes on behind each token of a draft."""
+"""Clover's heads: layers over the text, and a recurrent cell behind each token of a draft."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def clover(parts: HeadParts) -> Head:
     """Clover (arXiv 2405.00263) or Clover-2 (2408.00264, XiaoBin1992/clover).
 
     Clover runs its layer on the target's states, and merges each token into the result. Clover-2
-    merges the first token before its layers, with a cell of its own. No code of the first was
-    published: its order is told by the second one's, and so are its residual blocks, one a level.
+    merges the first token before its layers, with a cell of its own. No code of Clover was
+    published, so its order, and its residual blocks for each level, are those of Clover-2.
     """
     t, file, width = parts.t, parts.file, parts.config.hidden_size
     t.maybe("embed_tokens.weight", -1, width)
@@ -53,7 +53,8 @@ def _first(parts: HeadParts) -> tuple[Network, ...]:
 
 
 def _second(parts: HeadParts) -> tuple[Network, ...]:
-    """Clover-2's first level, which knows its token from the layers on, and all others."""
+    """Clover-2's first level, which gets its token from the layers, and one network for all
+    others."""
     width = parts.config.hidden_size
     made: list[Network] = []
     for name in ("clover_head_mlp", "clover_head_mlp2"):
@@ -71,9 +72,9 @@ def _second(parts: HeadParts) -> tuple[Network, ...]:
 
 
 def _merged(parts: HeadParts, steps: NetworkBuilder, cell: str, state: str, embedded: str) -> str:
-    """The state, and of each attention head the token's value times the cosine of query and key.
+    """The state, plus for each attention head the token's value times the cosine of query and key.
 
-    It is attention to one token, whose softmax would always be 1.
+    This is attention to one token, where a softmax would always be 1.
     """
     t, file, width = parts.t, parts.file, parts.config.hidden_size
     size, odd = divmod(width, file.heads)

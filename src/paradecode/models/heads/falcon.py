@@ -14,11 +14,11 @@ GATES = ("input", "forget", "candidate", "output")
 
 
 def falcon(parts: HeadParts) -> Head:
-    """Falcon (arXiv 2412.12639, Bestpay-inc/Falcon), under the names of its code.
+    """Falcon (arXiv 2412.12639, Bestpay-inc/Falcon), with the names of its code.
 
-    The LSTM runs along the text, as the paper says. (The published code gives ``nn.LSTM`` a batch
-    where it wants a sequence, and so takes nothing along from row to row.) The last ``k_mask`` rows
-    see one another wherever they are; the code's blocks begin at the first row of each call.
+    The LSTM runs along the text, like in the paper. (The published code gives ``nn.LSTM`` a batch
+    in place of a sequence, and so carries nothing from row to row.) The last ``k_mask`` rows see
+    one another at any position; in the published code blocks begin at the first row of each call.
     """
     t, file, width = parts.t, parts.file, parts.config.hidden_size
     first = NetworkBuilder(state=width, token=0)
@@ -31,7 +31,7 @@ def falcon(parts: HeadParts) -> Head:
 
 
 def _lstm(parts: HeadParts, number: int) -> Lstm:
-    """A layer of ``nn.LSTM``: the gates' rows lie one behind the other."""
+    """A layer of ``nn.LSTM``, in whose matrices the rows of the gates lie one behind the other."""
     t, width = parts.t, parts.config.hidden_size
     entering = 2 * width if number == 0 else width
     before, x = NetworkBuilder(state=width), "state"

@@ -26,7 +26,8 @@ NAMES = ("model.safetensors", "medusa_lm_head.safetensors", "pytorch_model.bin",
 _PROMPTS = "adapter_config.json"
 _SCALE = "_scale"
 _PASSED = {"hidden-transfer": "transfer_layers", "m2r2": "stream_layers"}
-"""Kinds without sizes of their own -> the setting that names the target's layers they enter."""
+"""Kinds of heads without sizes of their own -> the setting that names the target's layers they
+enter."""
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "BOOL": "?",
            "I8": "i1"}  # fmt: skip
 
@@ -34,7 +35,7 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"
 def read_head(path: str | os.PathLike[str]) -> HeadFile:
     """Read a folder of a kind that ``Head`` runs, or a GGUF draft.
 
-    Of a whole model that has a module for multi-token prediction, the module alone is read.
+    If the folder holds a whole model with a module for multi-token prediction, only that is read.
 
     Raises:
         InvalidModel: if a file is missing or damaged, or the head is of a kind that is not known.
@@ -68,9 +69,9 @@ def write_head(
     """Write a head so that other engines read it.
 
     Args:
-        config: of the target, as transformers writes it (``hidden_size``, ``vocab_size``, ...).
-        layout: ``eagle3`` (the folders of SafeAILab/EAGLE; Medusa's and Clover's own for these) or
-            ``speculators`` (EAGLE-3 and P-EAGLE).
+        config: the target's config.json in transformers' form (``hidden_size``, ``vocab_size``).
+        layout: ``eagle3`` (the folders of SafeAILab/EAGLE, or of Medusa and Clover for their
+            heads) or ``speculators`` (EAGLE-3 and P-EAGLE).
         bits: 8 rounds each row of a matrix to 8 bits with a scale, in a file that only this engine
             reads; otherwise tensors are stored as they are.
 
@@ -179,7 +180,7 @@ def _in_8_bits(tensors: Tensors) -> dict[str, NDArray[Any]]:
 
 
 def _in_full(tensors: Tensors) -> dict[str, NDArray[Any]]:
-    """The tensors without scales: matrices in 8 bits are multiplied by theirs."""
+    """The tensors without scales: matrices in 8 bits are multiplied by their scales."""
     made = {name: t for name, t in tensors.items() if not name.endswith(_SCALE)}
     for name, values in made.items():
         scale = tensors.get(f"{name}{_SCALE}")
@@ -194,7 +195,7 @@ def _in_full(tensors: Tensors) -> dict[str, NDArray[Any]]:
 
 
 def _their_name(kind: str, name: str) -> str:
-    """A tensor's name as published; MTP's are those of Qwen3-Next."""
+    """The published name of a tensor; MTP's names are those of Qwen3-Next."""
     if kind == "longspec":
         start = next((each for each in LONGSPEC.items() if name.startswith(each[1])), ("", ""))
         return start[0] + name[len(start[1]) :]
@@ -258,7 +259,7 @@ def _safetensors(paths: list[Path]) -> dict[str, NDArray[Any]]:
 
 
 def _pickled(path: Path) -> dict[str, NDArray[Any]]:
-    """Tensors of a PyTorch file; nothing else in it is read."""
+    """The tensors of a PyTorch file; nothing else in it is read."""
     try:
         import torch
     except ImportError:
@@ -287,7 +288,8 @@ def _check_parts(path: Path) -> None:
 def _check_sizes(tensors: dict[object, Any], size: int) -> None:
     """Raise ValueError if a file of ``size`` bytes cannot hold these tensors.
 
-    One can repeat a few numbers without end, and several can share numbers, as tied weights do.
+    One tensor can repeat a few numbers without end, and several can share numbers, like tied
+    weights.
     """
     if any(not isinstance(name, str) or t.is_complex() for name, t in tensors.items()):
         raise ValueError("give names of texts and tensors of real numbers")

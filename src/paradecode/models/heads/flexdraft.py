@@ -19,8 +19,8 @@ from paradecode.models.heads.parts import HeadParts
 def flexdraft(parts: HeadParts) -> Head:
     """Masks pass copies of the target's last layers, whose projections of attention are the head's.
 
-    They see the text as the target does: by keys and values that its own matrices make of the
-    states that enter each layer.
+    The masks see the text like the target: through keys and values that the target's matrices make
+    from the states that enter each layer.
     """
     file, config, t = parts.file, parts.config, parts.t
     check_layers(config)
@@ -72,7 +72,7 @@ def check_layers(config: ModelConfig) -> None:
 
 
 def own_attention(config: ModelConfig) -> list[tuple[str, str]]:
-    """The target's names of what masks have of their own in a layer -> the head's."""
+    """The target's names of the tensors that masks have of their own in a layer -> the head's."""
     names = [(part, f"{part}_proj.weight") for part in "qkvo"]
     if config.qkv_bias:
         names += [(f"{part}.bias", f"{part}_proj.bias") for part in "qkv"]
@@ -84,7 +84,7 @@ def own_attention(config: ModelConfig) -> list[tuple[str, str]]:
 
 
 def around_attention(config: ModelConfig) -> list[tuple[str, str]]:
-    """The target's names of what is not of a layer's attention -> a head's."""
+    """The target's names of tensors outside of a layer's attention -> a head's."""
     names = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
     names |= {part: f"mlp.{part}_proj" for part in ("gate", "up", "down")}
     made = [(ours, f"{theirs}.weight") for ours, theirs in names.items()]
@@ -94,12 +94,12 @@ def around_attention(config: ModelConfig) -> list[tuple[str, str]]:
 
 
 def _calibration(parts: HeadParts, ids: NDArray[np.integer]) -> Network:
-    """What the last token, once it is known, adds to the logits of all masks.
+    """The network whose result the last token, once it is known, adds to the logits of all masks.
 
-    Its file may have a row for each token of the target, or of its own LM head.
+    The file may have a row for each token of the target, or of its own LM head.
 
     Args:
-        ids: the target's, of the tokens that may be guessed.
+        ids: the target's ids of the tokens that may be guessed.
     """
     t, width, name = parts.t, parts.config.hidden_size, "anchor_bias_mlp"
     steps = NetworkBuilder(token=0, state=width)

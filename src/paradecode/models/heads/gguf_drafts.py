@@ -33,7 +33,7 @@ _ROPE_FACTORS = "rope_freqs.weight"
 
 
 def read_gguf_draft(path: Path) -> HeadFile:
-    """A head as llama.cpp's converter writes it; raises InvalidModel."""
+    """A head in the form of llama.cpp's converter; raises InvalidModel."""
     buffer = file_bytes(path)
     header = read_header(buffer)
     architecture = header.fields.text("general.architecture")
@@ -72,7 +72,7 @@ def read_gguf_draft(path: Path) -> HeadFile:
 
 
 def _config(architecture: str, header: Header) -> Metadata:
-    """What the folder's config.json would say."""
+    """The content that the folder's config.json would have."""
     fields = header.fields
 
     def need(key: str, default: int | None = None) -> int:

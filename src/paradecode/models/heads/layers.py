@@ -1,4 +1,4 @@
-"""The layers of a head: Llama's and Qwen's, with what precedes their attention and follows it."""
+"""The layers of a head: Llama's and Qwen's, with the networks before and behind their attention."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Projection = tuple[NDArray[Any], NDArray[Any] | None]
 
 @dataclass(frozen=True)
 class HalfSplit:
-    """How a rotation becomes one of whole heads, whose element i turns with i + size / 2.
+    """A reordering of heads after which element i always turns together with i + size / 2.
 
-    Attention does not change if the numbers of queries and keys change places alike. Pairs that do
-    not turn have frequency 0.
+    Attention does not change if the numbers of queries and keys are reordered in the same way.
+    Pairs that do not turn have frequency 0.
 
     Attributes:
-        order: where each number of a head comes from.
-        factor: what it is multiplied by.
-        frequencies: of each pair.
+        order: old place of each number of a head.
+        factor: factor of each number.
+        frequencies: frequency of each pair.
     """
 
     order: NDArray[np.intp]
@@ -45,7 +45,7 @@ class HalfSplit:
         return HalfSplit(order, factor, np.append(rope.inverse_frequencies(), np.zeros(still)))
 
     def rows(self, weight: NDArray[Any], bias: NDArray[Any] | None) -> Projection:
-        """What makes queries or keys, in the new order."""
+        """The projection for queries or keys, in the new order."""
         made = weight.reshape(-1, len(self.order), weight.shape[1])[:, self.order]
         if bias is not None:
             bias = (bias.reshape(-1, len(self.order))[:, self.order] * self.factor).ravel()
@@ -56,12 +56,12 @@ def layers(
     file: HeadFile, t: HeadTensors, first: NetworkBuilder, into: str, rest: str, width: int,
     normed: bool = False, text: bool = False,
 ) -> tuple[Block, ...]:  # fmt: skip
-    """All layers; what enters the attention of the first is made by ``first``.
+    """All layers; ``first`` makes the input of the first layer's attention.
 
     Args:
-        into, rest: what enters the first attention, and what goes on beside it.
-        normed: what enters is normed already (EAGLE-3's two halves).
-        text: the layers have keys and values of the text's own (DFlash).
+        into, rest: names of the first attention's input, and of the value that goes on beside it.
+        normed: whether the input is normed already (EAGLE-3's two halves).
+        text: whether the layers make keys and values of the text apart (DFlash).
     """
     made: list[Block] = []
     while f"layers.{len(made)}.self_attn.q_proj.weight" in t:
@@ -121,7 +121,8 @@ def after_attention(
     file: HeadFile, t: HeadTensors, name: str, after: NetworkBuilder, mixed: str, width: int,
     rest: str = "rest",
 ) -> str:  # fmt: skip
-    """What follows attention; some layers end with it (Kangaroo). Returns the layer's result."""
+    """Add the steps behind attention; some layers end with it (Kangaroo). Returns the layer's
+    result."""
 
     def linear(x: str, part: str, rows: int, columns: int) -> str:
         weight = t(f"{name}{part}_proj.weight", rows, columns)
@@ -146,7 +147,8 @@ def _of_text(width: int, *projections: Projection) -> Network:
 
 
 def text_of_target(parts: HeadParts, layer: int) -> tuple[Network, NDArray[Any] | None]:
-    """What makes the target's keys and values of the state that enters a layer; the keys' gain."""
+    """The network that makes a target layer's keys and values from the state that enters it; and
+    the gain of the keys."""
     steps = NetworkBuilder(state=parts.config.hidden_size)
     keys, values, gain = keys_of_target(parts, layer, steps, "state")
     steps.add("join", keys, values)
@@ -156,7 +158,8 @@ def text_of_target(parts: HeadParts, layer: int) -> tuple[Network, NDArray[Any] 
 def keys_of_target(
     parts: HeadParts, layer: int, steps: NetworkBuilder, state: str
 ) -> tuple[str, str, NDArray[Any] | None]:
-    """The target's keys and values of the state that enters a layer; the keys' gain."""
+    """A target layer's keys and values, made from the state that enters it; and the gain of the
+    keys."""
     config, name = parts.config, f"layers.{layer}."
     rows, width, gain = config.kv_heads * config.head_dim, config.hidden_size, None
     turn = HalfSplit.of(config.rope, config.head_dim)

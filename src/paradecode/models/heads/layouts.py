@@ -1,4 +1,4 @@
-"""What a published head is: which method's, with which sizes, under which names of tensors."""
+"""Recognises a published head: its method, its sizes, and the names of its tensors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LONGSPEC = {
     "post_self_attention_layernorm.": "cross.input_layernorm.", "cross_attn.": "cross.self_attn.",
     "post_cross_attention_layernorm.": "cross.post_attention_layernorm.", "mlp.": "cross.mlp.",
 }  # fmt: skip
-"""What the names of LongSpec's layer begin with -> ours, of a layer for each attention."""
+"""Beginnings of names in LongSpec's layer -> ours, with a layer for each attention."""
 _MOST_ROWS = 256
 
 _MODULES = {
@@ -77,31 +77,31 @@ _MODULES = {
 
 @dataclass(frozen=True, eq=False)
 class HeadFile:
-    """A head as it is stored.
+    """A stored head.
 
     Attributes:
-        kind: as ``Head.kind`` says.
-        tensors: under the names of the EAGLE folders, with ``layers.N`` for every layer; Medusa's
-            under its own (``0.0.linear.weight``), MTP's as ``enorm``, ``hnorm``, ``eh_proj``,
-            ``layers.0`` and ``norm``, Clover's under its own but for ``embed_tokens``; of LongSpec
-            what begins with its second attention is ``cross``; of M2R2 what is added to the layer
-            N of its stream is ``stream.N``.
-        taps: layers of the target whose outputs are the features; empty: the usual ones. Of Hidden
-            Transfer, those behind which the row of each level enters.
-        heads, kv_heads, head_dim: of the attention; 0 where there is none.
-        epsilon: of the norms.
-        rope: of the attention.
-        normed_residual: EAGLE-3 goes on with the normed state.
-        feeds_normed: a draft's next row is given the normed state.
-        normed_features: the features are the target's last layer behind its final norm.
-        mask_token: of P-EAGLE, DFlash and DSpark.
-        verifier: name of the target, if the file says it.
-        hidden_first: an MTP module joins state and token, not token and state.
-        gated: a layer of Qwen3-Next: queries come with a gate of what attention gives, and norms
-            store what is added to 1.
-        block_size: rows of a DFlash or FlexDraft draft, the last token's included; rows of
-            Falcon's that see one another.
-        first_guess: the row of them that guesses the first token.
+        kind: see ``Head.kind``.
+        tensors: the tensors under the names of the EAGLE folders, with ``layers.N`` for every
+            layer. Medusa's keep their own names (``0.0.linear.weight``), and so do Clover's,
+            except ``embed_tokens``. MTP's are ``enorm``, ``hnorm``, ``eh_proj``, ``layers.0``
+            and ``norm``. LongSpec's second attention is ``cross``. What M2R2 adds to layer N
+            of its stream is ``stream.N``.
+        taps: layers of the target whose outputs are the features; empty means the usual ones. For
+            Hidden Transfer, the layers behind which the row of each level enters.
+        heads, kv_heads, head_dim: sizes of the attention; 0 where there is none.
+        epsilon: epsilon of the norms.
+        rope: rotary positions of the attention.
+        normed_residual: whether EAGLE-3's layer goes on with the normed state.
+        feeds_normed: whether a draft's next row gets the normed state.
+        normed_features: whether the features are the target's last layer behind its final norm.
+        mask_token: mask token of P-EAGLE, DFlash and DSpark.
+        verifier: name of the target, if the file has it.
+        hidden_first: whether an MTP module joins state and token, and not token and state.
+        gated: whether the layer is one of Qwen3-Next: a gate of the attention's result comes with
+            the queries, and norms store their gain minus 1.
+        block_size: rows of a DFlash or FlexDraft draft, with that of the last token; for Falcon,
+            rows that see one another.
+        first_guess: the row of the draft that guesses the first token.
     """
 
     kind: str
@@ -124,11 +124,12 @@ class HeadFile:
 
 
 def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
-    """What a folder holds: told by ``speculators_model_type``, else by the names of its tensors.
+    """The head in a folder, recognised by ``speculators_model_type`` or by the names of its
+    tensors.
 
     Raises:
-        InvalidModel: if it is no head that is known, a size is wrong, or a setting asks for
-            something that is not known.
+        InvalidModel: if the head is not known, a size is wrong, or a setting asks for something
+            that is not known.
     """
     said = config.text("speculators_model_type")
     if said is not None and said not in SPECULATORS:
@@ -192,7 +193,7 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
 
 
 def _calibrated(config: Metadata, tensors: Tensors) -> Tensors:
-    """A FlexDraft head's tensors, those of its calibration only if its setting wants it."""
+    """A FlexDraft head's tensors; those of its calibration only if a setting asks for it."""
     flag, start = "enable_anchor_bias_logits", "anchor_bias_mlp."
     stored = any(name.startswith(start) for name in tensors)
     wanted = _object(config, "flexdraft_config").flag(flag, stored)
@@ -203,7 +204,7 @@ def _calibrated(config: Metadata, tensors: Tensors) -> Tensors:
 
 
 def _prompts(config: Metadata, tensors: Tensors) -> HeadFile:
-    """The prompt tokens of PPD, as PEFT stores them."""
+    """The prompt tokens of PPD, in the form in which PEFT stores them."""
     prompts = tensors["prompt_embeddings"]
     if prompts.ndim != 2:
         raise InvalidModel("prompt_embeddings", prompts.shape, "give a row for each token")
@@ -217,7 +218,8 @@ def _prompts(config: Metadata, tensors: Tensors) -> HeadFile:
 
 
 def _transfer_layers(config: Metadata) -> tuple[int, ...]:
-    """The layers behind which the rows of Hidden Transfer enter; files name those they enter."""
+    """The layers behind which the rows of Hidden Transfer enter; files name the layers that they
+    enter."""
     layers = config.get("transfer_layers")
     if not isinstance(layers, list) or not 1 <= len(layers) <= 16:
         fix = "list the layer, from 0, that the row of each matrix enters: 1 to 16"
@@ -228,7 +230,7 @@ def _transfer_layers(config: Metadata) -> tuple[int, ...]:
 
 
 def _object(config: Metadata, name: str) -> Metadata:
-    """An object of a config, without what is null in it; empty if there is none."""
+    """An object in a config, without its null entries; empty if there is none."""
     found = config.get(name)
     if found is not None and not isinstance(found, dict):
         raise InvalidModel(name, found, "it must be a JSON object")
@@ -236,7 +238,8 @@ def _object(config: Metadata, name: str) -> Metadata:
 
 
 def module_start(names: Iterable[str]) -> str:
-    """What the names of a module for multi-token prediction begin with; of several, the first's.
+    """The beginning of the names of a module for multi-token prediction; that of the first of
+    several.
 
     Empty if there is none.
     """
@@ -248,9 +251,10 @@ def module_start(names: Iterable[str]) -> str:
 
 
 def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
-    """Tensors under our names; and where a module for multi-token prediction lay, without number.
+    """Tensors under our names; and the beginning of the names of a module for multi-token
+    prediction.
 
-    Of a whole model with such a module the module alone is left.
+    From a whole model with such a module, only the module is kept.
     """
     start = module_start(tensors)
     made: dict[str, NDArray[Any]] = {}
@@ -307,7 +311,7 @@ def _kind(config: Metadata, tensors: Tensors) -> str:
 
 
 def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tensors) -> None:
-    """Raise InvalidModel for what changes a head's numbers and is not known here."""
+    """Raise InvalidModel for a setting that would change a head's numbers and is not known here."""
     act = sizes.get("hidden_act")
     if act not in (None, "silu"):
         raise InvalidModel("hidden_act", act, "heads with silu are known")
@@ -378,7 +382,7 @@ def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
 
 
 def _in_a_row(name: str, ids: object, who: str) -> tuple[int, ...]:
-    """The layers whose outputs enter these, from 0, which follow one another."""
+    """The layers in front of those in ``ids``, counted from 0, which must be consecutive."""
     if not isinstance(ids, list) or not 1 <= len(ids) <= 64 or type(ids[0]) is not int:
         raise InvalidModel(name, ids, f"list the layers that {who}")
     entered = range(ids[0], ids[0] + len(ids))
@@ -388,7 +392,7 @@ def _in_a_row(name: str, ids: object, who: str) -> tuple[int, ...]:
 
 
 def d2t_of(offsets: NDArray[Any]) -> NDArray[np.int32]:
-    """int32 [V], the target's ids of a head's tokens, of the offsets that files have."""
+    """int32 [V], the target's ids of a head's tokens, from the offsets in files."""
     if offsets.dtype.kind not in "iu" or not 0 <= offsets.min(initial=0) <= offsets.max(
         initial=0
     ) < (1 << 24):

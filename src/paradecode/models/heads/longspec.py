@@ -18,9 +18,9 @@ def longspec(parts: HeadParts) -> Head:
     """LongSpec (arXiv 2502.17421), with the names of sail-sg/LongSpec.
 
     The layer has two attentions, which are two blocks here. The second one has no keys and values
-    of its own. Its text's are those of the target's last layer: made once more, by the target's own
-    projections, from the state that enters this layer. So nothing has to be read from the cache.
-    All of them stay, and are trained with, even where the target's own layer sees a window.
+    of its own. For the text it uses those of the target's last layer. The target's projections make
+    them once more, from the state that enters that layer, so nothing is read from the cache. All of
+    them are kept, in training as well, even if the target's own layer sees a window.
     """
     t, file, config = parts.t, parts.file, parts.config
     width = config.hidden_size

@@ -1,4 +1,4 @@
-"""M2R2: a second stream beside the target's own, which is to be ahead of it (arXiv 2502.02040)."""
+"""M2R2: a second stream beside the target's own, which is ahead of it (arXiv 2502.02040)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from paradecode.models.heads.parts import HeadParts
 def m2r2(parts: HeadParts) -> Head:
     """The stream passes layers of the target, to each of which the file adds a little.
 
-    A state is what enters each of these layers in the target, side by side. The stream has the
-    first place, where it begins as what enters the first of them. In a layer it asks with its own
-    queries, and keys and values are the target's: made once more, by the target's matrices, from
-    the state that enters the layer. So each of these is a part of the state.
+    A state holds the inputs of all these layers in the target, side by side. The stream has the
+    first place, and begins as the input of the first layer. In a layer, the queries are the
+    stream's own; keys and values are the target's, made once more by the target's matrices from the
+    input of the layer. This is why the state holds the inputs of all layers.
     """
     file, config, width = parts.file, parts.config, parts.config.hidden_size
     check_layers(config)
@@ -39,7 +39,7 @@ def m2r2(parts: HeadParts) -> Head:
 
 
 def _block(parts: HeadParts, number: int, layer: int) -> Block:
-    """A layer of the stream, from 0, and which of the target's it is."""
+    """Layer ``number`` of the stream, from 0, which passes the target's layer ``layer``."""
     config, width, name = parts.config, parts.config.hidden_size, f"layers.{number}."
     wide, asked = len(parts.file.taps) * width, config.heads * config.head_dim
     own = replace(parts.file, tensors=_layer(parts, number, layer), epsilon=config.norm_eps)
@@ -67,8 +67,8 @@ def _block(parts: HeadParts, number: int, layer: int) -> Block:
 
 
 def _layer(parts: HeadParts, number: int, layer: int) -> dict[str, Array]:
-    """The target's layer under a head's names, but for its keys and values, with what is added:
-    a matrix of low rank to that of the queries, and units to the MLP."""
+    """The tensors of a target layer, without its keys and values, under a head's names, with the
+    additions: a matrix of low rank for the queries, and units for the MLP."""
     t, config, width, name = parts.t, parts.config, parts.config.hidden_size, f"layers.{number}."
     names = [(ours, f"self_attn.{theirs}") for ours, theirs in own_attention(config)
              if ours[0] not in "kv"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Networks in the making, of the tensors of a head; every tensor that is asked for is checked."""
+"""Builds networks from the tensors of a head; every tensor that is used is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class HeadTensors:
     """The tensors of a head, by name and shape.
 
     Attributes:
-        unread: names that nothing has asked for yet.
+        unread: names of tensors that nothing has used yet.
     """
 
     def __init__(self, file: HeadFile) -> None:
@@ -46,12 +46,12 @@ class HeadTensors:
         return self(f"{name}.weight", rows, columns), self.maybe(f"{name}.bias", rows)
 
     def gain(self, name: str, width: int) -> NDArray[Any]:
-        """What a norm multiplies by; Qwen3-Next stores what is added to 1."""
+        """The gain of a norm; Qwen3-Next stores it minus 1."""
         return self(name, width) + np.float32(self._added)
 
 
 class NetworkBuilder:
-    """A network in the making; methods add steps and return the names of their values."""
+    """Builds a network; methods add steps and return the names of their values."""
 
     def __init__(self, **inputs: int) -> None:
         self.inputs, self.ops, self.tensors = inputs, list[Op](), dict[str, Array]()
@@ -60,7 +60,7 @@ class NetworkBuilder:
         self, kind: str, *values: str, tensor: NDArray[Any] | None = None, number: float = 0.0,
         count: int = 0, same: str = "",
     ) -> str:  # fmt: skip
-        """``same``: the step whose tensor is this one's, too."""
+        """Add a step. ``same`` names an earlier step with the same tensor."""
         out = f"v{len(self.ops)}"
         if tensor is not None:
             self.tensors[out] = np.ascontiguousarray(tensor, np.float32)
@@ -69,7 +69,7 @@ class NetworkBuilder:
         return out
 
     def linear(self, x: str, weight: NDArray[Any], bias: NDArray[Any] | None = None) -> str:
-        """``weight`` is [outputs, inputs]."""
+        """Add x @ weight.T + bias, where ``weight`` is [outputs, inputs]."""
         out = self.add("linear", x, tensor=weight.T)
         return out if bias is None else self.add("shift", out, tensor=bias)
 
@@ -92,7 +92,7 @@ class NetworkBuilder:
         return made
 
     def mean(self, x: str, width: int) -> str:
-        """The mean of each row's numbers, in the place of each of them."""
+        """The mean of each row's numbers, repeated ``width`` times."""
         others = self.add("scale", self.add("centre", x), tensor=-np.ones(width))
         return self.add("add", x, others)
 
@@ -106,7 +106,7 @@ class NetworkBuilder:
         return self.add("part", x, number=begin, count=count)
 
     def same(self, x: str, width: int) -> str:
-        """A step that changes nothing: a network's result is a step's."""
+        """Add a step that changes nothing, because a network's result must be that of a step."""
         return self.add("scale", x, tensor=np.ones(width))
 
     def network(self) -> Network:

@@ -1,4 +1,5 @@
-"""What the heads of several kinds are built from: entries, embeddings, norms and LM heads."""
+"""The parts from which heads of several kinds are built: entries, embeddings, norms and LM
+heads."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ Target = Callable[[str], Array]
 
 @dataclass(frozen=True)
 class HeadParts:
-    """What a head is built from."""
+    """The file, the target and the tensors from which a head is built."""
 
     file: HeadFile
     config: ModelConfig
@@ -30,7 +31,7 @@ class HeadParts:
     t: HeadTensors
 
     def enter_last(self, normed: bool = True) -> Network:
-        """Features -> states: the target's last layer, behind its final norm."""
+        """A network from features to states: the target's last layer, behind its final norm."""
         width = self.config.hidden_size
         steps = NetworkBuilder(features=width)
         if normed:
@@ -45,12 +46,12 @@ class HeadParts:
         return self.t(name, self.config.hidden_size) if name in self.t else self.target("norm")
 
     def of_target(self, name: str, *shape: int) -> Array:
-        """A tensor of the target; a file may bring it along."""
+        """A tensor of the target, unless the head's file brings one along."""
         own = f"verifier_{name}"
         return self.t(own, *shape) if own in self.t else self.target(name)
 
     def enter_taps(self) -> tuple[tuple[int, ...], NetworkBuilder]:
-        """Which layers are tapped; features -> ``fc`` of them."""
+        """The tapped layers, and the network ``fc`` of their features."""
         file, t, hidden = self.file, self.t, self.config.hidden_size
         taps = file.taps or (1, self.config.layers // 2 - 1, self.config.layers - 4)
         if min(taps) < 0 or max(taps) >= self.config.layers:
@@ -76,7 +77,7 @@ class HeadParts:
         return steps.add("lookup", "token", tensor=rows)
 
     def out(self, width: int, normed: bool) -> tuple[Network, NDArray[np.int32] | None]:
-        """State -> logits, and the target's ids of the head's tokens."""
+        """The network from a state to logits, and the target's ids of the head's tokens."""
         steps = NetworkBuilder(state=width)
         x = self.norm(steps, "state", width) if normed else "state"
         rows, ids = self.kept("lm_head.weight", width)
@@ -87,7 +88,8 @@ class HeadParts:
         return steps.norm(x, self.t.gain("norm.weight", width), self.file.epsilon)
 
     def back(self, width: int) -> Network | None:
-        """What a draft's next row is given in place of features, if it is not the state."""
+        """The network that makes the input of a draft's next row, if this is not the state
+        itself."""
         if not self.file.feeds_normed:
             return None
         steps = NetworkBuilder(state=width)
@@ -95,7 +97,8 @@ class HeadParts:
         return steps.network()
 
     def kept(self, name: str, width: int) -> tuple[NDArray[Any], NDArray[np.int32] | None]:
-        """Rows of an LM head, those that may be guessed, and their ids if they are not these."""
+        """The rows of an LM head that may be guessed, and their ids if these are not the row
+        numbers."""
         if name in self.t:
             rows = self.t(name, -1, width)
         elif "verifier_lm_head.weight" in self.t:

@@ -1,1 +1,1 @@
-"""What scores branches: the registry's kind ``scorer``, one a file."""
+"""Scorers of branches: the registry's kind ``scorer``, one in each file."""

@@ -1,4 +1,4 @@
-"""Whether a branch ends in the right answer."""
+"""A scorer that knows the right answer."""
 
 from __future__ import annotations
 

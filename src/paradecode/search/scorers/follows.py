@@ -1,4 +1,4 @@
-"""How far a branch follows a constraint: a JSON schema, a regex, a grammar."""
+"""A scorer by how far a branch follows a constraint: a JSON schema, a regex, a grammar."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from paradecode.search.scorers.scorer import Rated, Reads
 
 @dataclass
 class Follows:
-    """1 for a branch that is all of what a constraint wants, else half of the share of its tokens
-    that the constraint allows: a whole answer beats every other.
+    """1 for a branch that meets a constraint as a whole, else half of the share of its tokens that
+    the constraint allows. A whole answer therefore beats every other.
 
     Args:
         ends: token ids that end an output.

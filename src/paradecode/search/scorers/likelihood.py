@@ -15,7 +15,7 @@ from paradecode.search.scorers.scorer import Rated, Reads
 class LikelihoodScorer:
     """The log-probability that the model itself gives to the tokens of a branch.
 
-    Of partial answers only the newest tokens count: those since the branch that it goes on from.
+    In a partial answer only the newest tokens count: those behind the branch that it continues.
 
     When: nothing better is known. ``sum`` prefers short answers.
     """

@@ -1,4 +1,5 @@
-"""A small head on the target's own hidden state: is this on the way to a right answer?"""
+"""A scorer with a small head on the target's hidden state, which predicts whether the answer is
+right."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from paradecode.search.scorers.scorer import Rated, Reads
 
 
 class RewardHead(ResidualHead):
-    """P(the answer will be right | what is written of it), from the target's last hidden state.
+    """The probability that a partial answer becomes right, from the target's last hidden state.
 
     Facts and tensors are those of :class:`ResidualHead` that reads states.
     """
@@ -28,7 +29,7 @@ class RewardHead(ResidualHead):
 )  # fmt: skip
 @dataclass
 class ProcessReward:
-    """The chance that a branch leads to a right answer, as a trained head sees it.
+    """The chance that a branch leads to a right answer, predicted by a trained head.
 
     It reads the target's hidden state of the last token, so a step costs one row of a forward.
 

@@ -31,8 +31,9 @@ class RewardJudge:
     network: Network
 
     def tokens(self, rated: Rated) -> list[list[int]]:
-        """Prompt and output of each branch: the target's own token ids, if they mean the same
-        here, control tokens included; else the texts, tokenized anew."""
+        """Prompt and output of each branch as tokens. The target's own ids are used if they mean
+        the same in the reward model, also for control tokens; else the texts are tokenized
+        again."""
         own, prompt = self.checkpoint.tokenizer, rated.prompt_tokens.tolist()
         told = [own.decode(branch.tokens) for branch in rated.branches]
         same = all(said.startswith(branch.text) for said, branch in zip(told, rated.branches))
@@ -44,7 +45,8 @@ class RewardJudge:
 @declare("scorer", "reward-model", training="a folder with score weights")
 @dataclass
 class RewardModel:
-    """What a reward model says of prompt and answer: a sequence classifier with one output.
+    """The score of a reward model for prompt and answer; it is a sequence classifier with one
+    output.
 
     The folder has the weights of a supported architecture and ``score.weight``, as transformers
     writes a ``LlamaForSequenceClassification``. It is read at the last token; of two outputs the
@@ -84,7 +86,7 @@ class RewardModel:
 
 @read_once("reward-model.path")
 def open_judge(path: str) -> RewardJudge:
-    """Load a reward model; raises InvalidModel for a folder that is none."""
+    """Load a reward model; raises InvalidModel for a folder without one."""
     checkpoint, scores = read_classifier(path)
     config = checkpoint.config
     gain = checkpoint.weights["norm"].float32()

@@ -1,4 +1,4 @@
-"""What a scorer is asked, and how one is found: a part, a Python function, or a constraint."""
+"""The interface of a scorer, and how one is found: a part, a Python function, or a constraint."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Scorer = Union[str, ScoreFunction, "BranchScorer"]
 
 @dataclass(frozen=True)
 class Rated:
-    """Branches that are to be scored.
+    """Branches to score.
 
     Attributes:
-        prompt, prompt_tokens: what they follow, as text and as token ids.
-        outputs: float32 [branches, width], of the scorer's network; no rows without one.
+        prompt, prompt_tokens: the prompt as text and as token ids.
+        outputs: float32 [branches, width], results of the scorer's network; no rows without one.
     """
 
     prompt: str
@@ -41,20 +41,21 @@ class BranchScorer(Protocol):
     """A part of the kind ``scorer``: a dataclass of settings, made once for each search.
 
     Attributes:
-        reads: ``texts``: what the branches say; ``logprobs``: the log-probabilities of their
-            tokens; ``states``: the target's last hidden state of each, through ``network``.
-        network: with an input ``x``, the state before the final norm; for ``states`` only.
+        reads: ``texts`` for the branches' texts; ``logprobs`` for the log-probabilities of their
+            tokens; ``states`` for the target's last hidden state of each, through ``network``.
+        network: a network whose input ``x`` is the state before the final norm; for ``states``
+            only.
     """
 
     reads: Reads
 
     def rate(self, rated: Rated) -> Sequence[float]:
-        """A finite number for each branch, higher is better. What it raises ends its search."""
+        """A finite number for each branch; higher is better. An exception ends the search."""
         ...
 
 
 class ReadsStates(BranchScorer, Protocol):
-    """One that reads hidden states."""
+    """A scorer that reads hidden states."""
 
     network: Network
 

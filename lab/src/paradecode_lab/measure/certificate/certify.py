@@ -28,20 +28,21 @@ from paradecode_lab.measure.certificate.tokens import (
 )
 
 VARIED = 8
-"""How many of the texts are served in the other ways."""
+"""Number of texts that are served in the other ways; more find more, and take longer."""
 
 
 @dataclass
 class Certificate:
-    """What was found.
+    """The result of a certificate.
 
     Attributes:
-        subject: the decoder's name; ``guarantee``: what it promises.
-        texts: how many prompts.
-        equality, invariance, distribution: the checks; None (or empty) where one was left out.
-        failures: why it did not pass, a sentence each.
-        notes: what a reader must know as well.
-        seconds: how long it took.
+        subject: the decoder's name.
+        guarantee: what the decoder promises.
+        texts: number of prompts.
+        equality, invariance, distribution: the checks; None (or empty) for one that was left out.
+        failures: the reasons why it did not pass, each a sentence.
+        notes: further facts that a reader must know.
+        seconds: duration of the test.
     """
 
     subject: str
@@ -71,9 +72,9 @@ def certify(
 ) -> Certificate:
     """Test a decoder with the engine's own model, memory and machine.
 
-    Exact methods: the tokens of plain decoding, greedy and sampled, alone and served in every way.
-    Others: the greedy tokens, and the law of what is sampled. A lossy method is measured, not
-    judged.
+    An exact method must give the tokens of plain decoding, greedy and sampled, alone and served in
+    every way. For other methods the greedy tokens are compared, and the law of sampled tokens. A
+    lossy method is measured, not judged.
 
     Raises:
         InvalidInput, CapacityError: for prompts or settings that cannot be served.

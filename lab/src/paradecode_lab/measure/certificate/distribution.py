@@ -1,7 +1,7 @@
 """The joint law of the first tokens through the whole engine, against the model's own.
 
-The negative control is a verifier that is wrong on purpose: a certificate that could not tell it
-from a right one would prove nothing.
+The negative control is a verifier that is wrong on purpose. A certificate that did not notice it
+would prove nothing.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class BiasedRejection(Rejection):
 def biased(make: Callable[[], Decoder], factor: float) -> Callable[[], Decoder]:
     """The same drafts under the same budget, verified by rejection with skewed chance.
 
-    A factor above 1 accepts too often: then too much of q, the law of the drafts, gets through,
-    which is harmless where q is as good as p. A factor below 1 rejects too often: then too much of
-    norm((p - q)+) gets through, which is harmless nowhere.
+    A factor above 1 accepts too often. The output then has too much of q, the law of the drafts,
+    which is hard to notice where q is close to p. A factor below 1 rejects too often. The output
+    then has too much of norm((p - q)+), which is noticed everywhere.
 
     Raises:
-        InvalidInput: when called, if the decoder is not draft-and-verify: then there is no control.
+        InvalidInput: when called, if the decoder is not draft-and-verify and so has no control.
     """
 
     def build() -> Decoder:
@@ -70,19 +70,21 @@ def biased(make: Callable[[], Decoder], factor: float) -> Callable[[], Decoder]:
 
 
 CONTROLS = (1.25, 1.1, 0.9, 0.8)
-"""What the controls multiply every acceptance probability by."""
+"""Factors by which the controls multiply every acceptance probability."""
 REQUIRED = 0.8
-"""The control that must be found, or the certificate has no power. It is wrong with any drafts; one
-that accepts too often is nearly right where the draft model is nearly the target."""
+"""Factor of the control that the test must notice; otherwise the certificate has no power. It is
+wrong with any drafts, while a control that accepts too often is nearly right if the draft model
+is good."""
 DRAFTED = 0.5
-"""Least share of requests whose first forward must verify a draft."""
+"""The least share of requests whose first forward must verify a draft."""
 LOOKS = (32, 16, 8, 4, 2, 1)
-"""A control is looked at after the samples divided by these, and stopped once found."""
+"""Divisors of the number of samples after which a control is tested; it stops once it is
+noticed."""
 
 
 @dataclass(frozen=True)
 class PlaceResult:
-    """One place: how likely its draft was, what was counted there, and the test of it alone.
+    """One place: the probability of its draft, the counts of tokens there, and its own test.
 
     ``distance`` is the total variation between the counts and the law; with n requests in k cells
     it is about sqrt(k / n) / 2 when the law is kept.
@@ -102,9 +104,10 @@ class PlaceResult:
 
 @dataclass(frozen=True)
 class Control:
-    """A biased verifier: after how many requests it was found (None: never), and what was seen.
+    """A biased verifier: after how many requests the test noticed it (None: never), and its
+    figures.
 
-    ``distance`` is the largest of all places, ``p`` the smallest of all tests.
+    ``distance`` is the largest one of all places, ``p`` the smallest one of all tests.
     """
 
     factor: float
@@ -123,10 +126,10 @@ class LawTest:
     """The test at all places together, and at each.
 
     Attributes:
-        samples: requests in all.
-        drafted, accepted: draft tokens that the target scored, and those that stayed.
-        drafted_share: requests whose first forward verified a draft.
-        level: what every p must exceed.
+        samples: number of all requests.
+        drafted, accepted: draft tokens that the target scored, and those that were accepted.
+        drafted_share: share of requests whose first forward verified a draft.
+        level: the level that every p must exceed.
         controls: the biased verifiers; empty for a lossy method.
     """
 
@@ -181,7 +184,8 @@ class Tally:
         self.drafted = self.accepted = self.done = 0
 
     def run(self, samples: int) -> None:
-        """Until there were ``samples`` requests at each place; raises what ended a request."""
+        """Run until there are ``samples`` requests at each place; raises the error that ended a
+        request."""
         with running(self.trial.engine, costs=False, batch=BATCH):
             for index in range(len(self.places)):
                 for start in range(self.done, samples, 16 * BATCH):
@@ -204,7 +208,7 @@ class Tally:
             self.accepted += sequence.stats.accepted
 
     def result(self) -> LawTest:
-        """The test of what was counted so far."""
+        """The test of the present counts."""
         results = [
             self._at(place, words, first / max(self.done, 1))
             for place, words, first in zip(self.places, self.words, self.first, strict=True)
@@ -243,10 +247,10 @@ class Tally:
 
 
 def check_law(trial: Trial, places: Sequence[LawPlace]) -> LawTest:
-    """Test the decoder at all places, then the controls of one that promises the law.
+    """Test the decoder at all places, and, if it promises the law, the controls.
 
     Raises:
-        Exception: whatever ended a request.
+        Exception: the error that ended a request.
     """
     claim, samples = trial.claim, trial.plan.samples
     factors = CONTROLS if claim.guarantee == "distribution" else ()

@@ -3,7 +3,7 @@
 The law is computed from the model by enumeration. The test is the likelihood-ratio chi-square test
 (Wilks 1938). At a false-alarm rate of one in a million Pearson's statistic does not follow the
 chi-square law: a cell that expects ten requests raises the alarm fifteen times too often. The
-likelihood ratio G does, within a factor of two (the tests count both exactly).
+likelihood ratio G follows it within a factor of two (the tests count both exactly).
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 
 Word = tuple[int, ...]
 REST = -1
-"""Stands for every continuation that was not enumerated."""
+"""A token that stands for every continuation that was not enumerated."""
 LEAST = 10.0
-"""Requests that each cell of the test must expect."""
+"""The least expected number of requests in a cell of the test; more merge more cells."""
 FALSE_ALARM = 1e-6
-"""Chance that a certificate rejects a method that keeps its promise."""
+"""Chance that a certificate rejects a method that keeps its promise; higher notices smaller
+errors."""
 IMPOSSIBLE = 1e9
 """A statistic whose p is 0, and which JSON can hold."""
 NOMINAL = FALSE_ALARM / 2
-"""The level that is tested at: the other half pays for the approximation."""
+"""The level of the test. The other half of the false alarms pays for the approximation."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,12 @@ class Law:
 
     @property
     def pooled(self) -> float:
-        """Probability of all that was not enumerated to the end."""
+        """Probability of everything that was not enumerated to the end."""
         return sum(share for cell, share in self.cells.items() if cell[-1] == REST)
 
     @property
     def entropy(self) -> float:
-        """In nats, of the cells."""
+        """Entropy of the cells, in nats."""
         shares = np.array([share for share in self.cells.values() if share > 0.0])
         return float(-(shares * np.log(shares)).sum())
 
@@ -91,8 +92,8 @@ def enumerate_law(
     """The law of ``depth`` tokens.
 
     Args:
-        following: word -> float64 [V], the law of the token after it.
-        least: prefixes and words that are less probable stay in their parent's rest.
+        following: word -> float64 [V], the law of the next token.
+        least: prefixes and words with a smaller probability stay in their parent's rest.
     """
     cells: dict[Word, float] = {}
 

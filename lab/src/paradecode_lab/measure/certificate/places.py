@@ -1,4 +1,5 @@
-"""Where to test the law: prefixes with a likely, not a certain, draft and few continuations."""
+"""Chooses places to test the law: prefixes with a likely, not a certain, draft and few
+continuations."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from paradecode_lab.measure.certificate.requests import request, rows_after, run
 DEPTH = 3
 """Tokens whose joint law is tested."""
 ROOM = 9
-"""Tokens that each request may generate, which bounds the size of its drafts; it is cancelled after
-the first ``DEPTH``."""
+"""Tokens that each request may generate, which bounds the size of its drafts. The request is
+cancelled after the first ``DEPTH``."""
 LONGEST = 16 * PAGE + 1
 IDEAL = 0.65
 """Probability of the first draft token at which a wrong acceptance rule shows best."""
@@ -29,7 +30,8 @@ LIKELY, CERTAIN = 0.1, 0.95
 POOLED = 0.75
 """The largest share of the law that may stay unenumerated."""
 TRIED = 16
-"""Candidates that are looked at, for each place wanted."""
+"""Candidates that are tried for each place that is wanted; more find better places, and take
+longer."""
 BATCH = 16
 
 
@@ -38,10 +40,10 @@ class LawPlace:
     """A prefix after which the law is tested.
 
     Attributes:
-        text: name of the text it is from.
-        prompt: its tokens.
+        text: name of the text that it is from.
+        prompt: tokens of the prefix.
         draft: probability of the first token that was drafted there.
-        law: of the ``DEPTH`` tokens that follow.
+        law: law of the ``DEPTH`` tokens that follow.
     """
 
     text: str
@@ -58,13 +60,13 @@ class _Prefix:
 
 
 def find_places(trial: Trial, texts: Sequence[tuple[str, Sequence[int]]]) -> list[LawPlace]:
-    """At most ``plan.places``, the best first, each from another text.
+    """At most ``plan.places`` places, the best first, each from another text.
 
     Prefixes end just behind a page, so that with a cached prefix a request computes only one row
     of its prompt.
 
     Args:
-        texts: names and tokens, outputs included.
+        texts: names and tokens, with outputs.
     """
     plan, backend = trial.plan, trial.engine.models[TARGET]
     warp = Warp(plan.temperature)

@@ -1,4 +1,4 @@
-"""What is certified, with which prompts, and how much of it is tried."""
+"""The plan of a certificate: the claim, the prompts, and the amount of testing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.methods.specs import Spec
 from paradecode.prompts import Conversation, by_turns, load_prompts
 
 Progress = Callable[[str, int, int], None]
-"""Called with the name of the check, how much of it is done, and of how much."""
+"""Called with the name of the check, the amount that is done, and the whole amount."""
 CHECKS = {
     "max_tokens": whole(1, 4096),
     "temperature": number(0.0, 100.0),
@@ -23,14 +23,14 @@ CHECKS = {
     "places": whole(1, 64),
 }
 COUNT = 24
-"""How many of the package's prompts are used unless another number is given."""
+"""Number of the package's prompts that are used unless another number is given."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A decoder and what it promises; ``make`` builds the decoder of one request.
+    """A decoder and its promise; ``make`` builds the decoder of one request.
 
-    One that ``drafts`` must do so: a certificate without verified drafts proves nothing.
+    A decoder with ``drafts`` must draft: a certificate without verified drafts proves nothing.
     """
 
     name: str
@@ -57,10 +57,10 @@ class CertificatePlan:
 
     Attributes:
         max_tokens: length of the outputs that are compared.
-        temperature: of the sampled half; 0 leaves that half out.
-        samples: requests at each of the ``places`` where the law is tested.
-        keep_going: go on after the first difference.
-        allow_near_ties: differences that rounding explains do not fail the certificate.
+        temperature: temperature of the sampled half; 0 leaves that half out.
+        samples: number of requests at each of the ``places`` where the law is tested.
+        keep_going: whether to go on after the first difference.
+        allow_near_ties: whether differences that rounding explains are no failures.
 
     Raises:
         InvalidInput: on construction, if a number is out of range.
@@ -86,7 +86,8 @@ class CertificatePlan:
 
 @dataclass(frozen=True)
 class Trial:
-    """What every check is given: what is tried in which engine, and whom to tell how far it is."""
+    """The common arguments of all checks: the claim, the engine, the plan, and a progress
+    function."""
 
     engine: Engine
     claim: Claim
@@ -94,7 +95,7 @@ class Trial:
     progress: Progress = lambda stage, done, total: None
 
     def counter(self, stage: str, total: int) -> Callable[[], None]:
-        """To be called each time that one of ``total`` is done."""
+        """A function to call each time that one of ``total`` parts is done."""
         done = 0
         self.progress(stage, 0, total)
 
@@ -110,11 +111,11 @@ def choose_prompts(path: Path | None = None, count: int | None = None) -> list[C
     """Prompts, spread over their groups.
 
     Args:
-        path: JSONL as of :func:`paradecode.prompts.load_prompts`; None: the package's.
-        count: how many; None takes all of a file, 24 of the package's.
+        path: a file for :func:`paradecode.prompts.load_prompts`; None is the package's.
+        count: number of prompts; None takes all of a file, or 24 of the package's.
 
     Raises:
-        InvalidInput: naming what cannot be used.
+        InvalidInput: naming the field that cannot be used.
     """
     if count is not None and count < 1:
         raise InvalidInput("count", count, "give at least 1")

@@ -1,4 +1,4 @@
-"""A certificate as JSON, with what it was made on."""
+"""A certificate as JSON, with the model and machine of the test."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def certificate_record(
     """Everything, ready for ``json.dumps``.
 
     Args:
-        model: as the user named it.
-        settings: how the model was opened (backend, dtype, device, threads).
+        model: the user's name for the model.
+        settings: settings with which the model was opened (backend, dtype, device, threads).
     """
     fields = asdict(certificate)
     law = certificate.distribution
@@ -54,7 +54,7 @@ def certificate_record(
 
 
 def fingerprint(backend: Backend) -> str:
-    """SHA-256 of the logits after a fixed text: weights, dtype and kernels, as they are used."""
+    """SHA-256 of the logits after a fixed text, which depends on weights, dtype and kernels."""
     top = min(backend.config.vocab_size, 1 << 15)
     tokens = [(7 * i * i + 3 * i + 1) % top for i in range(PROBE)]
     every = np.arange(backend.config.vocab_size)[None, :]
@@ -63,7 +63,7 @@ def fingerprint(backend: Backend) -> str:
 
 
 def _weight_files(model: str | None) -> list[Path]:
-    """The files that the model was read from; none for one from the hub."""
+    """The files from which the model was read; none for a model from the hub."""
     try:
         entry = find("default" if model is None else model)
         path = entry.path if entry else Path(model or "").expanduser()

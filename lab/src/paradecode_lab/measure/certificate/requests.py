@@ -23,7 +23,7 @@ from paradecode_lab.measure import serving
 def request(
     prompt: Sequence[int], make: Callable[[], Decoder], params: SamplingParams, salt: str = ""
 ) -> GenerationRequest:
-    """A request of a decoder, of the tenant ``salt``."""
+    """A request that a decoder decodes for the tenant ``salt``."""
     return GenerationRequest(np.array(prompt, np.int32), make, params, salt=salt)
 
 
@@ -40,7 +40,7 @@ def serve(
         enough: output tokens after which a request is cancelled; None waits for its own end.
 
     Raises:
-        InvalidInput, CapacityError: when a request cannot be served at all; other errors stay in
+        InvalidInput, CapacityError: if a request cannot be served at all; other errors stay in
             the sequences.
     """
 
@@ -65,7 +65,7 @@ def serve(
 
 @contextmanager
 def running(engine: Engine, costs: bool = True, **limits: Any) -> Iterator[None]:
-    """The engine with other limits for a while.
+    """Run the engine with other limits inside of the block.
 
     Args:
         costs: False hides what a forward costs, so that the budget ``auto`` verifies every draft
@@ -83,10 +83,10 @@ def running(engine: Engine, costs: bool = True, **limits: Any) -> Iterator[None]
 
 
 def rows_after(backend: Backend, tokens: Sequence[int], lengths: Sequence[int]) -> Logits:
-    """What follows ``tokens[:n]`` for each n of ``lengths``, one row each.
+    """Logits behind ``tokens[:n]`` for each n in ``lengths``, with one row for each.
 
-    One forward over the whole text that neither reads nor writes the cache: no engine, no page, no
-    tree. Lengths are from 1 to ``len(tokens)``.
+    This is one forward over the whole text, which neither reads nor writes the cache: no engine, no
+    page, no tree. Lengths are from 1 to ``len(tokens)``.
     """
     count = len(tokens)
     span = Span(

@@ -1,4 +1,4 @@
-"""A certificate for people: what was tried, what was found, what it means."""
+"""A certificate for people: the tests, their results, and the meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode_lab.measure.certificate.distribution import LawTest
 from paradecode_lab.measure.certificate.ties import FirstDifference
 
 SHOWN = 6
-"""Divergences that are listed for each check; the JSON has all."""
+"""Differences that are listed for each check; the JSON has all."""
 PROMISES = {
     "exact": "exactly the tokens of plain decoding",
     "distribution": "the law of plain decoding, and its tokens at temperature 0",

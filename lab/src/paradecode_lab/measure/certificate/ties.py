@@ -1,4 +1,5 @@
-"""The first difference of two outputs: a near tie that rounding decides, or a bug?
+"""Decides whether the first difference of two outputs is a near tie, explained by rounding, or a
+bug.
 
 Two tokens whose scores are closer than the rounding of the arithmetic may change places when a row
 is computed together with others. That rounding is measured: the row of the first difference is
@@ -25,11 +26,11 @@ from paradecode_lab.measure.serving import WatchedPlain
 from paradecode_lab.measure.speeds import first_difference
 
 AHEAD = 8
-"""Rows behind the one in question, as a draft has them."""
+"""Rows behind the row in question, like those of a draft."""
 PIECE = 7
 """Rows of a step when the prompt comes in pieces."""
 COMPARED = 64
-"""Logits of the row whose rounding is measured."""
+"""Number of logits in the row whose rounding is measured."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,16 @@ class FirstDifference:
     """The first difference of one output from plain decoding.
 
     Attributes:
-        prompt, temperature: of the request.
-        position: output token, from 0.
+        prompt, temperature: prompt and temperature of the request.
+        position: number of the output token, from 0.
         expected, got: token ids; None where that output had ended.
         top: the two best tokens under plain decoding.
         top_gap: difference of their logits.
-        gap: by how much plain decoding preferred ``expected`` to ``got``: logits at temperature 0,
-            logits / temperature + noise above.
-        rounding: the largest difference that was seen between equal logits computed differently.
-        near_tie: ``gap`` is within twice the rounding (on the same scale): not a proof, but an
-            explanation. False means that rounding does not explain it.
+        gap: how much plain decoding preferred ``expected`` to ``got``, in logits at temperature 0,
+            and in logits / temperature + noise above.
+        rounding: the largest difference between equal logits that were computed differently.
+        near_tie: whether ``gap`` is within twice the rounding (on the same scale). This is no
+            proof, but an explanation; False means that rounding does not explain it.
         error: why there is no output at all.
     """
 

@@ -1,4 +1,4 @@
-"""Token equality with plain decoding: alone, in other company, in pieces, and from the cache."""
+"""Token equality with plain decoding: alone, with neighbours, in pieces, and from the cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paradecode_lab.measure.certificate.requests import request, running, serve
 from paradecode_lab.measure.certificate.ties import FirstDifference, explain
 
 NEIGHBOURS = ("greedy", "prompt-lookup", "suffix", "token-recycling")
-"""Methods that share the batch."""
+"""Methods of the neighbours that share the batch."""
 BATCH = 8
 CHUNK = 7
 """Rows of a step: no divisor of a page, and fewer than most drafts."""
@@ -28,7 +28,7 @@ ALONE: dict[str, Any] = {"batch": 1, "prefix_cache": False}
 
 @dataclass(frozen=True)
 class Case:
-    """A prompt, how its output is sampled, and the output of plain decoding."""
+    """A prompt, its sampling parameters, and the output of plain decoding."""
 
     text: Item
     params: SamplingParams
@@ -37,10 +37,10 @@ class Case:
 
 @dataclass(frozen=True)
 class TokenEquality:
-    """Each request alone, every draft verified: what was compared, and what differed.
+    """Results with each request alone and every draft verified.
 
     Attributes:
-        runs, equal: requests, and how many of them gave plain decoding's tokens.
+        runs, equal: number of requests, and of those that gave plain decoding's tokens.
         tokens: output tokens of plain decoding that were compared.
         drafted, accepted: draft tokens that the target scored, and those that stayed.
         divergences: one for each request that differed.
@@ -55,20 +55,20 @@ class TokenEquality:
 
     @property
     def unexplained(self) -> int:
-        """How many differences are not near ties."""
+        """Number of differences that are not near ties."""
         return sum(not difference.near_tie for difference in self.divergences)
 
 
 @dataclass(frozen=True)
 class Invariance:
-    """One other way to serve the same requests, and what differed.
+    """Results of another way to serve the same requests.
 
     Attributes:
-        name: the way.
-        runs, equal: requests, and those with plain decoding's tokens.
+        name: name of the way.
+        runs, equal: number of requests, and of those with plain decoding's tokens.
         cached_tokens: prompt tokens that were found in the prefix cache.
-        divergences: of the others.
-        passed: whether nothing differed, and what was to be tried has happened.
+        divergences: one for each request that differed.
+        passed: whether nothing differed, and the situation to test has occurred.
     """
 
     name: str
@@ -81,9 +81,9 @@ class Invariance:
 
 @dataclass(frozen=True)
 class Serving:
-    """A way to serve: limits of the engine, who else is in it, how often each request is made.
+    """A way to serve: the engine's limits, its other requests, and how often each request is made.
 
-    With ``costs`` the budget ``auto`` drafts what pays, as in use; without, everything.
+    With ``costs`` the budget ``auto`` drafts what pays, like in normal use; without, everything.
     """
 
     name: str
@@ -106,7 +106,7 @@ WAYS = (
 
 
 def temperatures(claim: Claim, plan: CertificatePlan) -> tuple[float, ...]:
-    """At which temperatures tokens must be plain decoding's: above 0 only for exact methods."""
+    """Temperatures at which tokens must equal plain decoding's; above 0 only for exact methods."""
     sampled = claim.guarantee == "exact" and plan.temperature > 0.0
     return (0.0, plan.temperature) if sampled else (0.0,)
 
@@ -115,7 +115,7 @@ def plain_cases(trial: Trial, texts: Sequence[Item]) -> list[Case]:
     """Plain decoding of every text at every temperature, temperature 0 first.
 
     Raises:
-        Exception: what ended a request: nothing can be compared with a model that fails.
+        Exception: the error that ended a request; nothing can be compared if the model fails.
     """
     engine, plan = trial.engine, trial.plan
     wanted = [
@@ -141,7 +141,7 @@ def compare(trial: Trial, cases: Sequence[Case], keep_going: bool) -> TokenEqual
     """The method's outputs, one request at a time, against plain decoding's.
 
     Args:
-        keep_going: go on after a difference.
+        keep_going: whether to go on after a difference.
     """
     engine, ended = trial.engine, trial.counter("token equality", len(cases))
     differences: list[FirstDifference] = []
@@ -163,7 +163,7 @@ def compare(trial: Trial, cases: Sequence[Case], keep_going: bool) -> TokenEqual
 
 
 def vary(trial: Trial, cases: Sequence[Case]) -> list[Invariance]:
-    """The same requests in every other way to serve them; only the last round is judged."""
+    """Serve the same requests in every other way; only the last round of each way is judged."""
     requests = sum(len(cases) * (2 if way.neighbours else way.rounds) for way in WAYS)
     ended = trial.counter("invariance", requests)
     return [_in_way(trial, cases, way, ended) for way in WAYS]
@@ -195,7 +195,7 @@ def _in_way(
 
 
 def _difference(engine: Engine, case: Case, sequence: LiveSequence) -> FirstDifference | None:
-    """How a finished request differs from plain decoding; None when it does not."""
+    """The first difference of a finished request from plain decoding; None when there is none."""
     name, params, output = case.text.id, case.params, sequence.output
     if sequence.error is not None:
         error = f"{type(sequence.error).__name__}: {sequence.error}"

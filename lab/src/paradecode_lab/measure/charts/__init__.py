@@ -1,4 +1,4 @@
-"""Pictures, one chart a file: pure functions from figures and sheets to what matplotlib draws.
+"""Pictures, with one chart in each file: functions from figures and sheets to matplotlib's figures.
 
 matplotlib (extra ``plots``) is imported only when something is drawn.
 """

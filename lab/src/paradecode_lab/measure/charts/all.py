@@ -17,6 +17,6 @@ CHARTS = {
 
 
 def charts_of(sheet: Sheet, looks: Looks) -> dict[str, Chart]:
-    """Name -> chart, of those that the sheet has data for."""
+    """Name -> chart, for all charts that the sheet has data for."""
     drawn = {name: draw(sheet, looks) for name, draw in CHARTS.items()}
     return {name: chart for name, chart in drawn.items() if chart is not None}

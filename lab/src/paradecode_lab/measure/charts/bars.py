@@ -26,7 +26,7 @@ PART_COLOURS = ("p0", "c0", "c2", "p3", "p4")
 
 
 def speed(sheet: Sheet, looks: Looks) -> Chart | None:
-    """Tokens a second; None without a speed."""
+    """A chart of tokens a second; None without a speed."""
     ranked = sheet.by_speed()
     lines = ranked[:MOST]
     if not lines:
@@ -63,7 +63,7 @@ def _paint_speed(figure: Any, lines: Sequence[Line], baseline: str, looks: Looks
 
 
 def _facts(line: Line, baseline: str) -> list[tuple[str, dict[str, Any]]]:
-    """What stands behind a bar: speed, ratio, and that it is not plain decoding's output."""
+    """The texts behind a bar: speed, ratio, and a warning if the output is not plain decoding's."""
     assert line.speed is not None
     facts: list[tuple[str, dict[str, Any]]] = [
         (number(line.speed.value), {"fontweight": "bold", "fontsize": NORMAL})
@@ -92,7 +92,7 @@ def _notes(
 
 
 def split(sheet: Sheet, looks: Looks) -> Chart | None:
-    """Milliseconds a token by part; None where times were not split."""
+    """A chart of milliseconds a token by part; None where times were not split."""
     lines = [line for line in sheet.by_speed() if line.split][:MOST]
     if not lines:
         return None

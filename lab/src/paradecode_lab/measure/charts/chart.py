@@ -1,4 +1,4 @@
-"""What a chart is, and what charts of a sheet have in common: marks, names, looks of lines."""
+"""A chart, and the common parts of all charts of a sheet: marks, names, looks of lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ DASHES = ("solid", (0, (4, 2)), (0, (1.5, 2)), (0, (5, 2, 1.5, 2)))
 
 @dataclass(frozen=True)
 class Look:
-    """Name of the palette's colour, matplotlib's marker and dashes, and the line's number."""
+    """The look of a line: a colour of the palette, matplotlib's marker and dashes, and its
+    number."""
 
     colour: str
     marker: str
@@ -25,7 +26,7 @@ class Look:
 
     @property
     def tint(self) -> str:
-        """The colour on white."""
+        """The colour for a white background."""
         return light(self.colour)
 
 
@@ -34,13 +35,13 @@ Looks = Mapping[tuple[str, str], Look]
 
 
 def look_of(line: Line, looks: Looks) -> Look:
-    """How the marks of a line look."""
+    """The look of a line's marks."""
     return looks[line.family, line.name]
 
 
 def looks_of(sheets: Iterable[Sheet]) -> Looks:
-    """A family has one colour and a line one key on all sheets; the members of a family differ in
-    marker and dashes."""
+    """The look of each line. A family has one colour, and a line one key, on all sheets; the
+    members of a family differ in marker and dashes."""
     families: dict[str, int] = {}
     members: dict[str, int] = {}
     found: dict[tuple[str, str], Look] = {}
@@ -61,7 +62,7 @@ def looks_of(sheets: Iterable[Sheet]) -> Looks:
 
 
 WIDTH = 7.9
-"""Inches, of every chart of a page."""
+"""Width of every chart of a page, in inches."""
 
 LONGEST_NAME = 42
 """Letters of a name that are shown beside a mark."""
@@ -69,12 +70,12 @@ LONGEST_NAME = 42
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture that is drawn when it is wanted.
+    """A picture that is drawn on demand.
 
     Attributes:
-        title, subtitle: not part of what ``paint`` draws.
-        height: inches.
-        paint: draws on a figure of matplotlib's, or on a part of one.
+        title, subtitle: texts that ``paint`` does not draw.
+        height: height in inches.
+        paint: draws on a figure of matplotlib, or on a part of one.
     """
 
     title: str
@@ -84,22 +85,22 @@ class Chart:
 
 
 def mark(artist: Any, look: Look, tip: str = "") -> None:
-    """Say which line an artist belongs to, and what shows on hover (see :mod:`.svg`)."""
+    """Note the line of an artist, and its hover text (see :mod:`.svg`)."""
     artist.set_gid(f"k{look.key}|" + tip.replace("\n", "|"))
 
 
 def tip_of(line: Line, *facts: str) -> str:
-    """What shows on hover: the name, its standing, and facts."""
+    """The hover text of a line: its name, its standing, and facts."""
     return "\n".join([line.name, *([line.badge] if line.badge else []), *facts])
 
 
 def said(found: Interval | None, unit: str = "") -> str:
-    """``470 tokens/s (459 to 481)``."""
+    """An interval as a text such as ``470 tokens/s (459 to 481)``."""
     return spread(found, unit, "not measured")
 
 
 def shortened(name: str, most: int = LONGEST_NAME) -> str:
-    """The name, its end cut off where it is longer than ``most`` letters."""
+    """The name, cut at the end if it has more than ``most`` letters."""
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
@@ -114,7 +115,7 @@ def charted(lines: Sequence[Line], most: int) -> list[Line]:
 
 
 def whisker(axes: Any, found: Interval, y: float, look: Look, colour: str = "ink") -> None:
-    """A horizontal 95 % interval; none where it is not known."""
+    """Draw a horizontal 95 % interval; nothing where it is not known."""
     if found.low < found.high:
         (bar,) = axes.plot((found.low, found.high), (y, y), color=light(colour), linewidth=1,
                            marker="|", markersize=5, alpha=0.75)  # fmt: skip
@@ -122,7 +123,7 @@ def whisker(axes: Any, found: Interval, y: float, look: Look, colour: str = "ink
 
 
 def name_rows(axes: Any, lines: Sequence[Line], looks: Looks) -> None:
-    """A row of the vertical axis for each line, the first on top, with its name at the left."""
+    """Give each line a row of the vertical axis, the first on top, with its name at the left."""
     axes.set_yticks(range(len(lines)), [shortened(line.name) for line in lines])
     axes.set_ylim(len(lines) - 0.45, -0.6)
     for label, line in zip(axes.get_yticklabels(), lines):
@@ -137,7 +138,7 @@ def name_ends(
 
     Args:
         ends: each line with the last point of its curve.
-        gap: least distance of two names, in units of the vertical axis.
+        gap: the least distance between two names, in units of the vertical axis.
     """
     low, high = axes.get_ylim()
     places = spread_out([y for _, (_, y) in ends], gap, low, high)

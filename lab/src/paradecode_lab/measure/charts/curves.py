@@ -1,4 +1,4 @@
-"""Curves: how far down drafts are right, and what is left of a gain as the batch grows."""
+"""Curves: how deep drafts are right, and how much of a gain is left as the batch grows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from paradecode_lab.measure.charts.style import bare, light
 from paradecode_lab.measure.sheet import Line, Sheet
 
 MOST, DEEPEST = 8, 16
-"""Methods that draft or that batch, and positions of a draft."""
+"""The most methods in a chart, and the most positions of a draft."""
 GAP = 0.065
-"""Between two names at the ends of curves, of the axis."""
+"""Distance between two names at the ends of curves, as a share of the axis."""
 
 
 def acceptance(sheet: Sheet, looks: Looks) -> Chart | None:
-    """Share of drafts kept by position; None where nothing drafts."""
+    """A chart of the share of drafts kept, by position; None where nothing drafts."""
     lines = [line for line in charted(sheet.lines, MOST + 1) if line.acceptance]
     if not lines:
         return None
@@ -59,7 +59,7 @@ def _paint_acceptance(figure: Any, lines: Sequence[Line], looks: Looks) -> None:
 
 
 def sweep(sheet: Sheet, looks: Looks) -> Chart | None:
-    """Gain by batch size; None where there was one batch size only."""
+    """A chart of the gain by batch size; None where there was one batch size only."""
     lines = [line for line in charted(sheet.lines, MOST) if line.sweep_over]
     sizes = sorted({size for line in lines for size in line.sweep_over})
     if len(sizes) < 2:
@@ -115,7 +115,7 @@ def _curve(
     tips: Sequence[str],
     size: float,
 ) -> None:
-    """A curve with a dot and its hover text at each value."""
+    """Draw a curve with a dot and its hover text at each value."""
     look = look_of(line, looks)
     (curve,) = axes.plot(places, values, color=look.tint, linestyle=look.dashes, linewidth=1.7)
     mark(curve, look)

@@ -1,4 +1,4 @@
-"""Speed against quality: what is bought with what."""
+"""A chart of speed against quality."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paradecode_lab.measure.sheet import Line, Sheet
 from paradecode_lab.measure.statistics import Interval, frontier
 
 WIDE = 10.0
-"""From a ratio of the fastest to the slowest this large, the axis is logarithmic."""
+"""Ratio of the fastest to the slowest speed from which on the axis is logarithmic."""
 
 LEAST = 0.002
 """The least difference in quality that is worth a picture."""
@@ -21,7 +21,7 @@ MOST_LABELS = 16
 
 
 def draw(sheet: Sheet, looks: Looks) -> Chart | None:
-    """None where no line has both a speed and less quality than another."""
+    """The chart; None where no line has both a speed and less quality than another."""
     lines = [line for line in sheet.by_speed() if line.quality is not None]
     qualities = [line.quality.value for line in lines if line.quality]
     if len(lines) < 2 or max(qualities) - min(qualities) <= LEAST:
@@ -68,7 +68,7 @@ def _paint(figure: Any, lines: Sequence[Line], looks: Looks) -> None:
 
 
 def in_percent(quality: Interval) -> Interval:
-    """The same in percent."""
+    """The interval in percent."""
     return Interval(100 * quality.value, 100 * quality.low, 100 * quality.high)
 
 
@@ -98,7 +98,7 @@ def name_dots(
     """Write names beside their points where there is room; the others show on hover.
 
     Args:
-        named: each name with its point; the first have the first choice.
+        named: each name with its point; names at the front choose first.
         crosses: intervals of all points along both axes, which no name may cover.
 
     Returns:
@@ -132,7 +132,7 @@ def name_dots(
 
 
 def _boxes(axes: Any, across: Interval, up: Interval) -> list[Any]:
-    """What a point and its whiskers cover, in pixels."""
+    """The boxes that a point and its whiskers cover, in pixels."""
     Bbox = import_module("matplotlib.transforms").Bbox
     x, y = axes.transData.transform((across.value, up.value))
     left, bottom = axes.transData.transform((across.low, up.low))
@@ -157,7 +157,8 @@ def _name(
 
 
 def _spots() -> list[tuple[float, float, str]]:
-    """Where a name may stand, the best first: beside, above, below, and further off, in points."""
+    """Offsets of a name from its point, in points, the best first: beside, above, below, and
+    further off."""
     near = [(8.0, 0.0, "left"), (-8.0, 0.0, "right"), (0.0, 12.0, "center"), (0.0, -12.0, "center")]
     far = [
         (dx, sign * 12.0 * step, "center")

@@ -21,11 +21,11 @@ from paradecode_lab.measure.sheet import Line, Sheet
 
 MOST = 7
 STEP, SPACE, ACROSS = 0.085, 0.13, 100
-"""Inches of a line and between groups; letters that a row of the legend holds."""
+"""Inches of a line and between groups; letters in a row of the legend."""
 
 
 def draw(sheet: Sheet, looks: Looks) -> Chart | None:
-    """None where nothing was measured by group."""
+    """The chart; None where nothing was measured by group."""
     lines = [line for line in charted(sheet.lines, MOST) if line.groups]
     if sheet.groups_over:
         lines = [line for line in lines if line.name != sheet.baseline]

@@ -27,7 +27,7 @@ LETTERS = 120
 
 
 def save_charts(charts: Sequence[Chart], path: Path, title: str = "") -> Path:
-    """All charts as one picture.
+    """Save all charts as one picture.
 
     Raises:
         InvalidInput: matplotlib is not installed.
@@ -39,7 +39,7 @@ def save_charts(charts: Sequence[Chart], path: Path, title: str = "") -> Path:
 
 
 def poster(charts: Sequence[Chart], title: str = "") -> Any:
-    """A figure of all charts with their titles; to be called while ``drawing()``."""
+    """A figure of all charts with their titles; call it inside of ``drawing()``."""
     columns: list[list[tuple[Chart, float]]] = [[] for _ in range(min(COLUMNS, len(charts)) or 1)]
     for chart in charts:
         shortest = min(columns, key=_height)

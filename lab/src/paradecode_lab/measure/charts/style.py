@@ -47,12 +47,12 @@ def can_draw() -> bool:
 
 
 def light(name: str) -> str:
-    """A colour of the palette as it is on white."""
+    """A colour of the palette for a white background."""
     return COLOURS[name][0]
 
 
 def drawing() -> AbstractContextManager[None]:
-    """The settings to draw and to save with. Names are never read as formulas."""
+    """Apply the settings for drawing and saving. Names are never read as formulas."""
     settings = {
         "text.parse_math": False,
         "text.color": light("ink"),
@@ -70,7 +70,7 @@ def drawing() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[Asked, Any]) -> Callable[Asked, Any]:
-    """The function with the settings above while it runs."""
+    """The function, with the settings above while it runs."""
 
     @wraps(draw)
     def within(*args: Asked.args, **kwargs: Asked.kwargs) -> Any:
@@ -81,7 +81,7 @@ def styled(draw: Callable[Asked, Any]) -> Callable[Asked, Any]:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure, in inches."""
+    """An empty figure; sizes are in inches."""
     return import_module("matplotlib.figure").Figure((width, height), layout="constrained")
 
 
@@ -99,7 +99,7 @@ def whiskers(found: Estimate, scale: float = 1.0) -> list[list[float]]:
 
 
 def bare(axes: Any, grid: str = "both") -> None:
-    """No frame, and faint lines behind the marks.
+    """Remove the frame, and draw faint lines behind the marks.
 
     Args:
         grid: ``x``, ``y`` or ``both``.
@@ -111,5 +111,5 @@ def bare(axes: Any, grid: str = "both") -> None:
 
 
 def headline(figure: Any, text: str) -> None:
-    """The title of a whole figure, at its left."""
+    """Write the title of a whole figure at its left."""
     figure.suptitle(text, x=0.01, ha="left", fontsize=LARGE, fontweight="bold")

@@ -39,13 +39,13 @@ def inline(chart: Chart) -> str:
 
 
 def document(chart: Chart) -> str:
-    """A file of its own: in the light colours, with title and subtitle, for pages and slides."""
+    """A separate file in the light colours, with title and subtitle, for pages and slides."""
     with drawing():
         return _text(_parsed(poster([chart]), light("paper"))) + "\n"
 
 
 def _parsed(figure: object, background: str = "none") -> ElementTree.Element:
-    """What matplotlib writes, without its style sheet and the names of its groups."""
+    """The SVG that matplotlib writes, without its style sheet and the names of its groups."""
     out = StringIO()
     figure.savefig(out, format="svg", metadata=NO_METADATA, facecolor=background)  # type: ignore
     root = ElementTree.fromstring(out.getvalue())
@@ -68,7 +68,7 @@ def _parsed(figure: object, background: str = "none") -> ElementTree.Element:
 
 
 def _prune(element: ElementTree.Element) -> None:
-    """Take away style sheets, clipping and groups without content."""
+    """Remove style sheets, clipping and groups without content."""
     for child in list(element):
         _prune(child)
         name = child.tag.removeprefix(f"{{{SVG}}}")

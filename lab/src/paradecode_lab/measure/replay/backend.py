@@ -1,4 +1,4 @@
-"""A backend without a model: its forwards are read off a recording."""
+"""A backend without a model, which reads its results from a recording."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ from paradecode_lab.measure.replay.recording import Recording
 from paradecode_lab.measure.serving import WatchedPlain, finish
 
 END = "\0"
-"""Stop text of every replayed request: it appears behind the last recorded token."""
+"""Stop text of every replayed request; it appears behind the last recorded token."""
 
 
 class RecordingBackend:
     """Implements :class:`paradecode.backends.interface.Backend` for one request at a time.
 
-    Each row is judged by what it sees: if that is the recorded text, the answer is recorded as
-    well; if not, a stand-in is given.
+    If a row sees the recorded text, its recorded result is returned; if not, a similar row's.
 
     Args:
-        every: one in this many forwards leaves empty caches behind; 0 for none.
-        target: an idle engine of the recorded model, for methods that read its hidden states: it
+        every: one in so many forwards leaves empty processor caches; 0 for none.
+        target: an idle engine of the recorded model, for methods that read its hidden states; it
             runs each text once.
 
     Attributes:
@@ -62,7 +61,7 @@ class RecordingBackend:
         self.open(0)
 
     def open(self, index: int) -> None:
-        """From here on request ``index`` is decoded."""
+        """Begin to decode request number ``index``."""
         request = self._recording.requests[index]
         self._text, self._output = request.text, len(request.output)
         self._start, self._end = self._table.starts[index : index + 2]
@@ -71,7 +70,7 @@ class RecordingBackend:
         self.between.open()
 
     def text(self) -> Ending:
-        """The text of the open request, for the engine."""
+        """The open request's detokeniser, for the engine."""
         return Ending(self._output)
 
     def reserve(self, pages: int) -> None:
@@ -147,7 +146,7 @@ class RecordingBackend:
 
 
 def hidden_states(engine: Engine, text: NDArray[np.int32], layer: int) -> Array:
-    """float32 [t, D]: what a layer of the engine's model gives for each token of a text."""
+    """float32 [t, D]: the output of a layer of the engine's model for each token of a text."""
     seen: list[Array] = []
     listener = WatchedPlain(lambda _, reply: seen.append(reply.hidden[layer]), (layer,))
     params = SamplingParams(max_tokens=1, seed=0)
@@ -157,7 +156,7 @@ def hidden_states(engine: Engine, text: NDArray[np.int32], layer: int) -> Array:
 
 
 class Ending:
-    """A detokeniser without text: after ``count`` tokens comes END."""
+    """A detokeniser without text; after ``count`` tokens it gives END."""
 
     def __init__(self, count: int) -> None:
         self._left = count

@@ -1,8 +1,8 @@
-"""Python between two forwards, timed with caches as a real forward leaves them.
+"""Times Python between two forwards with the processor caches that a real forward leaves.
 
-A model's forward reads all its weights, so Python finds its code and data gone: the same step takes
-two to four times as long as on a recording. Behind every few forwards of a replay that much memory
-is therefore read as well.
+A model's forward reads all its weights, so Python's code and data are no longer in the caches. The
+same step then takes two to four times as long as on a recording. Behind every few forwards of a
+replay, as much memory is therefore read as well.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 FLUSHED = 32 << 20
-"""Bytes that are read: more than a core keeps to itself."""
+"""Bytes that are read to empty the caches: more than a core has for itself."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Seconds from the end of one forward to the beginning of the next; whether it began cold."""
+    """Seconds from the end of one forward to the beginning of the next, and whether caches were
+    empty."""
 
     seconds: float
     cold: bool
 
 
 class Stopwatch:
-    """Times gaps by the processor's clock of this thread: what else runs here does not count.
+    """Times gaps with the processor time of this thread, so that other programs do not count.
 
     Args:
-        every: one gap in this many begins cold; 0 for none.
+        every: one gap in so many begins with empty caches; 0 for none.
     """
 
     def __init__(self, every: int) -> None:
@@ -43,7 +44,7 @@ class Stopwatch:
         self.open()
 
     def open(self) -> None:
-        """Begin a request; ``apart`` has the seconds of networks in each gap."""
+        """Begin a request; ``apart`` gets the seconds of networks in each gap."""
         self.gaps: list[Gap] = []
         self.apart: list[float] = []
         self._networks = 0.0
@@ -57,9 +58,9 @@ class Stopwatch:
         self._networks = 0.0
 
     def network(self, run: Callable[[], T]) -> T:
-        """Run a network of the backend, whose weights a forward has driven out of the caches.
+        """Run a network of the backend, whose weights a forward has removed from the caches.
 
-        Its time is no Python's: it is by the wall clock, and no part of the gap.
+        Its time does not count as Python: it is wall time, and no part of the gap.
         """
         before = time.thread_time()
         self._memory.sum()
@@ -84,12 +85,12 @@ def _memory(size: int) -> NDArray[np.float32]:
 
 
 def slowdown(gaps: Iterable[Gap]) -> float:
-    """Seconds of a cold gap over those of a warm one; 1 where there are not both."""
+    """Seconds of a cold gap over those of a warm one; 1 if one of the kinds is missing."""
     gaps = list(gaps)
     cold, warm = ([gap.seconds for gap in gaps if gap.cold is kind] for kind in (True, False))
     return float(np.mean(cold) / np.mean(warm)) if cold and warm else 1.0
 
 
 def cold_seconds(gaps: Iterable[Gap], slower: float) -> float:
-    """What ``gaps`` would have taken had all begun cold."""
+    """Seconds of ``gaps`` if all had begun cold."""
     return sum(gap.seconds if gap.cold else slower * gap.seconds for gap in gaps)

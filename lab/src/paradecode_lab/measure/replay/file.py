@@ -29,7 +29,7 @@ FIX = "give a file that `paradecode replay record` has written"
 
 
 def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write a file; what was at ``path`` stays until the new file is complete."""
+    """Write a file; an old file at ``path`` stays until the new one is complete."""
     own = {name: tensors[name].astype(dtype) for name, dtype in DTYPES.items()}
     part = path.with_name(path.name + ".part")
     try:
@@ -42,7 +42,7 @@ def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, NDArray[A
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header, without its version, and the tensors, each of its dtype.
+    """The header, without its version, and the tensors.
 
     Raises:
         InvalidInput: the file is damaged, too large, or of another version.

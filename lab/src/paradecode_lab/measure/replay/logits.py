@@ -20,9 +20,9 @@ class Reading:
     """How a method has used the replies so far.
 
     Attributes:
-        verifying: a verifier reads at present; it goes along the recorded tokens only.
-        exact: nothing was read that the recording does not hold.
-        top_k_rows, sample_rows: rows of these vocabulary-sized operations.
+        verifying: whether a verifier reads now; it follows the recorded tokens only.
+        exact: whether everything that was read is in the recording.
+        top_k_rows, sample_rows: numbers of rows of these vocabulary-sized operations.
     """
 
     verifying: bool = False
@@ -35,9 +35,9 @@ class RecordedRows:
     """Every recorded distribution, in one table, and a way to find one like it.
 
     Attributes:
-        tokens: int32 [G], the token that followed.
-        top_ids, top_logits, normalizer: [G, k], [G, k], [G], as in :class:`Request`.
-        starts: the first row of each request, and the end.
+        tokens: int32 [G], the token behind each row.
+        top_ids, top_logits, normalizer: [G, k], [G, k], [G], see :class:`Request`.
+        starts: the first row of each request, and the number of all rows.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -57,11 +57,12 @@ class RecordedRows:
                 self._after.setdefault(pair[1:], []).append(row)
 
     def like(self, before: int, last: int, now: int, end: int) -> int:
-        """A row that stands in for one that was not recorded: after the same last tokens.
+        """A recorded row behind the same last tokens, in place of a row that was not recorded.
 
-        The latest one up to row ``now``, else the first from row ``end`` on (another request: the
-        rest of this one is the future, which nobody may know), after the same pair of tokens, else
-        after the same token. Failing all that ``now`` itself, the row after the accepted text.
+        It follows the same pair of tokens, or else the same token. Of such rows it is the latest
+        one up to row ``now``, or else the first from row ``end`` on, where the next request begins:
+        the rest of this request is the future, which no method may see. If there is none, it is
+        ``now``, the row behind the accepted text.
         """
         for key in ((before, last), (last,)):
             rows = self._after.get(key, [])
@@ -75,16 +76,16 @@ class RecordedRows:
 
 
 class RecordedLogits:
-    """Rows of a reply.
+    """The rows of a reply.
 
-    What a verifier reads is the recorded token itself. A row that follows recorded tokens is exact
-    in its k best; one that does not is another row's (:meth:`RecordedRows.like`), and whoever
-    reads it, or more than k of a row, gets a result that is marked as not exact.
+    A verifier reads the recorded token itself. A row that follows recorded tokens is exact in its k
+    best tokens. Any other row is a similar one (:meth:`RecordedRows.like`). Reading such a row, or
+    more than k tokens of a row, marks the outcome as not exact.
 
     Args:
-        table: where the rows are.
+        table: the table of all recorded rows.
         rows: int64 [R], places in the table.
-        known: bool [R], those that are what the target said, not stand-ins.
+        known: bool [R], whether each row is the target's own, and not a similar one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a method would have done on a recorded workload: data that can be pickled, and a table."""
+"""The outcome of a method on a recorded workload: data that can be pickled, and a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode_lab.measure.too_short import ENOUGH_OF_A_GROUP, too_short
 
 @dataclass(frozen=True)
 class Drafted:
-    """One commit: draft tokens verified, how deep they reached, how many were accepted."""
+    """One commit: number of draft tokens verified, their depth, and how many were accepted."""
 
     tokens: int
     depth: int
@@ -26,15 +26,15 @@ class Drafted:
 
 @dataclass(frozen=True)
 class Played:
-    """One request. All but the seconds of Python is the same in every run.
+    """One replayed request. Everything but the seconds of Python is equal in every run.
 
     Attributes:
-        generated: output tokens.
-        later: those that came after the first commit; only they and their time make the speed.
-        steps: one entry a commit.
-        forward_seconds: of the later forwards, by the cost curve and the recorded timing.
-        python_seconds: predicted for the rest of the later steps, engine and method.
-        drafter_seconds: the method's own Python, as measured here (all steps).
+        generated: number of output tokens.
+        later: number of tokens after the first commit; only they and their time make the speed.
+        steps: one entry for each commit.
+        forward_seconds: time of the later forwards, by the cost curve and the recorded timing.
+        python_seconds: predicted time of the rest of the later steps, engine and method.
+        drafter_seconds: measured time of the method's own Python (all steps).
     """
 
     id: str
@@ -106,7 +106,7 @@ class Totals:
 
     @property
     def forwards_saved(self) -> int:
-        """Against plain decoding, which needs one forward a token."""
+        """Forwards saved compared with plain decoding, which needs one for each token."""
         return self.generated - self.forwards
 
     @property
@@ -120,17 +120,17 @@ class Totals:
 
     @property
     def tokens_per_second(self) -> float:
-        """Predicted decode speed, as ``Stats.tokens_per_second`` measures it."""
+        """Predicted decode speed, defined like ``Stats.tokens_per_second``."""
         return self.later / self.seconds if self.later and self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """A method on a recording.
+    """The outcome of a method on a recording.
 
     Attributes:
-        exact: every draft is the one that the engine would have made. False where the method read
-            distributions that the recording does not hold; its figures are estimates then.
+        exact: whether every draft is the one that the engine would have made. It is False if the
+            method read distributions that the recording does not hold; figures are then estimates.
     """
 
     spec: str
@@ -170,11 +170,11 @@ DERIVED = (
     "seconds",
     "tokens_per_second",
 )
-"""Figures of a record beside the sums that they are made of."""
+"""Figures in a record, beside the sums from which they are computed."""
 
 
 def outcome_record(outcome: ReplayOutcome, plain: ReplayOutcome) -> dict[str, Any]:
-    """One method, as JSON holds it: totals over all requests and for each group."""
+    """The JSON record of one method: totals over all requests and for each group."""
 
     def totals(group: str | None) -> dict[str, Any]:
         found = outcome.totals(group)
@@ -205,11 +205,12 @@ def outcome_table(
     """All methods, the fastest first; ``~`` marks figures that are estimates.
 
     ``speed-up`` is predicted, with its 95 % interval over requests; ``tok/fwd`` are tokens a
-    forward; ``% kept`` is the share of draft tokens accepted at depth 1, 2, 3; ``saved`` counts
-    forwards against plain decoding; ``us`` is the method's own time in microseconds a token.
+    forward; ``% kept`` is the share of draft tokens accepted at depth 1, 2, 3; ``saved`` is the
+    number of forwards fewer than in plain decoding; ``us`` is the method's own time in microseconds
+    a token.
 
     Args:
-        by_group: a row for each group of three requests and more under every method.
+        by_group: whether each group of at least three requests has a row under every method.
     """
     tokens = plain.totals().generated
     table = Table(title=f"{tokens} tokens, by replay", box=box.SIMPLE, padding=(0, 1, 0, 0))

@@ -1,4 +1,4 @@
-"""Try a decoding method on a recording: the real engine and method, without the model."""
+"""Tries a decoding method on a recording: the real engine and method, without the model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from paradecode_lab.measure.serving import finish
 PLAIN = "greedy"
 IN_ENGINE = "replay has no model, measure it in the engine"
 COLD_STEPS = 48
-"""About as many steps of a replay begin with empty caches."""
+"""Approximate number of steps of a replay that begin with empty caches; more take longer."""
 
 
 def play(
@@ -42,10 +42,10 @@ def play(
     prompts: Collection[str] | None = None,
     target: Engine | None = None,
 ) -> ReplayOutcome:
-    """What ``spec`` would do on the recorded requests, one after the other as one tenant.
+    """The outcome of ``spec`` on the recorded requests, one after the other, all of one tenant.
 
     Args:
-        curve: what a forward costs, for the budget's decisions and the predicted time; by default
+        curve: cost of a forward, for the budget's decisions and the predicted time; by default
             the recording's.
         prompts: ids of the requests to play; None plays all.
         target: an idle engine of the recorded model, for methods that draft with a head: it runs
@@ -94,10 +94,10 @@ def replayed(
     every: int = 0,
     target: Engine | None = None,
 ) -> Iterator[tuple[LiveSequence, RecordingBackend, Mark]]:
-    """The finished sequences of the engine, with the backend as each has left it.
+    """Yield the finished sequences, each with the backend in the state at its end.
 
     Args:
-        every: one in this many steps begins with empty caches; 0 for none.
+        every: one in so many steps begins with empty caches; 0 for none.
         target: see :func:`play`.
     """
     _refuse(spec, recording, target)
@@ -121,12 +121,12 @@ def replayed(
 
 @dataclass(frozen=True)
 class Later:
-    """What followed the first commit of a request, to which its prompt's forward belongs.
+    """The part of a request behind its first commit, to which its prompt's forward belongs.
 
     Attributes:
         forwards: (rows, context) of each forward.
-        gaps: the Python before each.
-        top_k_rows, sample_rows: looked up here, work elsewhere.
+        gaps: the Python before each forward.
+        top_k_rows, sample_rows: rows that are looked up here, but need work in a real engine.
         networks: seconds of the networks that ran.
     """
 
@@ -138,19 +138,19 @@ class Later:
 
 
 class Mark:
-    """Remembers where the first commit of a request was."""
+    """Remembers the state at the first commit of a request."""
 
     def __init__(self, backend: RecordingBackend) -> None:
         self._backend = backend
         self._first: tuple[int, Reading] | None = None
 
     def __call__(self, sequences: Sequence[LiveSequence]) -> None:
-        """To be called after each step."""
+        """Look at the sequences; called after each step."""
         if self._first is None and sequences[0].trace:
             self._first = len(self._backend.rows), replace(self._backend.reading)
 
     def later(self) -> Later:
-        """To be called when the request is done."""
+        """The part behind the first commit; called when the request is done."""
         if self._first is None:
             return Later()
         (first, then), now = self._first, self._backend.reading
@@ -197,7 +197,8 @@ def _forward(timing: Timing, curve: CostCurve, rows: int, context: int) -> float
 
 @lru_cache(maxsize=1)
 def _engine_over_replay(recording: Recording, curve: CostCurve) -> float:
-    """Seconds of Python in the engine over those of a cold step here, by plain decoding."""
+    """Seconds of Python in the engine over those of a cold step here, measured with plain
+    decoding."""
     gaps: list[Gap] = []
     for _, _, mark in replayed(recording, parse(PLAIN), curve, every=1):
         gaps += mark.later().gaps
@@ -208,7 +209,7 @@ def _engine_over_replay(recording: Recording, curve: CostCurve) -> float:
 
 
 def _watched(decoder: Decoder, reading: Reading) -> Decoder:
-    """The decoder, whose replies are told when its verifier reads them."""
+    """The decoder with a verifier that tells ``reading`` when it reads replies."""
     if isinstance(decoder, DraftVerify):
         decoder.verify = WatchedVerifier(decoder.verify, reading)
     return decoder
@@ -216,7 +217,7 @@ def _watched(decoder: Decoder, reading: Reading) -> Decoder:
 
 @dataclass
 class WatchedVerifier(Verifier):
-    """A verifier that says when it reads the replies."""
+    """A verifier that reports when it reads replies."""
 
     inner: Verifier
     reading: Reading
@@ -236,7 +237,7 @@ def reads_states(spec: Spec) -> bool:
 
 
 def _refuse(spec: Spec, recording: Recording, target: Engine | None) -> None:
-    """Raise InvalidInput for a method that cannot be replayed, as far as that can be told now."""
+    """Raise InvalidInput for a method that cannot be replayed, if that is known before it runs."""
     method, decoder = spec.method, spec()
     if method.family != "autoregressive" or method.guarantee != "exact":
         raise InvalidInput("decoder", str(spec), "its output need not be the recorded one")

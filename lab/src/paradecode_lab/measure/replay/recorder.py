@@ -1,4 +1,4 @@
-"""Decode a workload plainly, once, and keep what the target said."""
+"""Decodes a workload plainly, once, and keeps the target's distributions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from paradecode_lab.measure.replay.timing import measure_timing
 from paradecode_lab.measure.serving import finish
 
 TOP = 16
-"""Entries kept of each distribution: what any method of this package reads."""
+"""Entries kept of each distribution: as many as any method of this package reads."""
 TAIL = 16
 """Tokens recorded behind a stop."""
 CHUNK = 128
@@ -40,8 +40,8 @@ def record(
     """Decode ``items`` (see :func:`paradecode.prompts.make_items`) with a loaded model.
 
     Args:
-        params: how to sample; each item brings its own ``max_tokens``. Without a seed it is 0.
-        k: entries kept of each distribution.
+        params: sampling parameters; each item has its own ``max_tokens``. The default seed is 0.
+        k: number of entries kept of each distribution.
 
     Raises:
         InvalidInput: for a prompt or setting that cannot be used.
@@ -53,7 +53,7 @@ def record(
 def assembled(
     llm: LLM, requests: Sequence[Request], params: SamplingParams | None = None, k: int = TOP
 ) -> Recording:
-    """The recording of requests that :func:`recorded` gave, with the model's costs."""
+    """A recording of the requests from :func:`recorded`, with the model's costs."""
     curve = llm.engine.load.curve
     if curve is None:
         raise InvalidInput("cost curve", None, "measure what a forward costs first")
@@ -103,7 +103,7 @@ def recorded(
 def _listen(
     engine: Engine, prompt: NDArray[np.int32], params: SamplingParams, salt: str, k: int
 ) -> tuple[list[NDArray[Any]], LiveSequence]:
-    """Ids, logits and normalizers at every token but the last, and the sequence."""
+    """Token ids, logits and normalizers behind every token but the last, and the sequence."""
     listener = Listener(k)
     asked = GenerationRequest(prompt, lambda: listener, params, salt=salt)
     sequence = finish(engine, asked)
@@ -111,10 +111,10 @@ def _listen(
 
 
 class Listener:
-    """Plain decoding that keeps the best of each distribution, the prompt's included.
+    """Plain decoding that keeps the best tokens of each distribution, also of the prompt.
 
     Attributes:
-        rows: one entry a forward: ids [K, k], logits [K, k] and normalizers [K].
+        rows: one entry for each forward: ids [K, k], logits [K, k] and normalizers [K].
     """
 
     def __init__(self, k: int) -> None:
@@ -134,6 +134,7 @@ class Listener:
 
 
 def _seeded(params: SamplingParams | None) -> SamplingParams:
-    """With a seed: methods draw noise even at temperature 0, and replay must draw the same."""
+    """The parameters with a seed, because methods draw noise even at temperature 0, and a replay
+    must draw the same."""
     params = params or SamplingParams()
     return replace(params, seed=0 if params.seed is None else params.seed, logprobs=None)

@@ -1,4 +1,4 @@
-"""What a recording holds: the target's tokens and the best of its distributions, by position."""
+"""A recording: the target's tokens and the best of its distributions, by position."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ MOST_NAME = 1 << 16
 MOST_SIZE = 1 << 24
 SECONDS = number(0.0, 1e4)
 ROWS = ("top_ids", "top_logits", "log_normalizer")
-"""Tensors with a row for each token of a request but the first."""
+"""Tensors with a row for each token of a request except the first."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Which model was recorded.
+    """The identity of the recorded model.
 
     Attributes:
-        vocabulary: hash of all its tokens; empty when it has no tokenizer.
-        weights: digest of its weights; empty in recordings of older versions, and where an engine
+        vocabulary: hash of all its tokens; empty if it has no tokenizer.
+        weights: digest of its weights; empty in recordings of older versions, and if the engine
             does not have them.
     """
 
@@ -74,9 +74,10 @@ class Identity:
         self.check(Identity.of(llm.engine, llm.tokenizer))
 
     def check(self, other: Identity) -> None:
-        """Raise InvalidInput unless the other has this name, these sizes, weights and vocabulary.
+        """Raise InvalidInput unless the other model has the same name, sizes, weights and
+        vocabulary.
 
-        What one of the two does not know is not compared.
+        A fact that one of the two does not have is not compared.
         """
         for name, value in vars(self).items():
             found = getattr(other, name)
@@ -87,7 +88,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Timing:
-    """What a plain step took in the engine, in addition to what the cost curve says.
+    """Times of a plain step in the engine, in addition to the cost curve.
 
     Attributes:
         forward: seconds that a forward of one row takes beyond the cost curve; may be negative.
@@ -109,8 +110,8 @@ class Request:
 
     Attributes:
         prompt: int32 [p].
-        output: int32 [n], the stop token included.
-        tail: int32 [m], how the target would go on after a stop: a draft may go on there.
+        output: int32 [n], with the stop token.
+        tail: int32 [m], the target's tokens after a stop, because a draft may go on there.
         top_ids: int32 [t - 1, k] for a text of t = p + n + m tokens; row i is about token i + 1:
             the most likely ones, best first, before any processor.
         top_logits: float32 [t - 1, k], their logits.
@@ -140,10 +141,10 @@ class Recording:
     """A workload with one model's answers.
 
     Attributes:
-        params: how they were sampled; ``max_tokens`` is each request's own. The seed is set.
-        curve: what a forward cost on the machine of the recording.
-        timing: what a plain step cost there.
-        requests: at least one, in the order they ran.
+        params: sampling parameters with a seed; ``max_tokens`` is each request's own.
+        curve: cost of a forward on the machine of the recording.
+        timing: cost of a plain step there.
+        requests: at least one request, in the order in which they ran.
     """
 
     model: Identity
@@ -154,7 +155,7 @@ class Recording:
 
     @property
     def k(self) -> int:
-        """Entries kept of each distribution."""
+        """Number of entries kept of each distribution."""
         return self.requests[0].top_ids.shape[1]
 
     def only(self, ids: Collection[str]) -> Recording:
@@ -169,7 +170,7 @@ class Recording:
         return replace(self, requests=kept)
 
     def save(self, path: Path) -> None:
-        """Write one file (safetensors); the path never holds half of it."""
+        """Write one file (safetensors); at ``path`` there is never an incomplete file."""
         check(self)
         sizes = [[len(r.prompt), len(r.output), len(r.tail), r.max_tokens] for r in self.requests]
         header = {

@@ -1,9 +1,10 @@
-"""What a step takes in the engine beside what the cost curve says of its forward.
+"""Measures how much longer a step takes in the engine than its forward in the cost curve.
 
-The curve was measured forward upon forward. Between two forwards of a real step Python runs, on
-caches that the forward has emptied, so both take longer; by how much is measured here, for Python
-with :mod:`paradecode_lab.measure.replay.between`. Plain decoding is timed beside a method whose
-forwards are wide, which may lose more. The two take turns: a slow second of the machine hurts both.
+The curve was measured with one forward directly behind another. In a real step Python runs between
+two forwards, and each empties the processor's caches for the other, so both take longer. The
+difference is measured here, for Python with :mod:`paradecode_lab.measure.replay.between`. Plain
+decoding and a method with many rows in a forward take turns, so that a slow second of the machine
+slows both.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ REPEATS = 20
 WIDE = "prompt-lookup(budget=fixed)"
 """A method whose forwards have many rows."""
 ENOUGH_ROWS = 2.5
-"""Rows of a request's mean forward that tell something of what a row adds."""
+"""The least mean rows of a request's forward from which the cost of a row is derived."""
 
 
 def measure_timing(
@@ -45,7 +46,7 @@ def measure_timing(
     """Decode a few of the requests once more, with the clock on.
 
     Args:
-        params, k: of the recording.
+        params, k: those of the recording.
     """
     chosen = requests[:: max(1, len(requests) // MOST_REQUESTS)][:MOST_REQUESTS]
     found = [
@@ -74,12 +75,12 @@ def measure_timing(
 
 @dataclass(frozen=True)
 class _Steps:
-    """Means of a request's steps behind its first commit.
+    """Means over a request's steps behind its first commit.
 
     Attributes:
-        rows: of a forward.
-        forward: seconds of it beyond the curve.
-        python: seconds outside of it.
+        rows: rows of a forward.
+        forward: seconds of a forward beyond the curve.
+        python: seconds of a step outside of its forward.
     """
 
     rows: float
@@ -90,8 +91,8 @@ class _Steps:
 def _for_each_row(pairs: Iterable[tuple[_Steps | None, _Steps | None]], curve: CostCurve) -> float:
     """Seconds beyond the curve that each row after the first adds.
 
-    At most what the curve itself says of a row: reading what the caches have lost takes less than
-    computing it. A machine that was slow for a while says more.
+    The result is at most the curve's own cost of a row, because reading lost data takes less time
+    than computing a row; more comes from a machine that was slow for a while.
 
     Args:
         pairs: plain and wide steps of the same requests.

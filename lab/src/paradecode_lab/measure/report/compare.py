@@ -1,4 +1,4 @@
-"""Two result files side by side, whichever of the harnesses wrote them."""
+"""Two result files side by side, whichever harness wrote them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ METHODS: tuple[Column[tuple[Row, Row]], ...] = (
     ),
     Column("equal now", lambda pair: f"{pair[1].equal_to_plain}/{pair[1].prompts}"),
 )
-"""Totals only: these files hold no single records that could be paired."""
+"""Columns of totals only, because these files hold no single records that could be paired."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A table, what makes it a comparison of more than the code, and what its ratios are worth."""
+    """A table, warnings if it compares more than the code, and doubts about its ratios."""
 
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
@@ -41,7 +41,7 @@ class Compared:
 
 
 def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compared:
-    """What changed from one result to another.
+    """The changes from one result to another.
 
     Args:
         baseline: an engine of both `bench` results that speed-ups refer to; default: the plain mode

@@ -22,7 +22,7 @@ HEAD = ("output", "tokens/s", "× plain", "tokens/forward", "acceptance length",
 
 @dataclass(frozen=True)
 class Row:
-    """A method as the file has it."""
+    """A method in the file."""
 
     method: str
     tokens_per_second: float
@@ -37,7 +37,7 @@ class Row:
 
     @property
     def over(self) -> Interval | None:
-        """The speed-up; raises InvalidInput for one that is none."""
+        """The speed-up; raises InvalidInput for a value that is no interval."""
         return _interval(self.method, self.speed_up)
 
     @property
@@ -58,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MethodRows:
-    """The methods of a file, and what else it says."""
+    """The methods of a file, and its other fields."""
 
     methods: Mapping[str, Row]
     facts: Mapping[str, Any]
@@ -74,7 +74,7 @@ def read_rows(path: Path, data: Mapping[str, Any]) -> MethodRows:
 
 
 def sheet_of_methods(found: MethodRows) -> Sheet:
-    """A sheet of what ``tools/figures/methods.py`` wrote."""
+    """A sheet of a result of ``tools/figures/methods.py``."""
     rows, data = list(found.methods.values()), found.facts
     machine = data.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}

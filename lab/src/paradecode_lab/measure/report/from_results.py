@@ -18,10 +18,10 @@ OWN = "paradecode"
 
 
 def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
-    """A sheet.
+    """A sheet of results.
 
     Args:
-        baseline: what ratios refer to; None finds it where there is only one plain mode.
+        baseline: the engine that ratios refer to; None takes the plain mode if there is only one.
     """
     measured = {record.engine for record in results.records if not record.error}
     baseline = baseline if baseline in measured else usual_baseline(results)
@@ -82,7 +82,7 @@ def _family(each: Figures, decoders: bool) -> str:
 
 
 def _best_modes(found: Sequence[Figures]) -> set[str]:
-    """The fastest mode of each peer, and the plain one of this package."""
+    """The fastest mode of each peer, and this package's plain mode."""
     best: dict[str, Figures] = {}
     for each in found:
         peer = _family(each, False)
@@ -111,7 +111,8 @@ def _badge(each: Figures) -> str:
 
 
 def _quality(each: Figures, decoders: bool) -> Interval | None:
-    """A sampled output is not the argmax, and one of the same law not the plain one's tokens."""
+    """The quality of a line, if it can be measured. A sampled output is not the argmax, and an
+    output with the same law does not have the plain one's tokens."""
     if each.verdict == "law":
         return None
     equal = each.equality
@@ -209,7 +210,7 @@ def _decoder_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile
 
 
 def _is_plain(found: Sequence[Figures], baseline: str | None) -> bool:
-    """Whether what ratios refer to is plain decoding; without a baseline there are none."""
+    """Whether the baseline is plain decoding; without a baseline there are no ratios."""
     return all(each.engine.mode == "plain" for each in found if each.name == baseline)
 
 

@@ -1,4 +1,4 @@
-"""What a file holds, whichever of the harnesses wrote it, and its sheet."""
+"""Reads a result file, whichever harness wrote it, and makes its sheet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN_BASELINE = "results of this kind have their own; leave it out"
 
 
 def read_file(path: Path) -> tuple[Results | MethodRows, str | None]:
-    """What is in a result file, and the baseline that it names.
+    """The content of a result file, and the baseline that it names.
 
     Raises:
         InvalidInput: the file is not a result, or something in it is wrong; the field is named.
@@ -40,7 +40,7 @@ def read_sheet(path: Path, baseline: str | None = None) -> Sheet:
         baseline: engine that ratios refer to; None is the one that the file names.
 
     Raises:
-        InvalidInput: as :func:`read_file`, or for a baseline that was not measured.
+        InvalidInput: see :func:`read_file`; also for a baseline that was not measured.
     """
     found, named = read_file(path)
     has_own = isinstance(found, MethodRows) or found.is_parallel

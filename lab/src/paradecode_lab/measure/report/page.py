@@ -93,6 +93,7 @@ def _variables() -> str:
 
 
 def _highlights(found: Looks) -> str:
-    """Pointing at a mark dims what belongs to other lines, on every chart and in the table."""
+    """Style rules that dim the marks of other lines, on every chart and in the table, while one
+    is pointed at."""
     keys = sorted({look.key for look in found.values()})
     return "".join(f"main:has(.k{key}:hover) .m:not(.k{key}){{opacity:.16}}\n" for key in keys)

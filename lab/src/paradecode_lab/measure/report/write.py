@@ -53,7 +53,7 @@ def write_report(sheets: Sequence[Sheet], output: Path) -> list[Path]:
 
 
 def write_run(results: Results, folder: Path, baseline: str | None = None) -> list[Path]:
-    """Write ``results.json``, ``results.md`` and, where matplotlib is there, two pictures.
+    """Write ``results.json``, ``results.md`` and, if matplotlib is installed, two pictures.
 
     Args:
         baseline: engine that speed-ups refer to; one that was not measured is left out.

@@ -1,1 +1,1 @@
-"""Suites: what to run, how it is judged, and how the result is shown."""
+"""Suites: the cases to run, how they are judged, and how the result is shown."""

@@ -1,1 +1,2 @@
-"""Decoders side by side on prompts: speed, what it cost, and whether the output is still right."""
+"""Decoders side by side on prompts: their speed, their cost, and whether the output is still
+right."""

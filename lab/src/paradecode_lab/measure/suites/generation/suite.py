@@ -45,13 +45,13 @@ WARM_UP_TOKENS = 16
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """What to measure.
+    """The plan of the suite.
 
     Attributes:
-        decoders: specs, a few of the model's family if empty; plain decoding comes first.
-        per_group: how many prompts of each group; None takes all.
+        decoders: specs; if empty, a few of the model's family. Plain decoding comes first.
+        per_group: number of prompts of each group; None takes all.
         max_tokens: upper bound on the prompts' own.
-        batches: how many requests run together; everything runs at each size.
+        batches: batch sizes; everything runs at each size.
     """
 
     decoders: tuple[str, ...]
@@ -63,7 +63,7 @@ class GenerationPlan:
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
 
     def check(self) -> None:
-        """Raise InvalidInput for what can be refused before a model is loaded."""
+        """Raise InvalidInput for anything that can be refused before a model is loaded."""
         for text in self.decoders:
             parse(text)
         maybe(whole(1, 1 << 20))("per_group", self.per_group)
@@ -75,7 +75,8 @@ class GenerationPlan:
             raise InvalidInput("batch", self.batches, "give different sizes, such as 1,2,4")
 
     def limits(self) -> Limits:
-        """An engine with room for the largest batch, that computes every prompt in full."""
+        """Limits of an engine with room for the largest batch, which computes every prompt in
+        full."""
         # Each method has a tenant of its own, and must not lose what it learned to another's.
         learned = (len(self.decoders) + 16) << 26
         return Limits(batch=max(self.batches), learned_bytes=learned, prefix_cache=False)
@@ -89,12 +90,12 @@ def measure(
     settings: Mapping[str, Any],
     progress: Progress,
 ) -> Results:
-    """Run the plan, or what an interrupted run has left of it.
+    """Run the plan, or the part that an interrupted run has left.
 
     Args:
-        llm: opened with ``settings`` and ``plan.limits()``.
-        weights: its file or folder.
-        journal: file of the answers as they come.
+        llm: a model opened with ``settings`` and ``plan.limits()``.
+        weights: file or folder of the model.
+        journal: file to which answers are written as they come.
 
     Raises:
         InvalidInput: the plan does not fit the model, or the journal is another run's.
@@ -135,7 +136,7 @@ def measure(
 
 
 def choose(llm: LLM, wanted: Iterable[str]) -> list[Spec]:
-    """Plain decoding first, then what was asked for (by default a few of the family), each once.
+    """Plain decoding first, then the wanted specs (by default a few of the family), each once.
 
     Raises:
         InvalidInput: a spec is not understood, or this model cannot be decoded so.
@@ -157,10 +158,11 @@ def choose(llm: LLM, wanted: Iterable[str]) -> list[Spec]:
 
 
 def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[str, ...]], int]:
-    """Token ids of every turn, what is right, and how many turns are too long for the model.
+    """Token ids of every turn, right answers, and the number of turns that are too long for the
+    model.
 
-    Earlier turns of a conversation carry plain decoding's own answers, so that every decoder is
-    given the same text, and text that this model would write.
+    Earlier turns of a conversation have plain decoding's own answers, so that every decoder gets
+    the same text, and text that this model would write.
     """
     plain, room = PLAIN_DECODERS[llm.families[0]], llm.config.context_length
     encode = encoder(llm)
@@ -190,7 +192,8 @@ def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[
 
 
 def plan_units(items: Sequence[Item], plan: GenerationPlan) -> list[Unit]:
-    """Every round at every batch size. What does not fill a last batch is not run at its size."""
+    """Every round at every batch size. Items that do not fill a last batch are not run at that
+    size."""
     units: list[Unit] = []
     for size in sorted(plan.batches):
         if size > len(items):
@@ -202,7 +205,7 @@ def plan_units(items: Sequence[Item], plan: GenerationPlan) -> list[Unit]:
 
 
 def _check_room(llm: LLM, items: Sequence[Item], batch: int) -> None:
-    """A batch whose requests had to wait for memory would not be one."""
+    """Raise InvalidInput if the requests of a batch would have to wait for memory."""
     longest = sorted((len(i.token_ids) + i.max_tokens for i in items), reverse=True)[:batch]
     spare = llm.engine.limits.draft_tokens + 2 * PAGE
     needed, there = sum(longest) + batch * spare, llm.engine.limits.kv_tokens
@@ -212,7 +215,8 @@ def _check_room(llm: LLM, items: Sequence[Item], batch: int) -> None:
 
 
 def _scores(llm: LLM, items: Sequence[Item], results: Results) -> dict[OutputKey, Score]:
-    """What the model itself says of every distinct output; nothing of models without an order."""
+    """The model's own score of every different output; none for models without an order of
+    tokens."""
     outputs = [(record.item, record.token_ids) for record in results.records]
     if not llm.config.writes or not outputs:
         return {}

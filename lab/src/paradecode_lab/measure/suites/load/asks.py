@@ -1,4 +1,4 @@
-"""What is asked: first turns of prompts, in a seeded order, and when each request is due."""
+"""The requests of a load run: first turns of prompts, in a seeded order, with their due times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXT_TOKENS = 128
 def read_asks(path: Path | None = None, max_tokens: int | None = None) -> list[Conversation]:
     """The prompts of the package (None), of a JSONL file, or of a text file with one on a line.
 
-    Of a conversation the first turn is asked.
+    Only the first turn of a conversation is asked.
 
     Raises:
         InvalidInput: naming the file or the line that cannot be read.
@@ -29,7 +29,7 @@ def read_asks(path: Path | None = None, max_tokens: int | None = None) -> list[C
 
 
 def draw(asks: Sequence[Conversation], count: int, seed: str) -> list[Conversation]:
-    """``count`` of them in a random order: none twice before each was taken once."""
+    """``count`` prompts in a random order; none is taken twice before all were taken once."""
     order = random.Random(seed)
     drawn: list[Conversation] = []
     while len(drawn) < count:

@@ -1,5 +1,5 @@
-"""One streamed request, timed. aiohttp (extra ``load``): its parser is C, and a load generator that
-shares the machine with the server it measures must not take the server's processor time."""
+"""One streamed request, timed. The parser of aiohttp (extra ``load``) is written in C: a load
+generator on the server's machine must not take the server's processor time."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class BadAnswer(Exception):
 
 
 def open_session(plan: LoadPlan, key: str | None) -> aiohttp.ClientSession:
-    """Connections without a bound of their own: the load says how many there are.
+    """A session without a limit on connections, because the load decides their number.
 
-    Each request opens one: servers close idle connections as they like, which would count as
-    failures of theirs when the next request meets it.
+    Each request opens a connection. Servers close idle ones at any time, and a request that met a
+    closed one would count as a failure of the server.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
@@ -73,10 +73,10 @@ async def ask_once(
     began: float,
     due: float | None = None,
 ) -> Record:
-    """Ask, read the stream to its end, and time it. Whatever goes wrong is in the record.
+    """Ask, read the stream to its end, and time it. Any error is in the record.
 
     Args:
-        load: as :class:`StreamedAnswer` has it.
+        load: see :class:`StreamedAnswer`.
         began: ``time.perf_counter()`` when the round began.
         due: seconds after ``began`` at which the request should have been sent; None is now.
     """
@@ -123,7 +123,7 @@ def request_body(endpoint: Endpoint, ask: Conversation, plan: LoadPlan) -> dict[
 async def _read(
     response: aiohttp.ClientResponse, answer: StreamedAnswer, zero: float, plan: LoadPlan
 ) -> str:
-    """The text of the server-sent events, which end with ``[DONE]``; times go into ``answer``."""
+    """The text of the server-sent events, up to ``[DONE]``; times go into ``answer``."""
     pieces: list[str] = []
     async for line in response.content:
         now = time.perf_counter() - zero
@@ -150,7 +150,7 @@ async def _read(
 
 
 def _event(data: bytes, answer: StreamedAnswer) -> str:
-    """The text of an event; what else it says goes into the answer."""
+    """The text of an event; its other facts go into the answer."""
     try:
         event = json.loads(data)
         if not isinstance(event, dict):

@@ -1,4 +1,4 @@
-"""What a load run does: endpoints, loads, how many requests, and the rules they are checked by."""
+"""The plan of a load run: endpoints, loads, numbers of requests, and the checks of all these."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHECKS = {
     "api": one_of("chat", "completions"),
     "count": one_of("usage", "tokenizer"),
 }
-"""What the fields of a plan may be; the options of the command have the same names."""
+"""Checks of a plan's fields; the options of the command have the same names."""
 
 RESERVED = frozenset({"model", "messages", "prompt", "stream", "stream_options", "n"})
 """Fields of the request that the client itself sets."""
@@ -32,12 +32,12 @@ RESERVED = frozenset({"model", "messages", "prompt", "stream", "stream_options",
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server, and what its requests say besides the prompt.
+    """A server, and fields of its requests beside the prompt.
 
     Attributes:
-        url: up to and including ``/v1``.
-        model: as the server calls it; None takes the first that it lists.
-        body: more fields of the request's JSON.
+        url: address up to and including ``/v1``.
+        model: the server's name for the model; None takes the first that it lists.
+        body: further fields of the request's JSON.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Endpoint:
 class OfferedLoad:
     """Exactly one of ``clients`` (closed loop) and ``rate`` (open loop, requests a second).
 
-    A closed loop has so many clients, each of which sends its next request when the last one is
-    answered: it finds the throughput. An open loop sends at its own pace, whether or not the server
-    keeps up: it finds the latency that users would see.
+    In a closed loop each client sends its next request when the last one is answered; this measures
+    the throughput. An open loop sends at its own pace, whether or not the server keeps up; this
+    measures the latency that users would see.
     """
 
     clients: int | None = None
@@ -76,18 +76,18 @@ class LoadPlan:
     """A run. Every endpoint gets the same requests in the same order.
 
     Attributes:
-        endpoints: the first is what the others are compared with.
-        loads: each is driven in every round.
-        requests: of one round, for each endpoint and load; at least one for each client.
-        rounds: the order of the endpoints is drawn afresh in each.
-        warmup: requests before each measurement that do not count, and as many more until 80
+        endpoints: the servers; the others are compared with the first.
+        loads: the loads, each of which is driven in every round.
+        requests: requests in one round, for each endpoint and load; at least one for each client.
+        rounds: number of rounds; each draws a new order of the endpoints.
+        warmup: requests before each measurement that do not count, and further ones until 80
             tokens were answered; 0 for none.
-        arrivals: of an open loop.
+        arrivals: distribution of the arrivals in an open loop.
         max_tokens: upper bound on the prompts' own.
-        timeout: seconds one request may take.
+        timeout: seconds that one request may take.
         count: who counts output tokens: each server's ``usage``, or one ``tokenizer`` for all.
-        slo_ttft, slo_tpot: seconds that a good request stays within; None sets no bound.
-        seed: of prompts, order and arrivals.
+        slo_ttft, slo_tpot: the most seconds of a good request; None sets no bound.
+        seed: seed of prompts, order and arrivals.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -105,7 +105,7 @@ class LoadPlan:
     seed: int = 0
 
     def requests_of(self, load: OfferedLoad) -> int:
-        """How many are sent in one round."""
+        """Number of requests in one round."""
         return max(self.requests, load.clients or 0)
 
     def check(self) -> None:
@@ -132,10 +132,10 @@ def read_endpoints(
     Args:
         given: ``NAME=URL``; a URL without a path gets ``/v1``.
         bodies: ``JSON`` for all, or ``NAME=JSON`` for one, applied in order.
-        model: for all of them.
+        model: name of the model at all endpoints.
 
     Raises:
-        InvalidInput: naming what cannot be read.
+        InvalidInput: naming the option that cannot be read.
     """
     fields: dict[str, dict[str, Any]] = {}
     urls: dict[str, str] = {}

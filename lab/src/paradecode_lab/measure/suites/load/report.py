@@ -60,7 +60,7 @@ def _aggregates(summaries: Sequence[LoadSummary]) -> dict[str, Any]:
 
 @styled
 def _draw(summaries: Sequence[LoadSummary], subtitle: str) -> Any:
-    """A panel a figure, over the load; a line an endpoint."""
+    """Draw a panel for each figure, over the load, with a line for each endpoint."""
     panels = PANELS if any(s.goodput is not None for s in summaries) else PANELS[:-1]
     loads = list(dict.fromkeys(s.load for s in summaries))
     names = list(dict.fromkeys(s.endpoint for s in summaries))
@@ -100,7 +100,7 @@ def _known(values: Iterable[Estimate | None]) -> tuple[list[int], list[Estimate]
 
 
 def headline(results: Results) -> str:
-    """What the figures are about, in one line."""
+    """One line about the conditions of the figures."""
     settings = results.settings
     counted = {
         "usage": "tokens as each server counts them",
@@ -122,7 +122,7 @@ def failures(summaries: Sequence[LoadSummary]) -> list[str]:
 
 
 def warnings(summaries: Sequence[LoadSummary]) -> list[str]:
-    """Where the client itself was in the way."""
+    """Warnings where the client itself disturbed the measurement."""
     said = []
     for s in summaries:
         if s.client > BUSY:
@@ -144,7 +144,7 @@ THROUGHPUT: tuple[Column[LoadSummary], ...] = (
 
 @dataclass(frozen=True)
 class Latency:
-    """One line of a summary's latencies; ``load`` and ``endpoint`` stand on its first line."""
+    """One line of a summary's latencies; only the first has ``load`` and ``endpoint``."""
 
     load: str
     endpoint: str

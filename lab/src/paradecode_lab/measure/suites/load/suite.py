@@ -1,4 +1,4 @@
-"""A whole run: round by round every endpoint has its turn, in an order drawn afresh."""
+"""A whole load run: in each round every endpoint has its turn, in a new random order."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan, OfferedL
 from paradecode_lab.measure.suites.load.summary import phase_of
 
 Tell = Callable[[str, int], None]
-"""Told (what is running, how many requests have ended since)."""
+"""Called with the running part, and the number of requests that have ended since the last call."""
 
 Begin = Callable[[Endpoint], None]
-"""Called before an endpoint has its turn, warm-up included."""
+"""Called before the turn of an endpoint, which begins with its warm-up."""
 
 FREE = ("endpoints", "loads", "rounds", "slo_ttft", "slo_tpot")
 """Fields of a plan that may change when an interrupted run goes on."""
@@ -44,17 +44,17 @@ def measure(
     tell: Tell = lambda what, ended: None,
     begin: Begin = lambda endpoint: None,
 ) -> Results:
-    """Run a plan, or what an interrupted run has left of it.
+    """Run a plan, or the part that an interrupted run has left.
 
     Args:
-        asks: what may be asked; the first turn of each.
+        asks: the prompts to choose from; only first turns are asked.
         key: API key for all endpoints.
         tokenizer: model whose tokenizer counts, if the plan says ``tokenizer``; None is the default
             model.
-        journal: file of the answers as they come; None keeps nothing.
+        journal: file to which answers are written as they come; None keeps nothing.
         facts: further settings of the result.
-        tell: for a progress bar.
-        begin: for servers that are to rest while others are measured.
+        tell: called with progress, for a bar.
+        begin: called before an endpoint's turn, so that other servers can rest meanwhile.
 
     Raises:
         InvalidInput: if an endpoint cannot be reached or answers no warm-up request, or the journal
@@ -93,7 +93,7 @@ async def _drive(
     tell: Tell,
     begin: Begin,
 ) -> list[EngineInfo]:
-    """Measure what the journal has not yet; returns what answered."""
+    """Measure what is missing in the journal; returns the engines that answered."""
     kept = Counter(phase for phase, _ in {(phase_of(r), r.unit) for r in journal.records})
     wanted = {str(load): plan.requests_of(load) for load in plan.loads}
     done = {phase for phase, requests in kept.items() if requests == wanted.get(phase[1])}
@@ -175,7 +175,7 @@ async def _phase(
 async def _closed(
     ask: Callable[[Conversation], Awaitable[Record]], asks: list[Conversation], clients: int
 ) -> list[Record]:
-    """Each client sends its next request when the last one is answered."""
+    """Run a closed loop: each client sends its next request when the last one is answered."""
     left = iter(asks)
     records: list[Record] = []
 
@@ -193,7 +193,7 @@ async def _open(
     due: list[float],
     began: float,
 ) -> list[Record]:
-    """Each request is sent when it is due, however many are under way."""
+    """Run an open loop: each request is sent when it is due, however many are under way."""
 
     async def at(one: Conversation, when: float) -> Record:
         await asyncio.sleep(max(0.0, began + when - time.perf_counter()))
@@ -203,7 +203,8 @@ async def _open(
 
 
 def _engine(endpoint: Endpoint, first: Endpoint) -> EngineInfo:
-    """Without the folder that a server may call its model by: results are for others to read."""
+    """The entry of an endpoint, without the folder in a server's name of its model, because
+    others read results."""
     folder = PurePath(endpoint.model or "")
     model = folder.name if folder.is_absolute() else endpoint.model or ""
     reference = None if endpoint is first else first.name
@@ -224,7 +225,7 @@ def _check_same(journal: Journal, engine: EngineInfo) -> None:
 
 
 def _counter(plan: LoadPlan, model: str | None) -> Callable[[Record], None]:
-    """What counts an answer's tokens; nothing where each server did."""
+    """A function that counts an answer's tokens; it does nothing where each server counts."""
     if plan.count == "usage":
         return lambda record: None
     from paradecode.models.catalogue import open_model
@@ -232,7 +233,7 @@ def _counter(plan: LoadPlan, model: str | None) -> Callable[[Record], None]:
     tokenizer = open_model(model).tokenizer
 
     def count(record: Record) -> None:
-        """What ends an answer is not text, and not counted."""
+        """Count the tokens of the text; a stop token is no text, and does not count."""
         if record.streamed is not None and not record.error:
             ids = tokenizer.encode(record.text, special=False, parse_special=False)
             record.streamed.tokens = len(ids)

@@ -13,7 +13,7 @@ from paradecode_lab.measure.statistics import Estimate, Interval, percentile, ra
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 Percentiles = dict[str, Estimate | None]
 Phase = tuple[str, str, int]
-"""(endpoint, load, round): requests that are measured, and kept, together."""
+"""(endpoint, load, round) of requests that are measured and kept together."""
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,21 @@ class LoadSummary:
     """One endpoint under one load, all rounds.
 
     Attributes:
-        requests: sent; the failed ones are among them, by kind in ``errors``.
-        tokens: of the requests that did not fail.
-        throughput: those tokens a second, over the whole of the rounds.
+        requests: number of sent requests, with failed ones.
+        errors: kind of error -> number of failed requests.
+        tokens: tokens of the requests that did not fail.
+        throughput: those tokens a second, over all rounds.
         speedup: throughput over that of the first endpoint; None for itself.
         answered: requests a second that did not fail.
-        good: share of all requests that did not fail and met the objectives; None without any.
+        good: share of all requests that did not fail and met the objectives; None without
+            objectives.
         goodput: such requests a second.
         first, per_token, whole: seconds to the first text (TTFT), per token after it (TPOT), and to
             the end; percentiles over the requests that did not fail.
-        longest_gap: between two chunks of one answer.
-        tokens_per_chunk: mean.
+        longest_gap: the longest time between two chunks of one answer.
+        tokens_per_chunk: mean number of tokens in a chunk.
         client: share of one core that the client itself used.
-        late: the most that the client sent a request after it was due.
+        late: the longest delay between due and sent.
     """
 
     endpoint: str
@@ -56,18 +58,18 @@ class LoadSummary:
 
 
 def phase_of(record: Record) -> Phase:
-    """What a request belongs to."""
+    """The phase that a request belongs to."""
     return record.engine, streamed(record).load, record.round
 
 
 def streamed(record: Record) -> StreamedAnswer:
-    """What the client saw of a request."""
+    """The streamed answer of a request."""
     assert record.streamed is not None
     return record.streamed
 
 
 def summarise(results: Results) -> list[LoadSummary]:
-    """By load, then by endpoint, in the order of ``results``."""
+    """Summaries by load, and then by endpoint, in the order of ``results``."""
     found: dict[tuple[str, str], dict[int, list[Record]]] = {}
     for record in results.records:
         endpoint, load, number = phase_of(record)
@@ -84,7 +86,7 @@ def summarise(results: Results) -> list[LoadSummary]:
 def is_good(record: Record, settings: Mapping[str, Any]) -> bool:
     """Whether a request was answered within the objectives.
 
-    An answer that came in one piece has no time per token, and is judged by its first text alone.
+    An answer in one piece has no time per token, and is judged by its first text alone.
     """
     answer, first, pace = streamed(record), settings.get("slo_ttft"), settings.get("slo_tpot")
     if record.error or answer.first is None:

@@ -45,7 +45,7 @@ def versus(cell: Callable[[MethodComparison], str]) -> Callable[[MethodSummary],
 
 
 def in_blocks(summary: MethodSummary) -> str:
-    """How many times faster than the reference in blocks; empty where there is none."""
+    """Speed over the reference's in blocks; empty where there is none."""
     return times(summary.blocks.seconds) if summary.blocks else ""
 
 
@@ -74,7 +74,7 @@ BRIEF: tuple[Column[MethodSummary], ...] = (
     Column("x as fast", versus(lambda v: ends(v.seconds))),
     Column(f"x {IN_BLOCKS}", in_blocks),
 )
-"""For a terminal: intervals of ratios alone."""
+"""Columns for a terminal, where only ratios have intervals."""
 
 
 def report(

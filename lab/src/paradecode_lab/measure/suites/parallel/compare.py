@@ -1,4 +1,4 @@
-"""Two results side by side: what changed, method by method, on the instances both have."""
+"""Two results side by side: what changed for each method, on the instances that both have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode_lab.measure.tables import Column, percent, points, times
 
 @dataclass(frozen=True)
 class MethodChange:
-    """One method in both results: exact match now, and now against before."""
+    """One method in both results: its exact match now, and its change."""
 
     method: str
     exact: Interval

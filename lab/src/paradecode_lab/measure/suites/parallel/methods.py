@@ -1,4 +1,4 @@
-"""Which methods are compared by default, and which of them is the plain one of another."""
+"""The methods that are compared by default, and the plain method of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paradecode.methods.parts import known, written
 from paradecode.methods.specs import Spec, methods, parse
 
 REFERENCE = "static"
-"""One token a forward, nothing cached: what every ratio refers to."""
+"""The method that every ratio refers to: one token a forward, nothing cached."""
 
 STEPS = (32, 16, 8, 4, 2, 1)
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -18,7 +18,8 @@ BLOCK = 8
 """Block length of the settings with caches. A block as long as the canvas would save hardly a
 row."""
 IN_BLOCKS = f"{REFERENCE}(block_length={BLOCK})"
-"""The fair plain decoding: the reference's forwards behind an end of text would flatter all."""
+"""Plain decoding for fair ratios: without blocks, forwards behind the end of text would flatter
+all."""
 
 NEED_BLOCKS = ("two_level", "lead")
 
@@ -27,8 +28,8 @@ def default_methods(has_blocks: bool) -> list[str]:
     """Every policy that needs no training, sweeps of the plain ones, block rules, caches.
 
     Args:
-        has_blocks: the model's attention has blocks, without which some caches cannot be used and
-            some block rules are another one.
+        has_blocks: whether the model's attention has blocks. Without them some caches cannot be
+            used, and some block rules are equal to another one.
     """
     chosen, rules = (
         [name for name in known(kind) if has_blocks or name not in NEED_BLOCKS]
@@ -54,7 +55,7 @@ def default_methods(has_blocks: bool) -> list[str]:
 
 
 def canonical(specs: Iterable[str]) -> list[str]:
-    """Specs as the registry writes them, each once; a setting at its default is left out.
+    """Specs in the registry's spelling, each once, without settings at their defaults.
 
     Raises:
         InvalidInput: a spec is not understood, or its method is of the other family.
@@ -72,14 +73,14 @@ def read(spec: str) -> Spec:
 
 
 def shortest(spec: Spec) -> Spec:
-    """The same method without settings that are the defaults."""
+    """The same method without settings at their defaults."""
     usual = {entry.name: entry.default for entry in spec.method.parameters}
     left = {key: value for key, value in spec.settings.items() if value != usual[key]}
     return parse({"method": spec.method.name, **left})
 
 
 def plain_of(spec: str) -> str:
-    """The reference with the blocks of ``spec``: what an exact method must repeat."""
+    """The reference with the blocks of ``spec``, whose output an exact method must repeat."""
     found = read(spec)
     blocks = {"block_length", "blocks"}
     kept = {key: value for key, value in found.settings.items() if key in blocks}

@@ -1,4 +1,4 @@
-"""Two pictures of a result: quality against speed, and what each task loses to parallelism."""
+"""Two pictures of a result: quality against speed, and each task's loss by parallel decoding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paradecode_lab.measure.suites.parallel.summary import MethodSummary, tasks_
 from paradecode_lab.measure.tasks.tasks import BY_NAME
 
 SWEEPS = {"static": {"steps"}, "threshold": {"threshold"}, "factor": {"factor"}}
-"""Policy -> the setting that is swept in the pictures by task."""
+"""Policy -> the setting that varies in the pictures by task."""
 TINTS = tuple(light(name) for name in HUES)
 
 Speed = Callable[[MethodSummary], "Interval | None"]
@@ -46,7 +46,7 @@ def draw_all(results: Results, summaries: Sequence[MethodSummary], stem: Path) -
 
 @styled
 def draw_frontier(results: Results, summaries: Sequence[MethodSummary]) -> Any:
-    """Quality over tokens per forward and over tokens per second.
+    """Draw quality over tokens per forward and over tokens per second.
 
     A family has one colour and marker. The reference is a large diamond; hollow dots have a cache.
     """
@@ -82,7 +82,8 @@ def draw_frontier(results: Results, summaries: Sequence[MethodSummary]) -> Any:
 
 @styled
 def _draw_tasks(tasks: Sequence[str], summaries: Sequence[MethodSummary]) -> Any:
-    """A panel a task: what a fixed schedule and a threshold lose as they decide more at a time."""
+    """Draw a panel for each task: the loss of a fixed schedule and of a threshold as they decide
+    more at a time."""
     across = min(5, len(tasks))
     down = -(-len(tasks) // across)
     figure = new_figure(max(7.5, 2.7 * across + 0.6), 2.3 * down + 1.6)
@@ -148,7 +149,7 @@ def _cloud(
 
 
 def _name_best(axes: Any, summaries: Sequence[MethodSummary], speed: Speed) -> None:
-    """Join and name the dots that no other beats; called last, when all places are known."""
+    """Join and name the dots that no other beats; called last, when all positions are known."""
     known = _known(summaries, speed)
     places = [(across.value, 100 * summary.total.exact.value) for summary, across in known]
     best = frontier(places)

@@ -37,18 +37,19 @@ DEFAULT_MODEL = "paradecode/tiny-diffusion"
 GRADED_MODEL = "paradecode/graded-diffusion"
 MOST_INSTANCES, MOST_BATCH = 10_000, 1024
 STEP = 32
-"""Canvases are a multiple of this long: 32 for short lists, as in ParallelBench."""
+"""Canvas lengths are multiples of this number of positions; 32 for short lists, as in
+ParallelBench."""
 
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """What to measure.
+    """The plan of the suite.
 
     Attributes:
-        methods: specs, the default list if empty; the reference comes first in any case.
-        tasks: names, of tasks or of sets of them; the simple ones if empty.
-        instances: held-out ones of each task.
-        batch: how many are decoded together.
+        methods: specs, or the default list if empty; the reference always comes first.
+        tasks: names of tasks or of sets of them; the simple ones if empty.
+        instances: number of held-out instances of each task.
+        batch: number of instances that are decoded together.
     """
 
     methods: tuple[str, ...] = ()
@@ -58,7 +59,7 @@ class ParallelPlan:
     seed: int = 0
 
     def check(self) -> None:
-        """Raise InvalidInput for what can be refused before a model is loaded."""
+        """Raise InvalidInput for anything that can be refused before a model is loaded."""
         choose_tasks(self.tasks)
         canonical(self.methods)
         whole(1, MOST_BATCH)("batch", self.batch)
@@ -71,7 +72,8 @@ class ParallelPlan:
         return DEFAULT_MODEL if chosen & simple else GRADED_MODEL
 
     def specs(self, has_blocks: bool) -> list[str]:
-        """The methods in full, the reference first; ``has_blocks`` as in ``default_methods``."""
+        """The full specs of the methods, the reference first; ``has_blocks`` as in
+        ``default_methods``."""
         return canonical([REFERENCE, *(self.methods or default_methods(has_blocks))])
 
 
@@ -83,12 +85,12 @@ def measure(
     settings: Mapping[str, Any],
     progress: Progress,
 ) -> Results:
-    """Run the plan, or what an interrupted run has left of it.
+    """Run the plan, or the part that an interrupted run has left.
 
     Args:
-        llm: opened with ``settings``.
-        weights: its file or folder.
-        journal: file of the answers as they come.
+        llm: a model opened with ``settings``.
+        weights: file or folder of the model.
+        journal: file to which answers are written as they come.
 
     Raises:
         InvalidInput: the model or the plan cannot be used, or the journal is another run's.
@@ -127,7 +129,7 @@ def choose_tasks(names: Sequence[str]) -> tuple[Task, ...]:
     """Tasks by name or set, the simple ones if there are no names.
 
     Raises:
-        InvalidInput: for a name that is not a task's or a set's.
+        InvalidInput: for a name of neither a task nor a set.
     """
     chosen: set[str] = set()
     for name in names or ("simple",):
@@ -141,7 +143,7 @@ def draw_instances(tasks: Sequence[Task], count: int, seed: int) -> dict[str, Ta
     """Held-out instances by id: task, seed and number.
 
     Raises:
-        InvalidInput: ``count`` is out of range, or a task has not that many.
+        InvalidInput: ``count`` is out of range, or a task has fewer instances.
     """
     whole(1, MOST_INSTANCES)("instances", count)
     return {
@@ -152,7 +154,7 @@ def draw_instances(tasks: Sequence[Task], count: int, seed: int) -> dict[str, Ta
 
 
 def make_items(llm: LLM, instances: Mapping[str, TaskInstance]) -> list[Item]:
-    """Inputs; the canvas has room for every reference answer of the task and its end."""
+    """The inputs; each canvas has room for every reference answer of its task and its end."""
     longest: dict[str, int] = {}
     for one in instances.values():
         length = len(llm.tokenizer.encode(one.answer, special=False)) + 1
@@ -165,9 +167,9 @@ def make_items(llm: LLM, instances: Mapping[str, TaskInstance]) -> list[Item]:
 
 
 def batches_by_turns(items: Sequence[Item], batch: int) -> list[Unit]:
-    """Batches of one task: one of each task, then the next of each.
+    """Batches of one task each: the first of every task, then the second of every task, and so on.
 
-    Each task has numbers of its own, so that a batch keeps its number when tasks are added.
+    Batches are numbered within their task, so that numbers stay when tasks are added.
     """
     tasks: dict[str, list[Item]] = {}
     for item in items:
@@ -182,7 +184,8 @@ def write_files(
     summaries: Sequence[MethodSummary],
     found: Sequence[TargetVerdict],
 ) -> list[Path]:
-    """JSON, Markdown beside it and, where matplotlib is there, two pictures; returns the files."""
+    """Write JSON, Markdown beside it and, if matplotlib is installed, two pictures; returns the
+    files."""
     text = output.with_suffix(".md")
     aggregates = {
         "methods": [asdict(summary) for summary in summaries],

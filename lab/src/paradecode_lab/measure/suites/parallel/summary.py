@@ -1,4 +1,4 @@
-"""From records to figures: exact match with its interval, costs a token, paired comparisons."""
+"""From records to figures: exact match with its interval, costs of a token, paired comparisons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BatchCost:
     seconds: float
 
     def a_token(self, name: str) -> tuple[float, float]:
-        """Tokens, and what they cost: columns of a ratio."""
+        """Tokens and their cost, as columns of a ratio."""
         return self.tokens, getattr(self, name)
 
 
