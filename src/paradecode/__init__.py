@@ -4,10 +4,29 @@ from paradecode import LLM
 print(LLM().chat([{"role": "user", "content": "What is speculative decoding?"}]).text)
 """
 
-from paradecode.completion import Chunk, Completion
-from paradecode.core.errors import ParadecodeError
-from paradecode.core.sampling import SamplingParams
-from paradecode.llm import LLM
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paradecode.completion import Chunk, Completion
+    from paradecode.core.errors import ParadecodeError
+    from paradecode.core.sampling import SamplingParams
+    from paradecode.llm import LLM
 
 __all__ = ["LLM", "Chunk", "Completion", "ParadecodeError", "SamplingParams", "__version__"]
 __version__ = "0.2.0"
+
+_PLACES = {
+    "LLM": "paradecode.llm",
+    "Chunk": "paradecode.completion",
+    "Completion": "paradecode.completion",
+    "ParadecodeError": "paradecode.core.errors",
+    "SamplingParams": "paradecode.core.sampling",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for: a process that compiles a grammar needs no model."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)

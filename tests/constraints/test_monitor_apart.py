@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -99,7 +100,7 @@ def test_time_and_memory_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         monitor.names(b"x = [1]\n" * 60_000 + b"def f(:\n" * 20 + b"x.")
     assert time.monotonic() - began < 100
     with pytest.raises(InvalidInput):
-        MonitorApart({"a.py": "x = " + "-" * 80 + "[" + "1," * 520_000 + "]"})
+        MonitorApart({"a.py": "x=a\n" * 260_000})
 
 
 def test_few_processes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,3 +201,13 @@ def test_the_process_cannot_fork_or_write(tmp_path: Path) -> None:
         assert line.removeprefix(name).split()[:2] == ["0", "0"], line
     (space,) = [line for line in limits.splitlines() if line.startswith("Max address space")]
     assert int(space.split()[3]) < 16 * apart.MEMORY
+
+
+def test_a_process_for_constraints_loads_no_model() -> None:
+    code = (
+        "import sys\n"
+        "import paradecode.constraints.python.apart, paradecode.constraints.trial\n"
+        "print(*{'paradecode.llm', 'paradecode.engine'} & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
