@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from looping import Served, ask
 
+from paradecode.constraints.compile import Compiler
 from paradecode.core.errors import BackendError
 from paradecode.llm import LLM
 from paradecode.models.chat import ChatTemplate
@@ -337,3 +338,21 @@ def test_constrained_outputs(llm: LLM) -> None:
     assert {served.text("two", 0), served.text("two", 1)} <= set(choice.value)
     end = served.failure("bad")
     assert end.status == 400
+
+
+def test_the_first_constrained_request_waits_for_nothing_new(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llguidance")
+    compiler = Compiler(llm.tokenizer, llm.config.vocab_size, llm.config.eos_tokens)
+    monkeypatch.setattr(llm, "_compiler", compiler)
+    served = Served(llm)
+    served.loop.warm()
+    asked: list[str] = []
+    monkeypatch.setattr("paradecode.constraints.trial._start", lambda: asked.append("process"))
+    monkeypatch.setattr(
+        "paradecode.constraints.compile.library_tokenizer", lambda *_: asked.append("table")
+    )
+    served.run(ask("one", constraint=ConstraintSpec(type="regex", value="[ab]+c"), max_tokens=4))
+    served.done("one")
+    assert asked == []

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,6 +63,8 @@ def test_a_worker_serves_and_drains(worker: Worker) -> None:
     ready = worker.read()
     assert isinstance(ready, Ready)
     assert (ready.context_length, ready.vocab_size, ready.chat) == (4096, 96, False)
+    if find_spec("llguidance") is not None and sys.platform == "linux":
+        assert b"paradecode.constraints.trial" in _children(worker.process.pid)
     worker.write(b"x" * (MAX_LINE + 5) + b"\n", b"\xff\n")
     for _ in range(2):
         assert isinstance(worker.read(), Failure)
@@ -125,6 +128,28 @@ def test_a_worker_that_cannot_see_its_front_end_ends_with_it(folder: str) -> Non
         for child in map(int, children):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
+
+
+def test_a_worker_has_imported_what_searches_need() -> None:
+    """Else the first one would do it in the engine's thread, while all others wait."""
+    code = (
+        "import sys\n"
+        "from paradecode.serve.worker.__main__ import warm\n"
+        "warm()\n"
+        "before = set(sys.modules)\n"
+        "from paradecode.search import find_strategy\n"
+        "find_strategy('best-of(n=2)')\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
+
+
+def _children(pid: int) -> bytes:
+    """The command lines of a process's children, together."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    children = [child for one in threads for child in (one / "children").read_text().split()]
+    return b"\n".join(Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
 
 
 def _state(pid: int) -> str:

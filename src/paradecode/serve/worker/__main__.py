@@ -14,7 +14,7 @@ from paradecode.backends.native import core_is_built
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
-from paradecode.search import find_scorer
+from paradecode.search import find_scorer, strategies
 from paradecode.serve.failures import failure
 from paradecode.serve.lines import MAX_LINE
 from paradecode.serve.log import PlacesOnly
@@ -49,11 +49,12 @@ def main() -> int:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_NAME, LOADED)
         llm = load(settings)
+        loop = Loop(llm, settings, send)
+        loop.warm()
         said = ready(llm, settings)
     except Exception as error:
         send([failure(WORKER, error)])
         return NOT_LOADED
-    loop = Loop(llm, settings, send)
     inbox: Inbox[Message] = Inbox(sys.stdin.buffer, loop.read)
     signal.signal(signal.SIGTERM, lambda *_: inbox.put(Drain()))
     try:
@@ -76,8 +77,9 @@ def end_with_front() -> None:
 
 
 def warm() -> None:
-    """Import what models need, before it is known which: a spare process has time for that."""
+    """Import what models and searches need, before they are known: a spare has time for that."""
     known("drafter")
+    strategies()
     with suppress(InvalidInput):  # Loading says it, where the core is wanted.
         if core_is_built():
             import paradecode.backends.native.backend  # noqa: F401

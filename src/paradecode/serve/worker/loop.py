@@ -84,6 +84,10 @@ class Loop:
         """By id, whether a request that takes long to prepare is still wanted."""
         self._steps = 0
 
+    def warm(self) -> None:
+        """Do now what the first request of a kind would wait for."""
+        self._preparer.warm()
+
     def read(self, line: bytes) -> Message | SlowMessage[Message]:
         """The message of a line, prepared as far as that needs no engine; never raises."""
         try:

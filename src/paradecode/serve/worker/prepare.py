@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from paradecode.backends.interface import PAGE
@@ -40,6 +42,18 @@ class Preparer:
         self._llm, self._settings, self._speller = llm, settings, speller
         self._trial = GrammarTrial()
         self._most = llm.config.context_length * llm.tokenizer.longest
+
+    def warm(self) -> None:
+        """Do what the first constrained request would wait for, and all others with it.
+
+        Those are imports, a table of the vocabulary, and the process that tries grammars.
+        """
+        kind, value = "choice", ["a"]
+        # Without the library, or with such a tokenizer, each request is told what is wrong.
+        with ThreadPoolExecutor(1) as beside, suppress(InvalidInput, OSError):
+            if "autoregressive" in self._llm.families:
+                beside.submit(self._trial.check, kind, value)
+            self._llm.requests([0], None, {"constraint": {"type": kind, "value": value}})
 
     def tokens(self, prompt: PromptInput) -> list[int]:
         """Token ids of a prompt. A text that cannot fit is refused before it is tokenized."""
