@@ -170,6 +170,10 @@ class LLM:
         self.engine.load.curve = costs.pop(TARGET)
         self.engine.drift = Drift(self.engine.load.curve)
         self.engine.load.others = costs
+        for part in (self.decoder, *self.decoder.parts):
+            own = part.settings
+            if own.get("head"):  # So that no request waits until it is read and packed.
+                self.engine.head(own["head"], own.get("vocabulary", 0), own.get("dtype", "q8"))
         self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
         self._turn = threading.RLock()
 

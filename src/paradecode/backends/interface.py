@@ -248,6 +248,10 @@ class MakesSteps(Protocol):
 class RunsHeads(Protocol):
     """What runs draft heads by itself; others run their networks."""
 
+    def pack(self, head: Head) -> None:
+        """Do now what the first draft of a head would wait for."""
+        ...
+
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         """As :func:`paradecode.core.head_run.run_head`."""
         ...

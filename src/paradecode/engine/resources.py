@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paradecode.backends.interface import PAGE, Backend, RunsNetworks
+from paradecode.backends.interface import PAGE, Backend, RunsHeads, RunsNetworks
 from paradecode.core.checks import attributes, flag, whole
 from paradecode.core.errors import CapacityError, InvalidInput, InvalidModel
 from paradecode.core.head import Head
@@ -139,7 +139,7 @@ class Resources:
         return 0 if request.forks else self.limits.draft_tokens
 
     def head(self, path: str, vocabulary: int, dtype: str) -> Head:
-        """A draft head, read when it is first asked for; raises InvalidModel."""
+        """A draft head, read and packed when it is first asked for; raises InvalidModel."""
         found = self._heads.get((path, vocabulary, dtype))
         if found is None:
 
@@ -152,6 +152,8 @@ class Resources:
             while len(self._heads) >= MOST_HEADS:
                 del self._heads[next(iter(self._heads))]
             self._heads[path, vocabulary, dtype] = found
+            if isinstance(self.heads, RunsHeads):
+                self.heads.pack(found)
         return found
 
     def open_cache(self, model: str, request: GenerationRequest) -> KVCache:

@@ -19,6 +19,7 @@ from paradecode.core.head_run import run_head
 from paradecode.core.logits import Warp
 from paradecode.core.network import Network, Op
 from paradecode.core.tree import TokenTree
+from paradecode.llm import LLM
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.clover_heads import CELLS
@@ -196,6 +197,16 @@ def test_a_memory_ends_with_its_request(rounded_head: Head) -> None:
     gc.collect()
     assert not heads._memories
     assert len(heads._heads) == 1
+
+
+def test_the_head_of_a_loaded_model_is_packed_before_its_first_draft(tmp_path: Path) -> None:
+    with LLM("paradecode/tiny-autoregressive") as plain:
+        folder = random_head("eagle3", plain.config, tmp_path)
+    for spec in (f"eagle(head='{folder}',dtype=q4)", f"prompt-lookup+eagle(head='{folder}')"):
+        with LLM("paradecode/tiny-autoregressive", decoder=spec) as llm:
+            assert len(llm.backend._heads._heads) == 1
+            llm.generate("aba", max_tokens=8, budget="fixed")
+            assert len(llm.backend._heads._heads) == 1
 
 
 def test_many_requests_leave_no_memory(rounded_head: Head) -> None:

@@ -256,6 +256,9 @@ class NativeBackend:
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
         return run_networks(network, items)
 
+    def pack(self, head: Head) -> None:
+        self._heads.pack(head)
+
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         self._model()
         return self._heads.run_head(head, drafts)

@@ -45,9 +45,14 @@ class NativeHeads:
         """As ``Backend.apply``."""
         return run_networks(network, items)
 
+    def pack(self, head: Head) -> None:
+        """As ``RunsHeads.pack``."""
+        if _loops(head):
+            self.native(head)
+
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         """As :func:`paradecode.core.head_run.run_head`."""
-        if head.on_text or head.cell is not None or head.lstm:
+        if not _loops(head):
             return run_head(head, drafts, self.apply)
         native = self.native(head)  # To pack it once says nothing of later drafts.
         started = time.perf_counter()
@@ -75,6 +80,12 @@ class NativeHeads:
         if memory not in self._memories:
             self._memories[memory] = native.memory()
         return self._memories[memory]
+
+
+def _loops(head: Head) -> bool:
+    """Whether the core has a loop for it; the rows of some heads are the target's to run."""
+    rows = head.prompts is not None or len(head.transfers) > 0
+    return not (rows or head.on_text or head.cell is not None or head.lstm)
 
 
 def _native(head: Head, threads: int) -> DraftHead:

@@ -95,6 +95,9 @@ class RecordingBackend:
 
         return run_networks(network, items)
 
+    def pack(self, head: Head) -> None:
+        pass
+
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         if self._target is None:
             return run_head(head, drafts, self.apply)
