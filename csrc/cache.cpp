@@ -21,6 +21,18 @@ void Cache::reserve(std::int64_t pages) {
   const auto stretches = static_cast<std::size_t>((pages + kStretch - 1) / kStretch);
   store_ = Mapping(stretches * stretch_bytes(false));
   pages_ = pages;
+  taken_ = 0;
+  advance(0);
+}
+
+void Cache::advance(std::int64_t page) {
+  const std::size_t whole = static_cast<std::size_t>(page / kStretch + 1) * stretch_bytes(false);
+  const auto used = static_cast<std::size_t>(page % kStretch + 1);
+  const std::size_t wanted =
+      std::min(whole + used * stretch_bytes(false) / kStretch, store_.bytes());
+  if (wanted <= taken_) return;
+  store_.take(taken_, wanted);
+  taken_ = wanted;
 }
 
 void Cache::grow(std::int64_t pages) {
@@ -95,6 +107,7 @@ void Cache::put_value(const Slot& slot, int layer, int head, const float* value,
 }
 
 void Cache::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) advance(target[i] / kPage);
   std::vector<std::uint8_t> held;
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     const CacheLayer& own = shape(layer);

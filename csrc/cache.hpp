@@ -29,6 +29,9 @@ class Cache {
   // At least so many pages; those that were there keep their keys and values.
   void grow(std::int64_t pages);
   void need_scratch(int pages);
+  // Rows are about to be stored up to this page: their memory is taken from the system, and a part
+  // of that of the next stretch, so that no row waits for a whole one.
+  void advance(std::int64_t page);
   std::int64_t pages() const { return pages_; }
   bool half() const { return element_ == 2; }
   std::size_t bytes() const { return store_.bytes(); }
@@ -75,6 +78,7 @@ class Cache {
   std::size_t widest_ = 0;           // bytes of the largest layer in a stretch
   std::int64_t pages_ = 0;
   std::int64_t scratch_pages_ = 0;
+  std::size_t taken_ = 0;  // bytes of the store, from its start, that the system has given
   Mapping store_;
   Mapping scratch_;
 };

@@ -64,6 +64,15 @@ Mapping::~Mapping() {
   if (data_ != nullptr) unmap(data_, bytes_);
 }
 
+void Mapping::take(std::size_t begin, std::size_t end) const {
+#ifdef MADV_POPULATE_WRITE
+  begin = begin / kSmallPage * kSmallPage;
+  madvise(data_ + begin, std::min(end, bytes_) - begin, MADV_POPULATE_WRITE);
+#else
+  static_cast<void>(begin), static_cast<void>(end);
+#endif
+}
+
 std::uint8_t* Arena::take(std::size_t bytes) {
   bytes = (bytes + kSmallPage - 1) / kSmallPage * kSmallPage;
   if (chunks_.empty() || used_ + bytes > chunks_.back().bytes() - kSlack) {

@@ -25,6 +25,8 @@ class Mapping {
 
   std::uint8_t* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
+  // Has the system provide these bytes now, where it can be told; contents stay as they are.
+  void take(std::size_t begin, std::size_t end) const;
 
  private:
   std::uint8_t* data_ = nullptr;

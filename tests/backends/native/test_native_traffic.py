@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from dataclasses import replace
 from statistics import median
@@ -14,6 +15,8 @@ from paradecode.backends.interface import StepsInput
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.logits import Warp
 from paradecode.core.multi_step import MultiStep
+from paradecode.models.config import Rope
+from paradecode.serve.worker.memory import resident
 
 VOCABULARY, PAGES, BIN = 12_000, 20, 64
 WIDE = replace(BASE, vocab_size=VOCABULARY)
@@ -68,3 +71,18 @@ def test_bytes_are_those_of_the_weights_the_cache_and_the_logits() -> None:
     assert cost(40, 0) > cost(1, 0) + 39 * logits
     read(backend, 1, 0, False)
     assert backend.traffic(False) == []
+
+
+@pytest.mark.skipif(resident() == 0 or sys.platform != "linux", reason="says no current memory")
+def test_no_row_waits_for_the_memory_of_many_later_ones() -> None:
+    """The system gives memory in large pages, of which keys and values of 512 tokens need many."""
+    wide = replace(BASE, heads=8, kv_heads=8, head_dim=128, rope=Rope(dim=128), layers=16)
+    backend = make(replace(wide, context_length=2048), pages=128)
+    held, grown = resident(), []
+    for context in range(1100):
+        backend.forward([span(range(128), [context % 100], context)])
+        held, before = resident(), held
+        grown.append(held - before)
+    all_of_512 = 512 * backend.slot_bytes
+    assert sum(grown) > all_of_512
+    assert max(grown[1:]) < all_of_512 / 4
