@@ -19,6 +19,7 @@ from tools.figures.conformance import RESTING
 from tools.pages.attacks_page import main as write_attacks
 from tools.pages.benchmarks import main as render
 from tools.pages.core_page import main as write_core
+from tools.pages.first_use_page import main as write_first_uses
 from tools.pages.method_page import markdown, method_page
 from tools.pages.methods_page import committed, method_pages, overview
 from tools.pages.perplexity_page import main as write_formats
@@ -98,6 +99,14 @@ def test_formats_table(tmp_path: Path) -> None:
     copy = tmp_path / "native.md"
     copy.write_text(empty, "utf-8")
     write_formats(str(RESULTS / "perplexity_formats.json"), str(copy))
+    assert copy.read_text("utf-8") == committed != empty
+
+
+def test_first_use_table(tmp_path: Path) -> None:
+    committed, empty = emptied("docs/serve.md", "first-use")
+    copy = tmp_path / "serve.md"
+    copy.write_text(empty, "utf-8")
+    write_first_uses(str(RESULTS / "first_use.json"), str(copy))
     assert copy.read_text("utf-8") == committed != empty
 
 
