@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -132,6 +134,31 @@ def test_no_label_is_the_clients_choice() -> None:
     deepest = f"spec_decode_num_accepted_tokens_per_pos_total[{own},position={POSITIONS - 1}]"
     assert found[deepest] == 500 - POSITIONS + 1
     assert f"spec_decode_num_accepted_tokens_per_pos_total[{own},position={POSITIONS}]" not in found
+
+
+def test_counting_an_answer_reads_no_file_of_its_method() -> None:
+    metrics = Metrics(["smol"])
+    metrics.observe("smol", done(method="prompt-lookup(table='/gone.ngrams')"))
+    own = "method=prompt-lookup,model=smol"
+    assert values(metrics)[f"e2e_request_latency_seconds_count[{own}]"] == 1
+
+
+def test_a_server_has_imported_the_methods_that_it_counts() -> None:
+    code = (
+        "import sys\n"
+        "from paradecode.serve.app import create_app\n"
+        "from paradecode.serve.metrics import Metrics\n"
+        "from paradecode.serve.pool import Served\n"
+        "from paradecode.serve.settings import ServerSettings\n"
+        "from paradecode.serve.worker.settings import WorkerSettings\n"
+        "create_app(ServerSettings(models=(Served('a', WorkerSettings()),)), None, Metrics([]))\n"
+        "before = set(sys.modules)\n"
+        "from paradecode.methods.registry import methods\n"
+        "methods()\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
 
 
 def test_workers_are_shown_as_they_are_now() -> None:

@@ -8,6 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 
 from paradecode import __version__
+from paradecode.methods.registry import methods
 from paradecode.serve.audit import Audit
 from paradecode.serve.documents import document
 from paradecode.serve.errors import ApiError, answer_api_error, answer_http_error
@@ -39,6 +40,7 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     Args:
         pool: started, with ``metrics.observe`` as its observer; the caller drains and closes it.
     """
+    methods()  # They are imported now, and not when the first answer is counted.
     app = FastAPI(
         title="Paradecode", version=__version__, openapi_url=None, docs_url=None, redoc_url=None
     )

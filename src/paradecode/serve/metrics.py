@@ -16,7 +16,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.registry import parse
+from paradecode.methods.registry import find
+from paradecode.methods.spec_text import name_and_settings, parts_of
 from paradecode.serve.limits import Account
 from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
 
@@ -145,11 +146,12 @@ class Metrics:
 @lru_cache(maxsize=1024)
 def _method(spec: str) -> str:
     """The label of a spec: its settings, and which drafters are fused, are the request's choice."""
-    try:
-        name = parse(spec).method.name
+    parts = parts_of(spec)
+    try:  # The method is not built: that reads its files, which is the worker's to do.
+        names = [find(name_and_settings(part)[0]).name for part in parts]
     except InvalidInput:
         return "other"
-    return "fusion" if "+" in name else name
+    return "fusion" if len(names) > 1 else names[0]
 
 
 GAUGES = (
