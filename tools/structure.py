@@ -102,7 +102,7 @@ BUDGETS = {
     "trace": 420,
     "timing": 90,
     "cli": 1490,
-    "lab.measure": 2520,
+    "lab.measure": 2570,
     "lab.measure.tasks": 420,
     "lab.measure.replay": 1100,
     "lab.measure.certificate": 1000,
@@ -112,8 +112,8 @@ BUDGETS = {
     "lab.training": 6540,
     "lab": 0,
     "lab.commands": 1900,
-    "tools": 8080,
-    "tests": 49880,
+    "tools": 7880,
+    "tests": 49890,
     "examples": 40,
 }
 """Room -> the most lines of code that it may have. A change that needs more raises the number, and
