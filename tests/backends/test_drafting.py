@@ -63,7 +63,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunsNetworks, Trees, Tree
 
 
 def opened(folder: Path, **given: Any) -> LLM:
-    """A native target; its heads draft as much as they may, however long it takes."""
+    """A native target whose heads draft as much as they may, however long it takes."""
     pytest.importorskip("paradecode.backends.native._core")
     llm = LLM(write_folder(folder / "model", "llama"), **{"backend": "native", **given})
     llm.engine.load.curve = llm.engine.correction = None
@@ -160,7 +160,7 @@ def test_in_a_batch_a_head_that_knows_is_fast_there_too(tmp_path: Path) -> None:
 def test_pytorch_has_the_threads_of_the_target(
     own: int | None, targets: int | None, tmp_path: Path
 ) -> None:
-    """By itself it takes all cores, also those of other workers."""
+    """PyTorch by itself would take all cores, also those of other workers."""
     torch = pytest.importorskip("torch")
     place, before = DraftPlace("cpu", own), torch.get_num_threads()
     config, weights = tiny_checkpoint("llama")
@@ -180,7 +180,7 @@ def test_pytorch_has_the_threads_of_the_target(
 
 
 class Fails:
-    """A device that runs a few networks, and then no more."""
+    """A device that runs a few networks and then fails."""
 
     def __init__(self, error: BaseException, good: int) -> None:
         self.error, self.good = error, good

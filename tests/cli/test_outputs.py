@@ -1,4 +1,4 @@
-"""What cannot be written is refused before a model is loaded and minutes of work are lost."""
+"""A file that cannot be written is refused before a model is loaded, so that no work is lost."""
 
 from __future__ import annotations
 

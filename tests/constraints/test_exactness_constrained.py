@@ -103,7 +103,8 @@ def test_constrained_and_free_requests_share_a_batch(llm):
 
 
 def test_log_probabilities_are_the_models_own(llm):
-    """Before the mask: a token that was forced on the model may be very unlikely."""
+    """They are computed before the mask: a token that was forced on the model may be very
+    unlikely."""
     constraint = {"type": "choice", "value": ["zebra"]}
     output = llm.generate("1 + 1 =", max_tokens=8, constraint=constraint, logprobs=1)
     free = llm.generate("1 + 1 =", max_tokens=1, logprobs=1)

@@ -1,4 +1,4 @@
-"""ArrayLogits against definitions written out token by token."""
+"""ArrayLogits agrees with definitions that are written out token by token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ warps = st.builds(
 
 
 def order(row: list[float]) -> list[int]:
-    """Best first, ties to the lowest id."""
+    """The tokens from best to worst; ties go to the lowest id."""
     return sorted(range(len(row)), key=lambda token: (-row[token], token))
 
 

@@ -40,7 +40,7 @@ def test_what_cannot_be_written_is_named_by_its_type():
 
 
 def test_a_message_takes_little_memory():
-    """All of a value can take more memory as text than as it is."""
+    """A value can take more memory as a complete text than as it is."""
     values = ["\x01" * 100_000] * 40
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""Work that waits, beside a caller that goes on; never both at once."""
+"""Work that waits runs beside a caller that goes on, but never at the same time."""
 
 from __future__ import annotations
 

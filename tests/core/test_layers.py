@@ -1,4 +1,4 @@
-"""Layers and halves of them: what counts as one, which keys they touch, what they cost."""
+"""Layers and halves of layers: how they are counted, which keys they touch, and what they cost."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_streams_are_uncorrelated(one, other):
 
 
 def test_positions_are_independent_for_one_token():
-    """What a sequence sees: one token's noise over positions."""
+    """The noise of one token over positions, which is what a sequence sees."""
     values = np.array([uniform(key(3, p), np.array([42]))[0] for p in range(20_000)])
     assert abs(values.mean() - 0.5) < 0.01
     assert abs(np.corrcoef(values[1:], values[:-1])[0, 1]) < 4 / np.sqrt(len(values))

@@ -1,4 +1,4 @@
-"""The requests of a decoder."""
+"""Tests of the requests that decoders make."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paradecode.core.request import Forward
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Forward)])
 def test_only_tokens_that_continue_the_text_can_be_spread(name):
-    """A field that somebody adds asks for something: its tokens stay together."""
+    """If somebody adds a field, requests that set it keep their tokens together."""
     forward = replace(Forward(np.arange(3, dtype=np.int32)), **{name: object()})
     harmless = {"tokens", "tree", "under", "places", "given", "hidden", "layers", "model", "on"}
     assert forward.sequential == (name in harmless)

@@ -1,4 +1,5 @@
-"""Headers that describe the numbers wrongly; more cases are in the tests of trained parts."""
+"""Files whose headers describe the numbers wrongly; more cases are in the tests of trained
+parts."""
 
 from __future__ import annotations
 

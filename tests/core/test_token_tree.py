@@ -20,7 +20,7 @@ def trees(draw: st.DrawFn, max_size: int = 12) -> TokenTree:
 
 
 def path(tree: TokenTree, node: int) -> list[int]:
-    """Nodes from depth 1 to ``node``."""
+    """The nodes from depth 1 to ``node``."""
     nodes: list[int] = []
     while node != ROOT:
         nodes.insert(0, node)

@@ -19,7 +19,8 @@ def llm():
 
 
 def random_text(rng: np.random.Generator) -> str:
-    """Letters of every plane, control tokens, lone surrogates, long runs."""
+    """A random text of letters from every plane of Unicode, control tokens, lone surrogates and
+    long runs."""
     parts = [
         lambda: "".join(map(chr, rng.integers(0, 0x11000, rng.integers(0, 40)))),
         lambda: str(

@@ -1,4 +1,4 @@
-"""Several steps in one call: what they cost, and how many there were."""
+"""Fixtures for several steps in one call: equal costs, and how many steps each call made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from paradecode.engine.cost import OVERHEAD
 
 @pytest.fixture
 def same_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or drafts would differ, because one step a call costs more."""
+    """Give both engines the same costs: one step a call costs more, so otherwise drafts would
+    differ."""
     monkeypatch.setattr(multi_step, "OVERHEAD", OVERHEAD)
 
 

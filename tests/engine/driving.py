@@ -27,7 +27,7 @@ NEGATIVE = {
                    {"minus": -np.ones(width, np.float32)})
     for width in (1, 2, 3)
 }  # fmt: skip
-"""Networks that turn signs around, by their width."""
+"""Networks that change the sign of numbers, by their width."""
 
 
 def negative(rows: int = 1, width: int = 1, value: float = 1.0) -> Apply:
@@ -85,7 +85,8 @@ def add(
 
 
 def finish(engine: Engine, steps: int = 2000) -> None:
-    """Step to the end; the page books must be right after every step, and empty at last."""
+    """Run steps until all requests end; the page books must be right after every step, and empty
+    at last."""
     while engine.busy:
         engine.step()
         engine.check()

@@ -55,7 +55,7 @@ def engine_of(
 
 
 def both(**settings: Any) -> tuple[Engine, Engine]:
-    """Engines that make one step a call, and several."""
+    """An engine that makes one step a call, and one that makes several."""
     return engine_of(OneByOne, **settings), engine_of(lambda one: one, **settings)
 
 
@@ -75,7 +75,7 @@ def add(engine: Engine, spec: str, tokens: Sequence[int], **params: Any) -> Live
 
 
 def facts(sequence: LiveSequence) -> dict[str, Any]:
-    """All that is reported but times."""
+    """Everything that a sequence reports, except times."""
     counts = sequence.stats.counts()
     steps = [
         (step.forward, step.tokens, step.accepted, step.drafted, step.tree.tokens.tolist(),
@@ -89,7 +89,7 @@ def facts(sequence: LiveSequence) -> dict[str, Any]:
 
 
 def alike(engines: Sequence[Engine], *asked: tuple[str, int, dict[str, Any]]) -> list[LiveSequence]:
-    """The same requests of methods, prompts and settings to each engine, to the end.
+    """Give each engine the same requests (method, prompt seed, settings) and run them to their end.
 
     Nothing that is reported may differ. Returns the last engine's sequences.
     """

@@ -83,7 +83,7 @@ def test_an_answer_is_a_prefix_of_the_next_turn() -> None:
     "eotp(base=threshold(threshold=0.5),cache=prefix)", "threshold(threshold=0.6)",
 ])  # fmt: skip
 def test_what_other_methods_leave_behind_is_exact(spec: str) -> None:
-    """Whatever wrote the pages, whoever takes them decodes as if there were none."""
+    """Whatever wrote the pages, a request that takes them decodes as if there were none."""
     served = Served(backend(4))
     (first,) = served.ask(PROMPT, spec=spec)
     for prompt in (PROMPT, [*PROMPT, *first.output][:70], PROMPT[:40]):

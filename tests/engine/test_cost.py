@@ -1,4 +1,4 @@
-"""The cost curve: interpolation, measuring, and remembering."""
+"""The cost curve is interpolated, measured and remembered."""
 
 from __future__ import annotations
 

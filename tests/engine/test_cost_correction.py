@@ -71,7 +71,7 @@ def test_a_curve_that_somebody_sets_stays() -> None:
 
 
 def test_forwards_of_the_engine_correct_its_curve() -> None:
-    """One that says a second a forward, which the smallest model never takes."""
+    """The curve at first says one second a forward, which the smallest model never takes."""
     pytest.importorskip("paradecode.backends.native._core")
     slow = CostCurve((1,), (256,), ((1.0,),))
     with LLM("paradecode/tiny-autoregressive") as llm:

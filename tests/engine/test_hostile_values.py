@@ -1,4 +1,4 @@
-"""Anything may come from outside: it is either understood, or refused with an error of ours."""
+"""Any value may come from outside: it is either understood, or refused with an error of ours."""
 
 from __future__ import annotations
 

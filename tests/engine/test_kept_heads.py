@@ -1,4 +1,4 @@
-"""Draft heads that are kept open: the last ones that were asked for first."""
+"""The draft heads that were asked for last are kept open."""
 
 from __future__ import annotations
 

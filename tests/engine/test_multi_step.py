@@ -33,7 +33,7 @@ SPECS = (
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table of what the model says."""
+    """A table of n-grams that the model writes."""
     engine = engine_of(OneByOne)
     texts = []
     for seed in range(24):
@@ -130,7 +130,8 @@ def test_what_the_backend_cannot_do_is_made_by_the_method(
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("spec", SPECS[:2])
 def test_log_probabilities(spec: str, temperature: float, dtype: str, made: list[int]) -> None:
-    """Bit by bit what the whole logits say, also where a greedy step alone would not read them."""
+    """They equal bit by bit those of the whole logits, also where a greedy step alone would not
+    read them."""
     params = {"max_tokens": 60, "temperature": temperature, "ignore_eos": True}
     asked = [(spec, seed, {**params, "seed": seed, "logprobs": scored})
              for seed, scored in ((1, 0), (2, None), (3, 0))]  # fmt: skip
@@ -172,7 +173,8 @@ def test_steps_without_a_draft_are_made_together(neighbour: bool, made: list[int
 
 
 def test_first_drafts_know_of_the_others() -> None:
-    """Alone, a request drafts with its prompt; beside others it waits, and all know how many."""
+    """A request alone drafts together with its prompt; beside others it waits until all know how
+    many there are."""
     cheap = CostCurve((1, 2), (20,), ((1e-3, 1.01e-3),))
     engine = engine_of(OneByOne, curve=cheap)
     alone = add(engine, "prompt-lookup", [1, 2, 3] * 9, max_tokens=3)
@@ -187,7 +189,7 @@ def test_first_drafts_know_of_the_others() -> None:
 
 
 def test_a_prompt_that_was_read_makes_no_later_step_longer() -> None:
-    """Else drafts beside it look cheap; a part of a prompt that goes on does count."""
+    """Otherwise drafts beside it would look cheap; a part of a prompt that goes on does count."""
     curve = CostCurve((1, 100), (20,), ((1e-3, 1.0),))
     engine = engine_of(OneByOne, curve=curve, step_tokens=70)
     some = [add(engine, "greedy", [1, 2, 3] * 10, max_tokens=9) for _ in range(3)]
@@ -267,7 +269,8 @@ def test_neighbours_come_and_go(made: list[int], monkeypatch: pytest.MonkeyPatch
 
 
 def test_one_that_cannot_has_all_make_their_own(made: list[int]) -> None:
-    """Until it ends; then the others go on together."""
+    """All make their own steps until that request ends; then the others make several steps in
+    one call again."""
     other, engine = both()
     pairs = []
     for spec, length in (("prompt-lookup", 80), ("suffix", 10), ("greedy", 80)):
@@ -341,7 +344,8 @@ def test_times_add_up() -> None:
 
 
 def test_owners_share_the_rows_of_a_step(made: list[int]) -> None:
-    """An owner with long drafts has few rows beside another one; the outputs stay."""
+    """An owner with long drafts gets few rows if there is another owner; the outputs stay the
+    same."""
     outputs = []
     curve = CostCurve((1, 64), (64,), ((0.001, 0.008),))
     for engine in both(curve=curve, kv_tokens=8192):

@@ -1,4 +1,4 @@
-"""Which published pages came and went."""
+"""The engine tells which published pages came and went."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a tree at places of their own: what they say, and that nothing is kept of them."""
+"""Rows of a tree at places of their own get the right logits, and nothing of them is kept."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ def replicas_of(raylet: int) -> list[int]:
 def test_a_machine_that_dies_loses_no_stream(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``silent``: its processes say nothing, Ray's own neither, and their connections stay open."""
+    """If ``silent``, the machine's processes, Ray's own too, say nothing more, but their
+    connections stay open."""
     settings = settings_of(str(write_folder(tmp_path / "llama", "llama")))
     with machines(monkeypatch) as (both, second):
         deploy(settings, Scaling(replicas=2))

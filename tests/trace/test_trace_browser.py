@@ -1,4 +1,4 @@
-"""The page in a real browser: replay, keyboard, hints, widths, themes, hostile text."""
+"""Tests of the page in a real browser: replay, keyboard, hints, widths, themes and hostile text."""
 
 from __future__ import annotations
 

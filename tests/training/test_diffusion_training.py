@@ -1,4 +1,4 @@
-"""The training loop: it learns, and where it was stopped leaves no trace in the weights."""
+"""The training loop learns, and a run that was stopped and continued gets the same weights."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ def test_holes_of_training_are_those_of_decoding(deep, tmp_path):
 
 
 def test_a_lora_learns_to_stand_for_a_layer(deep, tmp_path):
-    """The last layer but one is left out, and what it would have said comes back."""
+    """The last layer but one is left out, and the LoRA learns to give the output that this layer
+    would give."""
     base, texts = open_model(str(deep)), counting()
     made = LoraDropObjective(base, 8, 0.25, 3, 0, CPU)
     rows = rows_of(texts, CPU)

@@ -119,7 +119,8 @@ def survivors(checkpoint: Checkpoint, x: NDArray[np.float32]) -> Iterator[dict[s
 
 
 def times(checkpoint: Checkpoint, backend: NativeBackend, rounds: int) -> Iterator[dict[str, Any]]:
-    """Forwards and their best tokens, with and without all logits, in turns, on windows of text."""
+    """Seconds of forwards with their best tokens on windows of text; those with all logits and
+    those without take turns."""
     ids = np.array(text_ids(checkpoint, None, CONTEXT * WINDOWS), np.int32)
     core = backend._model()
     taken: dict[tuple[bool, int], list[float]] = defaultdict(list)

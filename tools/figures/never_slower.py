@@ -53,7 +53,7 @@ COLUMNS = {
 @drafter("hopeless", paper="none: a control")
 @dataclass
 class Hopeless(Drafter):
-    """Random tokens, presented as certain."""
+    """A drafter that proposes random tokens and claims that they are certain."""
 
     needs = Needs(rests=True)
 
@@ -63,7 +63,7 @@ class Hopeless(Drafter):
 
 
 def spread() -> list[Conversation]:
-    """The prompts of the package, a kind of task after the other in turns."""
+    """The package's prompts, ordered so that the kinds of tasks take turns."""
     groups: dict[str, list[Conversation]] = defaultdict(list)
     for prompt in load_prompts():
         groups[prompt.group].append(prompt)
@@ -87,7 +87,7 @@ def speed(
 
 
 def figures(batch: int, measured: dict[str, list[float]], fixed: list[str]) -> Row:
-    """Medians of ratios, of the same round each."""
+    """The medians of ratios; each ratio compares two settings in the same round."""
     plain = zip(measured["plain"], measured["plain again"], strict=True)
     speeds = {**measured, "both": [statistics.mean(two) for two in plain]}
 

@@ -22,7 +22,8 @@ COLUMNS = {
 
 
 def shares(table: NgramTable, answers: Sequence[Sequence[int]]) -> tuple[int, float, float]:
-    """Tokens that were looked up, where the table says anything, and where it is right."""
+    """How many tokens were looked up, for which share of them the table names a token, and for
+    which it is right."""
     tokens = known = named = 0
     for answer in answers:
         for end in range(1, len(answer)):

@@ -33,7 +33,7 @@ COLUMNS: Columns = {
 
 
 def row_of(runs: list[PairedRun], way: str) -> dict[str, Any]:
-    """Totals of a way; times are for each target forward, those of prompts included."""
+    """The totals of a way. Times are per target forward and include the prompts' forwards."""
     stats = [run.stats for run in runs if run.method == way]
     forwards = sum(one.forwards for one in stats)
     overall = speed_up(runs, way, PLAIN)

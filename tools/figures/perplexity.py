@@ -53,7 +53,7 @@ def nll(backend: Backend, ids: list[int]) -> np.ndarray:
 
 
 def peer_nll(worker: Worker, ids: list[int]) -> np.ndarray:
-    """The same from a worker that answers ``{"tokens"}``, which is ended then."""
+    """The same losses from a worker that answers ``{"tokens"}``; the worker is ended afterwards."""
     try:
         starts = range(0, len(ids) - WINDOW + 1, WINDOW)
         windows = [ids[start : start + WINDOW] for start in starts]
@@ -75,7 +75,7 @@ def text_ids(checkpoint: Checkpoint, text: Path | None, tokens: int) -> list[int
 
 
 def row(name: str, weights: str, losses: np.ndarray, reference: np.ndarray) -> dict[str, Any]:
-    """A line of the table; the spread is that of the mean difference, 95 %."""
+    """A line of the table. Its spread is the 95 % interval of the mean difference."""
     change = losses - reference
     return {
         "backend": name, "weights": weights, "tokens": len(losses),

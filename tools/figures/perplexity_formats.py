@@ -34,7 +34,7 @@ FORMATS = {
     "Q2_K": "q2_k", "Q3_K": "q3_k_m", "Q4_K": "q4_k_m", "Q5_K": "q5_k_m", "Q6_K": "q6_k",
     "Q8_0": "q8_0", "Q5_0": "q5_0", "Q5_1": "q5_1", "IQ4_NL": "iq4_nl", "IQ4_XS": "iq4_xs",
 }  # fmt: skip
-"""Format -> as ``llama-quantize`` calls it."""
+"""Maps each format to the name that ``llama-quantize`` has for it."""
 
 STEPS = {Kind.Q4_K: (32, 15), Kind.Q6_K: (16, 63)}
 """Kind -> weights that share a scale, and steps from the smallest to the largest of them."""
@@ -54,7 +54,7 @@ def drawn_anew(values: np.ndarray, kind: Kind) -> np.ndarray:
 
 
 def ik_worker(model: Path, threads: int) -> Worker | None:
-    """ik_llama.cpp with a model loaded, where it is installed."""
+    """A worker of ik_llama.cpp with a model loaded; None where it is not installed."""
     python = OUT / "envs" / IK_LLAMA_CPP.name / "bin" / "python"
     if not python.exists():
         return None
@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def native(file: Path, dtype: str, ids: list[int]) -> np.ndarray:
-    """float64: what our core loses on each token, in nats."""
+    """float64: the loss of our core on each token, in nats."""
     checkpoint = open_model(str(file))
     backend = open_backend("native", checkpoint.config, checkpoint.weights, dtype=dtype)
     try:

@@ -1,4 +1,5 @@
-"""What packing candidates saves: all in one forward, beside one by one, at equal scores.
+"""Measure what it saves to rank all candidates in one forward instead of one by one, at equal
+scores.
 
     python -m tools.figures.ranking [--model FILE] [--context 300] [--candidates 16] [--length 12]
         [--rounds 5] [--out FILE.json]

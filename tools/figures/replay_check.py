@@ -1,4 +1,4 @@
-"""Is what replay predicts what the engine does? Acceptance and speed, method by method.
+"""Does replay predict what the engine does? Compares acceptance and speed, method by method.
 
     python -m tools.figures.replay_check [--prompts 24] [--max-tokens 64] [--temperature 0]
                                  [--rounds 1] [--out bench/results/replay.json] [SPEC ...]

@@ -60,13 +60,13 @@ WAYS: Mapping[str, tuple[str, ...]] = {
         *(f"hamburger(parts='{{}}',confidence={least})" for least in (0.99, 0.9, 0.7, 0.5)),
     ),
 }  # fmt: skip
-"""Model -> what is measured with it."""
+"""Maps each model to the methods that are measured with it."""
 PARTS = ("routers.safetensors", "adapters.safetensors", "parts.safetensors")
 """Files beside a model; a run has one of them, or none."""
 
 
 def place_of(given: Namespace, name: str) -> str:
-    """Where a model is."""
+    """The path of a model."""
     own = given.runs / name / "model"
     return str(own) if name != BASE and own.is_dir() else BASE
 

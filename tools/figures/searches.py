@@ -58,7 +58,8 @@ CHOSEN = {
     },
     "best-of(n=8), reward": {f"{WEIGHTED}, reward": WEIGHTED},
 }  # fmt: skip
-"""What chooses among the branches of a search; the last finisher by its length."""
+"""Maps a search to the finishers that choose among its branches; the last finisher chooses by
+length."""
 COLUMNS = {
     "search": "{search}", "right": "{right:.0%}", "tokens": "{tokens:.0f}", "rows": "{rows:.0f}",
     "forwards": "{forwards:.0f}", "seconds": "{seconds:.2f}", "times one sample": "{times:.2f}",
@@ -159,7 +160,7 @@ def chosen(search: str, tree: Sequence[SearchedBranch], checker: Any, checks: bo
 def read(
     journal: Path, settings: dict[str, Any]
 ) -> tuple[str, dict[tuple[int, str], dict[str, Any]]]:
-    """When it was begun, and what was measured, with these settings, of this code, on this machine.
+    """When the journal was begun, and what it has for these settings, this code and this machine.
 
     A new journal if there is none.
     """

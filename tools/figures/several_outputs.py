@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def distinct(outputs: Sequence[Sequence[int]], size: int) -> float:
-    """The share of different n-grams among all of several outputs."""
+    """The share of n-grams that are distinct among all n-grams of several outputs."""
     grams = [
         tuple(output[at : at + size]) for output in outputs for at in range(len(output) - size + 1)
     ]

@@ -25,7 +25,7 @@ from tools.pages.marked import put
 
 
 def pictures_of(sheet: Sheet, stem: str) -> dict[str, tuple[str, str]]:
-    """Path -> title and SVG of each chart."""
+    """Maps the path of each chart to its title and SVG."""
     charts = charts_of(sheet, looks_of([sheet]))
     return {f"{stem}-{name}.svg": (chart.title, document(chart)) for name, chart in charts.items()}
 

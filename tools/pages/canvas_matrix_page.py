@@ -32,7 +32,7 @@ ATTENTION = {
     "block-shift": "blocks, shifted (Fast-dLLM v2)",
     "causal": "causal with a mask token, shifted",
 }
-"""The kinds of models, in words."""
+"""Maps each kind of model to its name in words."""
 
 
 def page(results: Mapping[str, Any]) -> str:

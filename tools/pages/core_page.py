@@ -47,7 +47,7 @@ def forwards(result: dict[str, Any]) -> str:
 
 
 def phases(result: dict[str, Any]) -> str:
-    """Markdown: milliseconds of each phase, its floor in brackets."""
+    """Markdown: milliseconds of each phase; its floor stands in brackets."""
     rows: list[Sequence[str]] = []
     for each in result["phases"]:
         taken, least = each["milliseconds"], each["floors"]
@@ -81,7 +81,7 @@ def fresh(result: dict[str, Any]) -> str:
 
 
 def said(result: dict[str, Any], file: str) -> str:
-    """When and on what."""
+    """A line that says when and on which machine the file's figures were measured."""
     machine = result["machine"]
     return (
         f"`bench/results/{file}`, {result['date']}, {machine['cpu']}, {machine['cores']} cores, "

@@ -21,7 +21,7 @@ from tools.pages.marked import put
 OWN = "paradecode-native/"
 PEERS = {"llama-cpp/": "llama.cpp", "ik-llama-cpp/": "ik_llama.cpp"}
 FIRST = "llama-cpp/"
-"""What every run is compared with; the other only where it was measured."""
+"""The peer with which every run is compared; the other one appears only where it was measured."""
 
 WIDTH = 110
 
@@ -59,7 +59,8 @@ def headline(
 
 
 def _said(results: Results, peers: Sequence[str] = (*PEERS,)) -> tuple[str, int]:
-    """Speeds, plain and fast, beside each peer; and how many outputs are equal, which is all."""
+    """Text with the plain and fast speeds beside each peer; and the number of equal outputs,
+    which is all of them."""
     plain, fast = _ours(results, FIRST)
     equal = fast.equality
     assert equal is not None
@@ -80,7 +81,7 @@ def _said(results: Results, peers: Sequence[str] = (*PEERS,)) -> tuple[str, int]
 
 
 def _fast(results: Results) -> str:
-    """Our engine with the default method."""
+    """The figures of our engine with the default method."""
     names = [engine.name for engine in results.engines]
     found = [n for n in names if n.startswith(OWN) and n.endswith("+prompt-lookup")]
     if not found:
@@ -89,7 +90,7 @@ def _fast(results: Results) -> str:
 
 
 def _peer(results: Results, peer: str) -> str | None:
-    """A peer's plain engine on the file that ours ran."""
+    """The name of a peer's plain engine on the file that our engine ran."""
     name = peer + _fast(results).removeprefix(OWN).partition("+")[0]
     return name if any(e.name == name and e.status == "ok" for e in results.engines) else None
 

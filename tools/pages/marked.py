@@ -22,5 +22,5 @@ def insert(document: str, name: str, text: str) -> str:
 
 
 def put(path: Path, name: str, text: str) -> None:
-    """The same in a file."""
+    """Replace what stands between the markers in a file."""
     path.write_text(insert(path.read_text("utf-8"), name, text), "utf-8")

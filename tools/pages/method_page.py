@@ -24,7 +24,7 @@ PARALLEL = "parallel.json"
 """What ``paradecode bench --suite parallel`` wrote."""
 
 MANY = 12
-"""Values that a table still lists."""
+"""From this number of values on, a table does not list them."""
 
 
 def method_page(

@@ -107,7 +107,7 @@ def main(
 
 
 def list_engines(known: Sequence[Engine]) -> None:
-    """Names, and the package of each."""
+    """Print the engines' names, and the package that each of them runs."""
     table = Table("engine", "package")
     for engine in known:
         place = engine.environment

@@ -24,7 +24,7 @@ from tools.peers.environments import (
 
 MANY = 1 << 16
 Modes = Mapping[str, Mapping[str, Any]]
-"""End of an engine's name -> the settings of that mode."""
+"""Maps the end of an engine's name to the settings of that mode."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def lookup(tokens: int) -> Modes:
 PLAIN: Modes = {"": {}}
 NGRAM: Modes = {"": {}, "+ngram": {"ngram": 5}}
 SHORT = {"size_n": 4, "size_m": 8}
-"""llama.cpp's defaults, 12 and 48, rarely match in short answers."""
+"""Settings for short answers, which llama.cpp's defaults, 12 and 48, rarely match."""
 
 BRIEF: Modes = {"": {}, "+ngram-simple-4-8": {"speculation": "ngram-simple", "ngram": SHORT}}
 SPECULATION: Modes = {
@@ -158,7 +158,8 @@ def engines(decoders: Sequence[str] = ("prompt-lookup",), weights: str = "q4_1")
 
 
 def select(known: Sequence[Engine], patterns: Sequence[str]) -> list[Engine]:
-    """The engines whose names match one of the patterns (``llama-cpp/*``); none matches: error."""
+    """The engines whose names match one of the patterns (``llama-cpp/*``); it is an error if
+    none does."""
     for pattern in patterns:
         if not any(fnmatchcase(engine.name, pattern) for engine in known):
             names = ", ".join(engine.name for engine in known)

@@ -43,7 +43,7 @@ def find_source(variable: str, root: Path) -> Path:
 
 
 def version_of(source: Path) -> str:
-    """The commit of a checkout; the folder's name of what has none."""
+    """The commit of a checkout; the folder's name if it has no commit."""
     asked = ["git", "-C", str(source), "rev-parse", "--short=8", "HEAD"]
     done = subprocess.run(asked, capture_output=True, text=True)
     found = (source / ".git").exists() and done.returncode == 0
@@ -51,7 +51,7 @@ def version_of(source: Path) -> str:
 
 
 def building(source: Path, programs: Path, target: str) -> Iterator[list[str]]:
-    """What compiles a target in the checkout's ``build``, for this machine."""
+    """The commands that compile a target for this machine in the checkout's ``build``."""
     build, cmake = source / "build", str(programs / "cmake")
     made = (build / "CMakeCache.txt").is_file()
     ninja = [] if made else ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"]

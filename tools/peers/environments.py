@@ -138,7 +138,8 @@ def install(
 
 
 def _run(command: Sequence[str], out: IO[str], variables: Mapping[str, str]) -> int:
-    """Exit status. A process group of its own, so that an interrupt ends the compilers as well."""
+    """Run a command in a process group of its own, so that an interrupt ends the compilers as
+    well; returns its exit status."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -156,7 +157,7 @@ def _run(command: Sequence[str], out: IO[str], variables: Mapping[str, str]) -> 
 
 
 def _wheel_folder(root: Path, environment: Environment) -> Path:
-    """Wheels by what they were built from: other flags make another wheel."""
+    """The folder of wheels that were built from the same source with the same flags."""
     key = json.dumps([environment.build, environment.build_variables, sys.version_info[:2]])
     return root / "wheels" / hashlib.sha256(key.encode()).hexdigest()[:12]
 

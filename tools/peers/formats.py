@@ -22,7 +22,7 @@ from tools.peers.environments import ONNXRUNTIME, OPENVINO_EXPORT, Environment
 
 GGUF_KINDS = {"q4_0": Kind.Q4_0, "q8_0": Kind.Q8_0}
 SMALL = {Kind.Q4_0, Kind.Q4_1, Kind.Q4_K, Kind.Q5_0}
-"""What files of about four bits keep most matrices in (Q5_0 where rows do not fit Q4_K)."""
+"""The formats of most matrices in files of about four bits (Q5_0 where rows do not fit Q4_K)."""
 
 EXPORTS = {
     "openvino-int4": (OPENVINO_EXPORT, "export_openvino.py", "4"),
@@ -30,7 +30,8 @@ EXPORTS = {
     "onnx-int4": (ONNXRUNTIME, "export_onnx.py", "int4"),
     "onnx-int8": (ONNXRUNTIME, "export_onnx.py", "int8"),
 }
-"""Made from the safetensors folder: in which environment, by which worker, how."""
+"""Formats that are made from the safetensors folder: the environment, the worker, and its
+setting."""
 
 EXPORT_SECONDS = 3600
 WORKERS = Path(__file__).with_name("workers")

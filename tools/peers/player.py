@@ -34,7 +34,7 @@ LEAST_FREE = 3 << 29
 
 @dataclass(frozen=True)
 class Conditions:
-    """The same for every engine of a run."""
+    """Conditions that are the same for every engine of a run."""
 
     threads: int
     context: int

@@ -115,7 +115,7 @@ def show(llm: LLM, console: Console, comparison: Comparison) -> None:
 
 
 def summary(compared: list[Comparison], checked: bool) -> Table:
-    """The speeds, and whether the outputs have the same tokens.
+    """Lines that give the speeds and say whether the outputs have the same tokens.
 
     Args:
         checked: whether the method verifies all tokens, so that forwards bound its speed-up.

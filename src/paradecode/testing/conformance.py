@@ -152,7 +152,8 @@ def useful(
 
 
 def specs(names: Iterable[str] | None = None) -> list[Spec]:
-    """Every registered method that runs without training: as it comes, and at its extremes.
+    """The specs of every registered method that runs without training: its defaults, and its
+    extremes.
 
     Numbers all lowest, all highest; of autoregressive methods every text that may be chosen too.
     """

@@ -162,7 +162,7 @@ def legend(completion: Completion, has_colours: bool) -> Text:
 
 
 def _counts(generated: int, forwards: int, accepted: int, drafted: int) -> str:
-    """What an output cost; nothing about drafts where there were none."""
+    """A line of what an output cost; it mentions drafts only if there were any."""
     said = f"{generated} token{_s(generated)} in {forwards} forward{_s(forwards)}"
     return f"{said}, {accepted} of {drafted} draft tokens accepted" if drafted else said
 

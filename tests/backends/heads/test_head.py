@@ -1,4 +1,5 @@
-"""Running draft heads: rows in any pieces, requests in any company, trees as chains."""
+"""Draft heads give the same for rows in any pieces, requests in any batch, and trees as for
+chains."""
 
 from __future__ import annotations
 

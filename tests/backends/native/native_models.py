@@ -72,7 +72,8 @@ def make(
 
 
 def span(pages: Sequence[int], tokens: Sequence[int], context: int = 0, **options: object) -> Span:
-    """Causal rows after ``context``, stored in the slots that follow, all logits asked for."""
+    """A span of causal rows after ``context``, stored in the slots that follow, with all their
+    logits."""
     count = len(tokens)
     after = np.arange(context, context + count, dtype=np.int32)
     fields: dict = {
@@ -95,7 +96,8 @@ def _norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
 
 
 def frequencies(rope: Rope) -> np.ndarray:
-    """Independent of the product's own: written pair by pair from the papers' formulas."""
+    """Frequencies that are independent of the product's: computed pair by pair from the papers'
+    formulas."""
     out = []
     for i in range(rope.dim // 2):
         f = rope.theta ** (-2 * i / rope.dim)

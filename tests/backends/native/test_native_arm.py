@@ -27,7 +27,7 @@ KERNELS = {
     "neoverse-n1": ["neon", "portable"],
     "cortex-a57": ["portable"],
 }
-"""What emulated processors run, best first."""
+"""Maps emulated processors to the kernels that they run, the best first."""
 
 ANSWERS = """
 import json

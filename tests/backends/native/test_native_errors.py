@@ -98,7 +98,7 @@ def test_bad_spans_are_refused_and_store_nothing(backend, field, changes):
     ids=lambda layers: repr(layers)[:40],
 )  # fmt: skip
 def test_the_core_itself_refuses_what_are_no_layers(backend, layers):
-    """Without the checks of the Python class around it."""
+    """The core is called without the checks of the Python class around it."""
     backend.forward([span([4, 5], [1, 2, 3, 4, 5])])
     row = span([4, 5], [9], 5, slots=i32(-1))
     before = backend.forward([row])[0].logits.numpy()
@@ -274,7 +274,7 @@ def test_a_forked_child_gets_an_error_and_can_make_its_own():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_during_a_forward_does_not_wait_for_it():
-    """The lock of that forward is nobody's in the child."""
+    """The forward's thread does not exist in the child, so nobody would release its lock there."""
     backend, busy = make(BASE, threads=2, pages=64), True
     slots = np.zeros(1, np.int64)
 

@@ -29,7 +29,7 @@ CONFIG = replace(
 
 
 def random_blocks(kind: Kind, shape: tuple[int, int], rng: np.random.Generator) -> Tensor:
-    """Any bits, but for factors of a sensible size."""
+    """Blocks of random bits, except that their factors have a sensible size."""
     size, count = GGML_QUANT_SIZES[kind]
     blocks = rng.integers(0, 256, (shape[0], shape[1] // size, count), np.uint8)
     for offset in FACTORS[kind]:
@@ -62,7 +62,7 @@ def test_every_kind_that_the_core_reads_is_tested():
 @pytest.mark.parametrize("dtype", ["auto", "f32"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_weights_equal_the_gguf_package_to_the_last_bit(kind, dtype):
-    """What layers that add nothing leave of an embedding is the embedding."""
+    """The layers of this model add nothing, so that its output is the embedding."""
     weights = weights_of(kind)
     zero = {name: Tensor(np.zeros(weights[name].shape, np.float32), weights[name].shape)
             for name in weights if name.endswith((".o", ".down"))}  # fmt: skip
@@ -89,7 +89,7 @@ def test_packed_weights_are_hardly_larger_than_the_file(kind):
 @pytest.mark.first(4)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_forward_is_that_of_the_weights(kind):
-    """Against float64; only the rounding of activations to eight bits lies between."""
+    """The reference computes in float64; only the rounding of activations to eight bits differs."""
     weights = weights_of(kind, seed=1)
     tokens = np.random.default_rng(2).integers(0, CONFIG.vocab_size, 20)
     got = opened(weights).forward([span(range(8), tokens)])[0].logits.numpy()

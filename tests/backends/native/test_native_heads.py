@@ -1,4 +1,5 @@
-"""Whole drafts of heads in one call: the trees of `run_head`, alone and in company."""
+"""Heads draft whole trees in one native call: the same trees as `run_head`'s, in batches of one
+and more."""
 
 from __future__ import annotations
 
@@ -35,12 +36,13 @@ APART = ("dflash", "dspark", "falcon", "chimera", "longspec", *CELLS)
 
 
 def looks_up(head: Head) -> bool:
-    """Whether it reads the tokens: a Kangaroo adapter does not."""
+    """Whether the head reads tokens: a Kangaroo adapter does not."""
     return any(step.kind == "lookup" for block in head.blocks for step in block.before.steps)
 
 
 def normed(head: Head) -> Head:
-    """The same with norms of each head of queries and keys, and another way back."""
+    """The same head with norms for each attention head of queries and keys, and another network
+    ``back``."""
     gain = np.linspace(0.5, 1.5, head.blocks[0].size, dtype=np.float32) if head.blocks else None
     blocks = tuple(replace(b, q_norm=gain, k_norm=gain) for b in head.blocks)
     half = {"half": np.full(head.width, 0.5, np.float32)}
@@ -62,7 +64,7 @@ def head(request: pytest.FixtureRequest, rounded_head: Head) -> Head:
 
 
 class Request:
-    """Committed rows of one request, taken in piece by piece."""
+    """One request's committed rows, which the head takes in piece by piece."""
 
     def __init__(self, head: Head, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -125,8 +127,8 @@ def test_trees_are_those_of_the_oracle(head: Head, changes: dict[str, object]) -
 @pytest.mark.first(6)
 @pytest.mark.parametrize("dtype", ["q8", "q4"])
 def test_rounded_matrices_are_those_that_networks_use(rounded_head: Head, dtype: str) -> None:
-    """Against the same packing; where an 8-bit input is rounded the other way, nodes may change
-    places, so whole paths are compared."""
+    """The networks use the same packing. Where an 8-bit input is rounded the other way, nodes
+    may change places, so whole paths are compared."""
 
     def paths(tree: TokenTree) -> set[tuple[int, ...]]:
         return {tuple(tree.tokens_to(node)) for node in range(len(tree))}
@@ -185,7 +187,7 @@ def test_instruction_sets_change_no_bit(
 
 
 def test_a_memory_ends_with_its_request(rounded_head: Head) -> None:
-    """And grows with its rows, not with its drafts."""
+    """The memory grows with the request's rows, not with its drafts, and ends with the request."""
     if not rounded_head.blocks:
         pytest.skip("it has no keys and values")
     heads = NativeHeads(1)

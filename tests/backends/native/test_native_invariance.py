@@ -21,7 +21,7 @@ WIDE = replace(
 
 
 def one_by_one(backend, tokens):
-    """The plainest run there is: one row a forward, pages in order."""
+    """The simplest run: one row a forward, pages in order."""
     rows = [
         backend.forward([span(range(page_count(len(tokens))), tokens[i : i + 1], i)])[0]
         for i in range(len(tokens))
@@ -49,7 +49,8 @@ def test_chunks_pages_and_threads(dtype, kv, threads):
 @pytest.mark.parametrize("window", [0, 300])
 @pytest.mark.parametrize("kv", ["f16", "f32"])
 def test_blocks_of_a_long_context_are_merged_alike(kv, window):
-    """Three blocks: by one thread as it goes, or left by several threads and merged later."""
+    """Three blocks are merged by one thread as it goes, or left by several threads and merged
+    later."""
     config = replace(WIDE, context_length=1024, sliding_window=window)
     rng = np.random.default_rng(3)
     tokens = rng.integers(0, 333, 700)
@@ -67,7 +68,7 @@ def test_blocks_of_a_long_context_are_merged_alike(kv, window):
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_a_row_that_sees_nothing_mixes_nothing(threads):
-    """Beyond the window of the whole context, and masked from itself."""
+    """The whole context lies beyond the row's window, and the row is masked from itself."""
     config = replace(WIDE, heads=6, kv_heads=1, context_length=4096, sliding_window=300, layers=1)
     backend = make(config, dtype="f32", threads=threads, pages=48)
     tokens = np.random.default_rng(3).integers(0, 333, 600)

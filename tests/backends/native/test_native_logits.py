@@ -84,7 +84,7 @@ def test_sampling_and_probabilities(warp, vocabulary):
 
 
 def test_sampling_follows_the_distribution():
-    """Would fail if pruning ever dropped the winner: rare tokens must come up too."""
+    """The test would fail if pruning ever dropped the winner: rare tokens must come up too."""
     values = np.log(np.array([[0.6, 0.3, 0.09, 0.01]], np.float32))
     native, _ = both(np.repeat(values, 20_000, axis=0))
     tokens = native.sample(Warp(1.0), [key(1, i) for i in range(20_000)])
@@ -107,7 +107,8 @@ def test_select_and_bias_leave_the_original_alone():
 
 @pytest.mark.parametrize("vocabulary", [17, 64, 5003])
 def test_every_reduction_sees_the_changes(vocabulary):
-    """They are kept beside the rows: twice changed, named twice, banned, and shared by selects."""
+    """Changes are kept beside the rows: rows are changed twice, named twice, banned, and shared
+    by selects."""
     values = rows(vocabulary)
     rng = np.random.default_rng(2)
     biases = [

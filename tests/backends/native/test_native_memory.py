@@ -1,4 +1,4 @@
-"""What the native core holds when nothing runs."""
+"""The memory that the native core holds when nothing runs."""
 
 from __future__ import annotations
 

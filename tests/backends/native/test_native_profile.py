@@ -1,4 +1,4 @@
-"""The times that a forward takes of its parts."""
+"""The times that the parts of a forward take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rows of which only the best token is asked screen the head, and the tokens stay the same."""
+"""Where only the best token of rows is asked for, the LM head is screened, and the tokens stay
+the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What forwards read and write: after loading, none pays for more than its own rows."""
+"""After loading, no forward reads and writes more memory than its own rows need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paradecode.serve.worker.memory import resident
 
 VOCABULARY, PAGES, BIN = 12_000, 20, 64
 WIDE = replace(BASE, vocab_size=VOCABULARY)
-"""Its head holds most of its weights, as in small models."""
+"""A model whose LM head holds most of its weights, as in small models."""
 
 
 def read(backend: NativeBackend, rows: int, context: int, only_best: bool) -> None:

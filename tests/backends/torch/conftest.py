@@ -1,4 +1,4 @@
-"""What the tests of packed forwards share."""
+"""Fixtures that the tests of packed forwards share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(params=("plain", "window", "everything", "factors"))
 def house(request):
-    """A backend beside its naive twin, of every kind of model."""
+    """A backend and its naive twin, for every kind of model."""
     from house import CONFIGS, House  # Needs PyTorch, which other tests here do without.
 
     return House(CONFIGS[request.param])

@@ -1,4 +1,4 @@
-"""A torch backend with pages of its own beside its naive twin, and a tree to put into it."""
+"""Test data: a torch backend with pages of its own, its naive twin, and a tree that both run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class House:
         return rng.integers(0, self.config.vocab_size, length).astype(np.int32)
 
     def pages(self, slots: int) -> np.ndarray:
-        """Pages nobody has, in random order."""
+        """Pages that no sequence has, in random order."""
         return np.array([self._free.pop() for _ in range(-(-slots // PAGE))], np.int32)
 
     def prefill(self, pages: np.ndarray, tokens: np.ndarray) -> None:

@@ -180,7 +180,8 @@ def rows_of_blocks(model: Model) -> None:
 
 
 def rows_of_what_was_decided(model: Model) -> None:
-    """dKV: all at first, twice, and at every refresh; else all but what was decided before."""
+    """dKV-Cache computes all rows in the first two steps and at every refresh, else all rows
+    except those that were decided before the last step."""
     start, whole = len(model.prompt), len(model.prompt) + LENGTH
     full = {0, 1, 8, 16}
     rows = sum(whole if step in full else whole - (start + step - 1) for step in range(LENGTH))

@@ -45,7 +45,8 @@ class Book:
     def forward(
         self, rows: Iterable[int], seen: Iterable[int], store: bool = True
     ) -> dict[int, tuple[int, float]]:
-        """Proposal and confidence of the masked rows. They see one another and ``seen``."""
+        """Return proposals and confidences of the masked rows, which see one another and
+        ``seen``."""
         fed = sorted(rows)
         others = sorted(set(seen) - set(fed))
         self.rows += len(fed)

@@ -1,4 +1,4 @@
-"""Settings under the names that the models' own scripts and other engines give them."""
+"""Settings may have the names that the models' own scripts and other engines give them."""
 
 from __future__ import annotations
 

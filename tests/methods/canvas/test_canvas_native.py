@@ -1,4 +1,4 @@
-"""The native core: the trajectories of the fp64 oracle, and rows that no neighbour changes."""
+"""The native core follows the trajectories of the fp64 oracle, and no neighbour changes a row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_oracle_s_trajectory(kind: str, spec: str) -> None:
 @pytest.mark.parametrize("dtype", ["q4", "bf16"])
 @pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
 def test_a_batch_changes_no_bit(kind: str, dtype: str) -> None:
-    """Confidences included; with 4-bit weights and a half-precision cache, too."""
+    """Confidences are compared as well, also with 4-bit weights and a half-precision cache."""
     jobs = [
         (spec, prompt, SamplingParams(max_tokens=20, temperature=t, seed=4, ignore_eos=True))
         for spec, prompt, t in zip(SPECS, PROMPTS * 3, (0.0, 0.7, 0.0, 0.0, 1.0, 0.0, 0.0, 0.9))

@@ -1,4 +1,4 @@
-"""The canvas: flags, blocks, and what it refuses."""
+"""The canvas keeps flags and blocks, and refuses changes that make no sense."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def softmax(values: np.ndarray) -> np.ndarray:
 
 
 def dense(logits: list[np.ndarray], alpha: float, beta: float, gamma: float) -> list[np.ndarray]:
-    """The reference's state, of a number for each position and token."""
+    """The reference, whose state has a number for each position and token."""
     state, fused = np.zeros((LENGTH, VOCABULARY)), []
     for rows in logits:
         best = rows.argmax(-1)
@@ -91,7 +91,8 @@ def test_decided_positions_earn_nothing() -> None:
 
 
 def test_mask_ratio_starts_without_credit() -> None:
-    """All is masked at first: weight 0; a third is decided: weight and decay are a third."""
+    """At first all is masked and the weight is 0; when a third is decided, weight and decay are
+    a third."""
     rows = np.random.default_rng(7).normal(size=(LENGTH, VOCABULARY))
     credit = started(schedule="mask_ratio")
     np.testing.assert_array_equal(credit.fuse(ArrayLogits(rows), AT).values, rows)

@@ -17,7 +17,7 @@ def steps(sequence):
 
 
 def test_slides_by_default() -> None:
-    """Above 1 it is the best of each window."""
+    """With a threshold above 1, the best position of each window is committed."""
     for kind in ("full", "shift"):
         made = run(toy(kind), "deferred(threshold=1.01)")
         slow = run(toy(kind), "static(blocks=sliding)")

@@ -31,7 +31,7 @@ def test_schedule_alone_keeps_to_the_steps(score: str) -> None:
 
 
 def test_schedule_is_dreams_without_its_empty_steps() -> None:
-    """What the fallback asks for, against the rule as the card has it, from any state."""
+    """Compares what the fallback asks for with the rule of the model card, from any state."""
     rng = np.random.default_rng(1)
     time = times(16, 1e-3).tolist()
     for _ in range(300):

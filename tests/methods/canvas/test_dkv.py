@@ -45,7 +45,8 @@ def test_exact_for_models_with_blocks(kind: str, cache: str) -> None:
 
 
 def test_rows_of_decode() -> None:
-    """N at first, twice, and at every refresh; else all but what was decided two steps before."""
+    """It computes N rows in the first two steps and at every refresh; else all except those
+    decided two steps before."""
     seen = []
 
     class Watched(DelayedKV):
@@ -80,7 +81,8 @@ def test_what_is_cached_was_computed_from_the_token(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FULL)
 def test_rows_of_greedy(kind: str) -> None:
-    """Not more than the last token, the next one, and its neighbours (and a row for a shift)."""
+    """It computes at most the last token, the next one, and its neighbours (and a row for a
+    shift)."""
     for neighbours in (0, 3, 6):
         cache = f"dkv_greedy(refresh=4,neighbours={neighbours},order=random)"
         made = run(toy(kind), f"static(score=random,cache={cache})")
@@ -92,7 +94,8 @@ def test_rows_of_greedy(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FULL)
 def test_a_random_order_is_kept(kind: str) -> None:
-    """What greedy computes are the very positions that come next, so the order does not change."""
+    """The rows that greedy computes are those of the next positions, so the order does not
+    change."""
     cached = run(toy(kind), "static(score=random,cache=dkv_greedy(order=random,refresh=7))", seed=4)
     plain = run(toy(kind), "static(score=random)", seed=4)
     assert [s.offsets for s in steps(cached)] == [s.offsets for s in steps(plain)]

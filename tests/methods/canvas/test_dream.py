@@ -1,4 +1,4 @@
-"""Dream's sampler: its time schedule, number by number."""
+"""Dream's sampler follows its time schedule, number by number."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_one_step_per_token_starts_with_nothing_and_ends_with_two() -> None:
 
 
 def test_times_round_as_torch_does() -> None:
-    """To the last place; and every count of a schedule is the same."""
+    """Times are equal to the last place, and so is every count of a schedule."""
     torch = pytest.importorskip("torch")
     for steps in (1, 2, 3, 7, 16, 33, 64, 100, 256):
         expected = torch.linspace(1, 1e-3, steps + 1).numpy()

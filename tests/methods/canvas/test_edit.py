@@ -28,7 +28,7 @@ def by_the_book(
     model: tuple[Backend, ModelConfig], prompt: list[int], length: int, sure: float, least: float,
     after: int,
 ) -> tuple[list[int], int, int]:  # fmt: skip
-    """Tokens, forwards and corrections of the released loop."""
+    """The tokens, forwards and corrections of the released loop."""
     backend, config = model
     mask, size = config.mask_token, config.block_length
     assert mask is not None
@@ -102,7 +102,8 @@ def test_what_was_shown_stays(values: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("after", [0, 3, 40])
 def test_a_block_is_corrected_as_often_as_asked(after: int) -> None:
-    """The penalty is of the token that stands there, so that another one is always better."""
+    """The penalty applies to the token that stands there, so that another token is always
+    better."""
     spec = f"edit(block_length=1,least=0.0,after={after})"
     made = run(toy("full"), spec, (8, 5), 12, presence_penalty=100.0)
     assert len(made.trace) == 12 * (after + 1)

@@ -1,4 +1,4 @@
-"""Elastic-Cache: the paper step by step, and what is computed from which layer on."""
+"""Elastic-Cache: the paper step by step, and the layers from which rows are computed again."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def steps(sequence):
 
 
 class Watched(ElasticCache):
-    """Books each forward that is run: how many rows through which layers.
+    """Records each forward that is run: how many rows went through which layers.
 
-    Of rows through the attention of one layer, which only tell their weights, how many there were.
+    Of rows that went only through the attention of one layer, for their weights, it counts how
+    many there were.
     """
 
     def start(self, canvas):
@@ -112,7 +113,7 @@ def test_always_refreshing_is_no_cache(kind: str, policy: str) -> None:
 @pytest.mark.parametrize("threshold", [-1.0, 0.9, 1.0])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_all_rows_in_the_window_is_no_cache(kind: str, threshold: float, policy: str) -> None:
-    """Whatever is run through the upper layers once more then is what it was."""
+    """Rows that go through the upper layers once more then get the same results."""
     spec = f"{policy}block_length=8,cache={{}})"
     wide = f"elastic(window=99,track=99,threshold={threshold})"
     made, plain = (run(toy(kind), spec.format(name)) for name in (wide, "none"))
@@ -181,7 +182,7 @@ def test_all_rows_in_the_window_is_no_cache_on_a_transformer(kind: str) -> None:
 
 
 def test_what_is_known_of_the_layers_is_what_they_last_put_out() -> None:
-    """With all rows in the window the states are those of a fresh forward."""
+    """If all rows are in the window, the states are those of a fresh forward."""
     made = []
 
     class Compared(ElasticCache):
@@ -225,7 +226,8 @@ def played(config, weights, window: int, threshold: float):
 def test_equals_the_paper_step_by_step(
     backend: str, window: int, threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decisions, tracked tokens, cosines, and the layers that were computed for all rows."""
+    """Compares decisions, tracked tokens, cosines, and the layers that were computed for all
+    rows."""
     if backend == "torch":
         pytest.importorskip("torch")
     config, weights = tiny_checkpoint("llada")
@@ -254,7 +256,7 @@ def test_equals_the_paper_step_by_step(
 
 
 def test_the_reference_meets_both_drift_and_none() -> None:
-    """Else the test before it would compare nothing."""
+    """Otherwise the test before this one would compare nothing."""
     config, weights = tiny_checkpoint("llada")
     books = [played(config, weights, 6, threshold)[2] for threshold in (0.9, 0.98, 0.999)]
     refreshed = [{None, 1} <= set(book.refreshed) for book in books]

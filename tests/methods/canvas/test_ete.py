@@ -1,4 +1,4 @@
-"""ETE: across blocks, and into the unknown."""
+"""ETE explores across blocks, and tries tokens of which the model is not sure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_decides_the_next_block_in_the_forward_of_this_one() -> None:
 
 
 def test_bits_of_a_round_are_bounded_without_exploring() -> None:
-    """What passes the threshold carries at most -log2(threshold) bits a token."""
+    """A token that passes the threshold carries at most -log2(threshold) bits."""
     rng = np.random.default_rng(4)
     bound = -np.log2(0.8)
     explored = 0.0

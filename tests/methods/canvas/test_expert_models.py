@@ -76,7 +76,7 @@ def test_the_sampler_token_by_token(family: str, at: int, kind: str, folders: An
 @pytest.mark.parametrize("dtype", ["auto", "q8", "q4", "bf16"])
 @pytest.mark.parametrize("family", EXPERT_FAMILIES)
 def test_a_row_s_experts_do_not_depend_on_its_neighbours(family: str, dtype: str) -> None:
-    """Bit for bit: 1 to 100 rows, alone and as a part of more, with 1 and 3 threads."""
+    """The bits are equal for 1 to 100 rows, alone and as a part of more, with 1 and 3 threads."""
     config, weights = expert_model(family)
     tokens = [(7 * i * i + i) % 90 for i in range(100)]
     size = config.block_length or 100
@@ -156,7 +156,7 @@ def test_the_core_checks_what_it_is_given(
 
 @pytest.mark.parametrize("family", EXPERT_FAMILIES)
 def test_routing_by_the_book(family: str) -> None:
-    """Row by row and expert by expert, in NumPy."""
+    """The reference routes row by row and expert by expert, in NumPy."""
     torch = pytest.importorskip("torch")
     from paradecode.backends.torch.model import route
 

@@ -29,7 +29,8 @@ def steps(sequence):
 @pytest.mark.parametrize("mode", ["tree", "batch"])
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_equals_static(kind: str, mode: str) -> None:
-    """Token by token and step by step, for seeds, block lengths, depths, orders and sampling."""
+    """The tokens and steps are equal for several seeds, block lengths, depths, orders and
+    samplings."""
     for seed in range(8):
         length, depth = (2, 4, 7, 8, 16, 40, 3, 5)[seed], (2, 3, 4, 5, 8, 3, 4, 6)[seed]
         eager = ("auto", "on", "off")[seed % 3]
@@ -50,7 +51,7 @@ def test_equals_static(kind: str, mode: str) -> None:
 
 
 class Certain(ToyBackend):
-    """What it predicts depends on nothing but the position."""
+    """A model whose predictions depend on nothing but the position."""
 
     def head(self, states, tokens):
         return self.table[self.at]
@@ -131,7 +132,7 @@ def test_only_what_pays_is_drafted(kind: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def drafting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many canvases were to be computed, of each forward that computes several."""
+    """For each forward that computes several canvases, how many they were."""
     found: list[int] = []
     compute = freedave.DraftAndVerify._compute
 

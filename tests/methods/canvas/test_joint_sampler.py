@@ -1,4 +1,4 @@
-"""The joint sampler: static between its limits, and its layer as the formula has it."""
+"""The joint sampler equals static at its limits, and its layer computes the papers' formula."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def model(request: pytest.FixtureRequest) -> Backend:
 def by_the_book(
     backend: Backend, prompt: list[int], cfg_scale: float = 0.0, late: tuple[int, ...] = ()
 ) -> list[int]:
-    """The output of one token a forward, in blocks."""
+    """The output when one token a forward is decided, in blocks."""
     mask, shift = backend.config.mask_token, int(backend.config.shift)
     assert mask is not None
     start = len(prompt)
@@ -60,7 +60,7 @@ def by_the_book(
 
 
 def _logits(backend: Backend, row: Any, shift: int) -> Any:
-    """float64 [N, V], row i about position i."""
+    """float64 [N, V]: row i has the logits of position i."""
     asked = OneForward(row.tolist(), list(range(len(row))))
     run(backend, lambda: asked)
     logits = np.asarray(asked.logits, np.float64)

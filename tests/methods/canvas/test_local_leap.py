@@ -35,7 +35,8 @@ def test_anchors_are_in_the_window_and_do_not_cascade() -> None:
 
 
 def test_the_released_rule_with_its_sets() -> None:
-    """Its loops: a set of neighbours for each anchor, and the best position always."""
+    """The reference has the released loops: a set of neighbours for each anchor, and the best
+    position always."""
     rng = np.random.default_rng(4)
     alone = relaxed = 0
     for _ in range(300):

@@ -14,11 +14,11 @@ from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.policies.threshold import Factor, Threshold
 
 PAIRS = [(4, 1), (4, 2), (4, 4), (5, 5), (6, 1), (6, 2), (6, 3), (6, 6)]
-"""(n, k): lists of n, k positions a forward."""
+"""Pairs (n, k): lists of n items, of which each forward decides k positions."""
 
 
 def shuffled(n: int, k: int) -> Fraction:
-    """Steps with m left: m! / ((m - k)! m^k)."""
+    """The probability that all draws fit: a step with m items left has m! / ((m - k)! m^k)."""
     return prod(
         (Fraction(factorial(m), factorial(m - k) * m**k) for m in range(n, 0, -k)),
         start=Fraction(1),

@@ -33,7 +33,7 @@ FACTS = {
     "Fast_dLLM_v2_1.5B": ("block", 32, 151665, True, "threshold(blocks=lead,cache=prefix)"),
 }
 TURN_ENDS = {126336: 126348, 156895: 156900}
-"""Mask token of a family -> the token that ends a turn of it; Qwen's is 151645."""
+"""Maps a family's mask token to the token that ends its turns; Qwen's is 151645."""
 
 
 def test_every_checkpoint_has_its_facts() -> None:

@@ -19,7 +19,7 @@ def steps(sequence):
 
 
 def decide(policy: R2, confidence: list[float], tokens: list[int] | None = None, **more) -> list:
-    """What is committed on a fresh canvas by a policy."""
+    """What a policy commits on a fresh canvas."""
     view = made(confidence, tokens, **more)
     policy.start(view.canvas)
     return sorted(policy.decide(view).commit.tolist())

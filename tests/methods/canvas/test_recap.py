@@ -62,7 +62,8 @@ def test_the_group_is_what_the_full_forward_was_surest_of(kind: str) -> None:
 @pytest.mark.parametrize("kind", FULL)
 def test_where_nothing_changed_a_local_forward_is_the_full_one(kind: str) -> None:
     class Twice(Unmask):
-        """Decides nothing after the full forward, and compares the local one with it."""
+        """A policy that decides nothing after the full forward, and compares the local forward
+        with it."""
 
         def decode(self, seq):
             canvas = self.begin(seq)

@@ -95,7 +95,7 @@ def test_logits(family: str, kind: str, folders) -> None:
 
 
 def trajectory(sequence: Any) -> list[list[list[int]]]:
-    """[offset, token] of what each forward decided."""
+    """The pairs [offset, token] that each forward decided."""
     steps = [step.canvas for step in sequence.trace]
     return [[list(pair) for pair in zip(s.offsets, s.tokens, strict=True)] for s in steps]
 

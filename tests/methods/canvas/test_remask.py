@@ -21,7 +21,7 @@ def steps(sequence):
 
 
 def left_after(sequence) -> list[int]:
-    """Masks after each step."""
+    """How many masks are left after each step."""
     left, found = steps(sequence)[0].length, []
     for step in steps(sequence):
         left += len(step.revoked) - len(step.offsets)

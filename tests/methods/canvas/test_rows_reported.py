@@ -29,7 +29,7 @@ class Counting(ToyBackend):
 
 
 def counts(method: str, kind: str, max_tokens: int = 24) -> tuple[float, float]:
-    """Rows reported, and rows computed."""
+    """The rows that were reported, and those that were computed."""
     backend = Counting(toy_config(**ATTENTION[kind]), surprise=700)
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, seed=2)
     (made,) = run_all(backend, [(method, PROMPT, params)])

@@ -92,7 +92,8 @@ def test_bounds(model: Callable[[], Model]) -> None:
 
 
 def test_the_limits_are_limits() -> None:
-    """A little off them, texts and trajectories differ: else this file would test nothing."""
+    """A little off the limits, texts and trajectories differ; otherwise this file would test
+    nothing."""
     model = shipped(FIRST)
     plain = model.plain("static(block_length=8)")
     for spec in ("threshold(threshold=0.5,block_length=8)", "static(steps=4,block_length=8)",

@@ -50,7 +50,8 @@ def test_one_forward_a_sub_block_is_exact(shift: bool) -> None:
 @SHIFTS
 @pytest.mark.parametrize("policy", POLICIES)
 def test_finished_blocks_are_exact(shift: bool, policy: str) -> None:
-    """Whatever was stale inside the block: it begins anew from final tokens, as without a cache."""
+    """Whatever was stale inside the block, the next block begins anew from final tokens, as
+    without a cache."""
     made = run(model(shift), f"{policy}block_length=4,cache=two_level)", ALIGNED)
     assert len(made.output) == 24
     for block in range(3):

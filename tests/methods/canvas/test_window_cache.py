@@ -41,7 +41,7 @@ def test_exact_for_models_with_blocks(kind: str) -> None:
 
 
 class Watched(WindowCache):
-    """Books what is computed and seen, and in which phase."""
+    """Records which rows are computed and seen, and in which phase."""
 
     def start(self, canvas):
         super().start(canvas)

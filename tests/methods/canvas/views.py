@@ -1,4 +1,4 @@
-"""Views made by hand: what a policy decides from given predictions."""
+"""Views made by hand, to see what a policy decides from given predictions."""
 
 from __future__ import annotations
 

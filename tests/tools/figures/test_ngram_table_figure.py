@@ -1,4 +1,4 @@
-"""What the figure of tables counts."""
+"""The figure of n-gram tables counts the tokens that a table names, and those that are right."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def test_the_architecture_has_every_room() -> None:
 def test_every_module_that_pages_name_exists() -> None:
     """By its path in the repository, or the end of it; two are examples that readers write."""
     examples = {"methods/canvas/policies/leftmost.py", "methods/canvas/caches/near.py"}
-    folders = ("src", "lab", "tests", "tools")
+    folders = ("src", "lab", "tests", "tools", "examples")
     known = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     for page in [*PAGES, *(ROOT / "docs").glob("*.md")]:
         for name in set(re.findall(r"`([\w./-]+\.py)`", page.read_text("utf-8"))) - examples:

@@ -1,4 +1,4 @@
-"""How figures are written, and tables of them: for Markdown, pages and the terminal alike."""
+"""Formats of figures, and tables of them: for Markdown, pages and the terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Shown = TypeVar("Shown")
 
 @dataclass(frozen=True)
 class Column(Generic[Shown]):
-    """One column of a table: its name, and its cell for a line."""
+    """One column of a table: its name, and a function from a line to its cell."""
 
     head: str
     cell: Callable[[Shown], str]
 
 
 def heads(columns: Iterable[Column[Shown]]) -> tuple[str, ...]:
-    """The first row."""
+    """The names of the columns, which are the first row."""
     return tuple(column.head for column in columns)
 
 
@@ -41,31 +41,31 @@ def markdown(columns: Sequence[Column[Shown]], lines: Iterable[Shown]) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """A number with three significant digits, without an exponent."""
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def value(found: Estimate | None, scale: float = 1.0, absent: str = "-") -> str:
-    """The value without its interval."""
+    """A value without its interval."""
     return absent if found is None else number(scale * found.value)
 
 
 def spread(found: Interval | None, unit: str = "", absent: str = "-") -> str:
-    """``123 (110 to 131)``."""
+    """An interval in the form ``123 (110 to 131)``."""
     if found is None:
         return absent
     return f"{number(found.value)}{unit} ({number(found.low)} to {number(found.high)})"
 
 
 def times(found: Interval | None, absent: str = "-") -> str:
-    """``4.10x (3.90 to 4.30)``."""
+    """A ratio in the form ``4.10x (3.90 to 4.30)``."""
     return spread(found, "x", absent)
 
 
 def percent(found: Interval) -> str:
-    """``97.5 % (95.0 to 99.1)``."""
+    """A share in the form ``97.5 % (95.0 to 99.1)``."""
     share, low, high = (f"{100 * v:.1f}" for v in (found.value, found.low, found.high))
     return f"{share} % ({low} to {high})"
 
@@ -77,7 +77,7 @@ def points(found: Interval) -> str:
 
 
 def ends(found: Estimate | None, scale: float = 1.0) -> str:
-    """``12.3 (11.9-12.8)``; an end that is not known is a ``?``."""
+    """An estimate in the form ``12.3 (11.9-12.8)``; an end that is not known is a ``?``."""
     if found is None or (found.low is None and found.high is None):
         return value(found, scale, "")
     low, high = ("?" if end is None else number(scale * end) for end in (found.low, found.high))

@@ -1,4 +1,4 @@
-"""Runs that are too short to say how fast a method is."""
+"""Recognises runs that are too short to measure how fast a method is."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from paradecode_lab.measure.statistics import Interval
 from paradecode_lab.measure.tables import number
 
 FEWEST_PROMPTS, FEWEST_TOKENS, WIDEST = 6, 16, 1.5
-"""Prompts, mean tokens of an answer, and upper over lower end of an interval: a run with fewer, or
-with a wider one, is too short to say how fast a method is."""
+"""Limits of a run that is long enough: the fewest prompts, the fewest mean tokens of an answer,
+and the largest ratio of the upper to the lower end of an interval."""
 ENOUGH_OF_A_GROUP = 3
-"""Prompts of a group; the clock says little of fewer."""
+"""The fewest prompts of a group whose speed is judged."""
 
 
 def too_short(
@@ -20,13 +20,13 @@ def too_short(
     found: Mapping[str, Interval | None],
     unit: tuple[str, str] = ("prompt", "prompts"),
 ) -> str:
-    """What a run says that is too short to rank methods; empty for one that is not.
+    """A warning for a run that is too short to rank methods; empty for other runs.
 
     Args:
-        prompts: that were measured, turns of a conversation as one, a batch as one.
+        prompts: number of measured prompts; turns of one conversation are one, and so is a batch.
         tokens: mean length of plain decoding's answers, or of canvases.
         found: method -> its speed-up.
-        unit: what one of ``prompts`` is, and several.
+        unit: singular and plural of what ``prompts`` counts.
     """
     known = {method: over for method, over in found.items() if over is not None}
     if not known:

@@ -1,7 +1,7 @@
 """Run many players over many batches so that their times can be compared.
 
-Batch by batch every player has its turn, in an order drawn afresh each time, so that a slow minute
-of the machine or what the neighbour left in the caches hurts all alike.
+In each batch every player has its turn, in a new random order, so that a slow minute of the
+machine, or what another player left in the caches, hurts all in the same way.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from paradecode.prompts import Item
 from paradecode_lab.measure.results import Record
 
 MAX_FAILURES = 3
-"""Failures in a row after which a player is given up."""
+"""Failures in a row after which a player takes no further turns."""
 
 DoneKey = tuple[str, int, int, str]
 """(engine, batch size, round, item)."""
 
 
 class PlayerError(Exception):
-    """A generation failed. ``fatal``: the player cannot go on."""
+    """A generation failed. ``fatal`` says that the player cannot go on."""
 
     def __init__(self, reason: str, fatal: bool = False) -> None:
         super().__init__(reason)
@@ -31,9 +31,9 @@ class PlayerError(Exception):
 
 @dataclass(frozen=True)
 class Unit:
-    """What runs together; batch size, round and number (from 0) name a unit.
+    """Items that run together; batch size, round and number (from 0) name a unit.
 
-    Where every batch is of one kind of task, they name one of that kind.
+    If every batch has one kind of task, numbers count within that kind.
     """
 
     round: int
@@ -55,7 +55,7 @@ def units_of(items: Sequence[Item], batch: int = 1, round: int = 0) -> list[Unit
 
 
 class Player(Protocol):
-    """An engine or a method that is ready; a slow one may sit out rounds from ``max_rounds``."""
+    """An engine or a method that is ready; a slow one can stop after ``max_rounds`` rounds."""
 
     @property
     def name(self) -> str: ...
@@ -64,7 +64,7 @@ class Player(Protocol):
     def max_rounds(self) -> int: ...
 
     def play(self, unit: Unit) -> list[Record]:
-        """Generate once, timed: a record an item; raises PlayerError."""
+        """Generate once, timed; returns a record for each item. Raises PlayerError."""
         ...
 
 
@@ -85,7 +85,7 @@ def schedule(
     """All measurements, in order.
 
     Args:
-        done: what exists already, from an interrupted run.
+        done: measurements that an interrupted run has made.
     """
     for unit in units:
         order = list(players)
@@ -106,11 +106,11 @@ def run(
     """Make the measurements.
 
     Args:
-        keep: told of each record, failed ones included, before the next measurement starts.
-        lost: told (name, why) when a player is given up.
-        quiet_below: repeat a measurement while other processes keep more cores than this busy;
-            the least disturbed one counts. None repeats nothing.
-        retries: how often at most.
+        keep: called with each record, also failed ones, before the next measurement starts.
+        lost: called with (name, reason) when a player takes no further turns.
+        quiet_below: a measurement is repeated while other processes keep more cores than this
+            busy; the least disturbed one counts. None repeats nothing.
+        retries: the most repetitions.
     """
     failures: dict[str, int] = {}
     gone: set[str] = set()

@@ -1,1 +1,1 @@
-"""Training of the small parts that some methods need; the models themselves stay as they are."""
+"""Training of the small parts that some methods need; the models themselves stay unchanged."""

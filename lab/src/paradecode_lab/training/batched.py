@@ -1,7 +1,7 @@
 """Models in PyTorch for training: rectangular batches with gradients and without a cache.
 
-Texts of a batch differ in length. Only the columns that somebody needs go through the layers;
-attention alone has them in their rectangle.
+Texts of a batch differ in length. Only the needed columns go through the layers; attention alone
+uses the whole rectangle.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def final_states(
         tokens: int64 [B, T].
         places: int64 [T] or [B, T], the position of each column.
         seen: bool [T, T] or [B, 1, T, T]; entry (i, j) says that column i sees column j.
-        inside: bool [B, T], the columns to compute, which see no other ones; the states of the
-            others are 0. None: all.
+        inside: bool [B, T], the columns to compute, which see no other columns. The states of all
+            others are 0. None computes all.
     """
     inside = torch.ones_like(tokens, dtype=torch.bool) if inside is None else inside
     cos, sin = model.angles(places.expand(tokens.shape)[inside])
@@ -40,8 +40,8 @@ def attention_in(inside: Tensor, seen: Tensor) -> Attend:
     """The attention of the columns ``inside`` of a batch, which see what ``seen`` says.
 
     Args:
-        inside, seen: as in :func:`final_states`; the backend's rows are the columns that are true,
-            one text behind the other.
+        inside, seen: see :func:`final_states`; the backend's rows are the columns inside, one text
+            behind the other.
     """
     at = inside.flatten().nonzero()[:, 0]
 
@@ -101,7 +101,7 @@ class BatchedModel(Transformer):
         return final_states(self, tokens, places, seen[:, None])
 
     def logits(self, x: Tensor) -> Tensor:
-        """[..., D] -> [..., V], the mask token banned."""
+        """[..., D] -> [..., V]: the logits of states, with the mask token banned."""
         return banned(super().logits(x), self.config.mask_token)
 
     def about(self, states: Tensor) -> Tensor:

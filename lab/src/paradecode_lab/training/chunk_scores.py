@@ -25,10 +25,10 @@ def record_chunk_scores(
     """The score of one chunk of each prompt.
 
     Args:
-        llm: with a draft model that has the target's tokens.
-        prompts: token ids, different questions of the kind that will be asked.
-        chunk: tokens of a chunk at most.
-        temperature, seed: of the draft model's draws, as searches will have them.
+        llm: a model with a draft model that has the target's tokens.
+        prompts: token ids of different questions, of the kind that will be asked.
+        chunk: the most tokens of a chunk.
+        temperature, seed: settings of the draft model's draws; searches will use the same.
 
     Raises:
         InvalidInput: without such a draft model, or for a parameter out of range.

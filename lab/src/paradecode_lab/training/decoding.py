@@ -33,7 +33,7 @@ def decode_all(
     """Decode every prompt, ``together`` in a batch, each with its own decoder and parameters.
 
     Args:
-        forks: of each request at a time.
+        forks: number of forks that each request keeps at a time.
 
     Raises:
         Exception: the error of a request, if one failed.

@@ -38,15 +38,15 @@ class Training:
     steps: int
 
     def advance(self) -> float:
-        """One optimiser step; returns the mean loss."""
+        """Do one optimiser step; returns the mean loss."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """The content of a checkpoint."""
         raise NotImplementedError
 
     def log_line(self) -> dict[str, Any]:
-        """What a line of the log says beside step and loss."""
+        """Further fields of a line of the log, beside step and loss."""
         return {}
 
     def export(self, folder: Path) -> None:
@@ -103,7 +103,7 @@ class Training:
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
-    """What :meth:`Training.state` returned; raises InvalidModel for a damaged file."""
+    """The state that :meth:`Training.state` returned; raises InvalidModel for a damaged file."""
     with readable(path):
         return dict(torch.load(path, map_location=device, weights_only=True))
 
@@ -115,8 +115,9 @@ def go_on(
     """Continue from a checkpoint of {facts, step, weights, optimizer}.
 
     Args:
-        facts: settings that must be those of the checkpoint.
-        weights: what ``optimizer`` trains; they and its averages become those of the checkpoint.
+        facts: settings that must equal those of the checkpoint.
+        weights: the tensors that ``optimizer`` trains; they and its averages are set to the
+            checkpoint's.
 
     Raises:
         InvalidModel: the file is damaged.
@@ -139,11 +140,11 @@ def restore(
     tensors: Sequence[tuple[Mapping[str, Tensor], Mapping[str, Tensor]]],
     optimizers: Sequence[tuple[Optimizer, Mapping[str, Any]]],
 ) -> None:
-    """Make weights and averages those of a checkpoint.
+    """Set weights and averages to those of a checkpoint.
 
     Args:
-        tensors: those of this run, and the checkpoint's.
-        optimizers: and what the checkpoint has of each.
+        tensors: pairs of this run's tensor and the checkpoint's.
+        optimizers: pairs of an optimizer and its state in the checkpoint.
 
     Raises:
         InvalidModel: the file is damaged.
@@ -183,7 +184,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def check_same(path: Path, now: Mapping[str, Any], begun: Mapping[str, Any], fix: str) -> None:
-    """Raise InvalidInput for a setting with which the checkpoint was not begun."""
+    """Raise InvalidInput for a setting that differs from the checkpoint's."""
     for name, value in now.items():
         if begun.get(name) != value:
             raise InvalidInput(name, value, f"{path} was begun with {begun.get(name)}{fix}")

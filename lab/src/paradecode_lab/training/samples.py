@@ -28,12 +28,12 @@ Own = TypeVar("Own", bound="Samples")
 
 @dataclass(frozen=True)
 class Origin:
-    """What samples come from.
+    """The origin of samples.
 
     Attributes:
-        workload: a digest of what was decoded, and how; it has the model's name.
-        weights: a digest of all that decoded it. Two models may have one name: that of a folder,
-            and every training writes ``OUTPUT/model``.
+        workload: a digest of the texts, the settings and the model's name.
+        weights: a digest of all weights that decoded. Two models may have the same name, because
+            it is that of a folder, and every training writes ``OUTPUT/model``.
     """
 
     workload: str
@@ -58,7 +58,7 @@ class Samples:
     """Base class of samples: a dataclass of float32 arrays and of facts about them.
 
     Attributes:
-        kind: what the file is; the file contains this text.
+        kind: the kind of the file, a text that it contains.
         axes: name of each array -> a letter for each axis; axes with equal letters have equal
             sizes. The other fields are facts.
     """
@@ -84,7 +84,8 @@ class Samples:
 
     @classmethod
     def load(cls: type[Own], path: Path, origin: Origin, **known: Any) -> Own:
-        """The samples of the same origin. Files of older versions do not say whose weights it was.
+        """The samples of the same origin. Files of older versions do not have the digest of the
+        weights.
 
         Args:
             known: values that facts and axes (by letter) must have.

@@ -17,7 +17,7 @@ ROWS_AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class NewRows:
-    """Positions of new rows, and which of the rows behind the committed ones each of them sees."""
+    """The positions of new rows, and which of the uncommitted rows each of them sees."""
 
     positions: NDArray[np.int64]
     seen: NDArray[np.bool_]

@@ -279,7 +279,8 @@ class Traffic(NamedTuple):
     context: int
     """Cached tokens that the forward's spans see, added up."""
     nbytes: int
-    """Bytes of weights, of keys and values, of logits, and of memory taken from the system."""
+    """How many bytes the weights, the keys and values, the logits and the memory taken from the
+    system have."""
 
 
 class NativeLogits:

@@ -118,7 +118,8 @@ def test_a_draft_is_what_the_target_says_with_few_keys(guesses):
 
 
 def attention_of_the_last(text: list[int]) -> np.ndarray:
-    """float64 [n]: what each token gets of the last one's, over all layers and heads."""
+    """float64 [n]: the attention that the last token pays to each token, summed over layers and
+    heads."""
     model = backend(MODEL)
     model.reserve(16)
     at = np.arange(len(text), dtype=np.int32)

@@ -241,7 +241,7 @@ def adaptive(count: int) -> Builder:
 
 
 def mixed(first: str, second: str) -> Builder:
-    """Two kinds of draws at two depths."""
+    """A draft whose nodes of the first and of the second depth are chosen in different ways."""
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs = Twigs(language, chance)

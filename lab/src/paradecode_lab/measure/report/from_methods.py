@@ -52,7 +52,7 @@ class Row:
         return is_suspicious(self.over.low, 1.0, self.forwards_per_token)
 
     def over_plain(self) -> str:
-        """The cell of the speed-up."""
+        """The cell that says how much faster a method is than plain decoding."""
         return marked(spread(self.over), self.suspicious)
 
 

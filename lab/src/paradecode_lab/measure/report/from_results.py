@@ -18,7 +18,7 @@ OWN = "paradecode"
 
 
 def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
-    """A sheet of results.
+    """Make the sheet of tables and charts that shows results.
 
     Args:
         baseline: the engine that ratios refer to; None takes the plain mode if there is only one.

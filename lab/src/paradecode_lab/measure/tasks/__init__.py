@@ -1,1 +1,1 @@
-"""Tasks with checkable answers, on which decoding in parallel can be seen to fail or not."""
+"""Tasks with checkable answers, on which parallel decoding visibly fails or succeeds."""

@@ -12,7 +12,7 @@ GAINS, LOSSES = ("finds", "buys", "gets"), ("loses", "eats", "sells")
 
 
 def addition(random: Random) -> tuple[str, str]:
-    """Two numbers of 1 to 4 digits, added from the right with carries: ``8+6+0=14``."""
+    """A sum of two numbers of 1 to 4 digits, added from the right with carries: ``8+6+0=14``."""
     first, second = (
         random.randrange(10 ** (digits - 1), 10**digits)
         for digits in (random.randint(1, MOST_DIGITS), random.randint(1, MOST_DIGITS))
@@ -26,7 +26,8 @@ def addition(random: Random) -> tuple[str, str]:
 
 
 def word_problem(random: Random) -> tuple[str, str]:
-    """Two to four changes of how many things somebody has; all numbers below 100."""
+    """A story with two to four changes of how many things somebody has; all numbers are below
+    100."""
     name, things = random.choice(NAMES), random.choice(THINGS)
     now = random.randint(2, 60)
     story, steps = [f"{name} has {now} {things}"], []

@@ -1,7 +1,7 @@
-"""Chains: every item of an answer needs the one before it, so one forward cannot write them all.
+"""Chains: every item of an answer needs the one before it, so one forward cannot write all items.
 
-How many steps a model makes inside of one forward is limited by its depth. So fewer answers are
-right the more tokens a forward writes, and short chains should outlive long ones.
+A model's depth limits how many steps it makes inside of one forward. The more tokens a forward
+writes, the fewer answers are right, and short chains stay right longer than long ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def tally(random: Random) -> tuple[str, str]:
 
 
 def path(random: Random) -> tuple[str, str]:
-    """Who follows whom, in any order, and up to four pairs that lead elsewhere: 3 to 22 names."""
+    """A path through 3 to 22 names: who follows whom, in any order, with up to four pairs that lead
+    elsewhere."""
     long, other = length(random, 3, 22), random.randint(0, 4)
     names = random.sample(NAMES, long + other + 1)
     walk, rest = names[:long], names[long:]
@@ -48,8 +49,8 @@ def path(random: Random) -> tuple[str, str]:
 
 
 def trace(random: Random) -> tuple[str, str]:
-    """2 to 8 statements, ``a+b`` or ``a-b``, which assign to the first variable, modulo 10, and
-    what each of them computes: ``a3+5=8``."""
+    """2 to 8 statements, ``a+b`` or ``a-b``, which assign to the first variable, modulo 10. The
+    answer has the result of each: ``a3+5=8``."""
     values = {name: random.randrange(10) for name in VARIABLES}
     began = "".join(f"{name}{value}" for name, value in values.items())
     statements, computed = [], []
@@ -64,7 +65,8 @@ def trace(random: Random) -> tuple[str, str]:
 
 
 def length(random: Random, least: int, most: int) -> int:
-    """A length between both, the shorter of two draws: long answers are rarer and cost more."""
+    """A length between ``least`` and ``most``: the shorter of two draws, because long answers
+    cost more."""
     return min(random.randint(least, most), random.randint(least, most))
 
 

@@ -2,7 +2,7 @@
 
 Given the prompt, the items of copy, reverse, sort and the operations at an index are certain, so
 they can be written at the same time. Where the model may choose (shuffle, and "any" or "anywhere"),
-an item depends on which ones stand elsewhere, and writing several at once goes wrong.
+an item depends on the items at other places, and writing several at once goes wrong.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def shuffle(random: Random) -> tuple[str, str]:
 
 
 def insert(random: Random, said: str) -> tuple[str, str]:
-    """``said`` is how the place is asked for; ``{n}`` in it is the number of the place."""
+    """A list into which an item is inserted; ``said`` asks for the place, with its number as
+    ``{n}``."""
     items, new = draw_items(random)
     index = random.randint(0, len(items))
     answer = [*items[:index], new, *items[index:]]
@@ -76,7 +77,8 @@ def replace(random: Random, said: str) -> tuple[str, str]:
 
 
 def is_permutation(prompt: str, answer: str, text: str) -> bool:
-    """Any order counts, the given one too, as in the closed forms of the paper."""
+    """Whether the answer has the same items in any order; like in the paper, the given order
+    counts, too."""
     return sorted(text.split(" ")) == sorted(items_of(prompt))
 
 

@@ -1,4 +1,4 @@
-"""Brackets and JSON: where a piece stands depends on all pieces before it."""
+"""Brackets and JSON: the place of a piece depends on all pieces before it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_LEAVES, MOST_KEYS = 6, 9
 
 
 def close(random: Random) -> tuple[str, str]:
-    """Brackets of which 3 to 24 are still open, and what closes them."""
+    """Brackets of which 3 to 24 are still open; the answer closes them."""
     open_now: list[str] = []
     text: list[str] = []
     wanted = length(random, 3, 24)

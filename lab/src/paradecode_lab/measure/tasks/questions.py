@@ -1,4 +1,4 @@
-"""Questions in plain words, for chat models: right is whose final answer is right."""
+"""Questions in plain words, for chat models; an answer is right if its final answer is right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paradecode_lab.measure.tasks.words import NAMES, THINGS
 
 
 def sums(random: Random) -> tuple[str, str]:
-    """Two to four numbers up to 20."""
+    """A question for the sum of two to four numbers up to 20."""
     terms = [random.randint(1, 20) for _ in range(random.randint(2, 4))]
     return f"What is {' + '.join(map(str, terms))}?", str(sum(terms))
 
@@ -25,13 +25,14 @@ def small_sums(random: Random) -> tuple[str, str]:
 
 
 def asked_sums(random: Random) -> tuple[str, str]:
-    """Two numbers up to 9; who asks says a name, so that there are many prompts."""
+    """A question for the sum of two numbers up to 9; the user gives a name, so that there are
+    many prompts."""
     one, two = random.randint(1, 9), random.randint(1, 9)
     return f"Hello, I am {random.choice(NAMES)}. What is {one} + {two}?", str(one + two)
 
 
 def word_sums(random: Random) -> tuple[str, str]:
-    """A story of two or three steps: buys, gives away, times."""
+    """A story of two or three steps, such as buying, giving away and multiplying."""
     name, other = random.sample(NAMES, 2)
     things, bags, each = random.choice(THINGS), random.randint(2, 9), random.randint(3, 12)
     now = bags * each

@@ -21,7 +21,7 @@ FIELDS = ("name", "age", "city", "job")
 
 
 def record(random: Random) -> tuple[str, str]:
-    """A sentence about a person, and the JSON object of what it says."""
+    """A sentence about a person, and the JSON object with the same facts."""
     sentence = random.choice(SENTENCES)
     facts = {
         "name": random.choice(NAMES),
@@ -34,7 +34,7 @@ def record(random: Random) -> tuple[str, str]:
 
 
 def same_json(prompt: str, answer: str, text: str) -> bool:
-    """Equal as JSON, so spacing is free."""
+    """Whether both texts are equal as JSON, so that spacing is free."""
     try:
         return bool(json.loads(text) == json.loads(answer))
     except (ValueError, RecursionError):

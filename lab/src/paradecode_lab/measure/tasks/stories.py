@@ -12,8 +12,8 @@ from paradecode_lab.measure.tasks.words import NAMES, THINGS
 
 
 def story(random: Random) -> tuple[str, str]:
-    """A person, things and 1 to 6 verbs: how many at first, by how many each changes it, and to
-    what: ``Ada has 23 figs finds 4 27 eats 5 22``."""
+    """A person, things and 1 to 6 verbs. The answer says how many things there are at first, and
+    for each verb the change and the new number: ``Ada has 23 figs finds 4 27 eats 5 22``."""
     name, things = random.choice(NAMES), random.choice(THINGS)
     now = random.randint(10, 99)
     told, verbs = [f"{name} has {now} {things}"], []

@@ -1,4 +1,4 @@
-"""What a task is: a generator of prompts, a reference answer, and a checker."""
+"""A task: a generator of prompts, a reference answer, and a checker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 from paradecode.core.errors import InvalidInput
 
 HELD_OUT_OF = 10
-"""One prompt in this many is held out."""
+"""One prompt in so many is held out."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Task:
 
     Attributes:
         make: draws a (prompt, answer).
-        accepts: (prompt, answer, text) -> whether ``text`` is right. Depends on ``answer`` only
-            where there is one right answer.
-        free: several answers are right, so the tokens of an answer depend on one another even
-            when the prompt is known.
+        accepts: (prompt, answer, text) -> whether ``text`` is right. It depends on ``answer``
+            only if there is one right answer.
+        free: whether several answers are right, so that the tokens of an answer depend on one
+            another even when the prompt is known.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Task:
         """``count`` different held-out instances; equal arguments give equal instances.
 
         Raises:
-            InvalidInput: the task has not that many.
+            InvalidInput: the task has fewer instances.
         """
         random = Random(f"{self.name}/held out/{seed}")
         found: dict[str, TaskInstance] = {}
@@ -62,7 +62,7 @@ class Task:
         raise InvalidInput("count", count, f"{self.name} has about {len(found)} held-out prompts")
 
     def check(self, instance: TaskInstance, text: str) -> bool:
-        """Whether ``text``, spaces around it aside, answers the instance."""
+        """Whether ``text``, without spaces around it, answers the instance."""
         return self.accepts(instance.prompt, instance.answer, text.strip())
 
     def scorer(self, instance: TaskInstance) -> Callable[[str, Sequence[str]], list[float]]:
@@ -71,7 +71,7 @@ class Task:
 
 
 def is_held_out(prompt: str) -> bool:
-    """Whether training never sees this prompt: by a hash, so no list of prompts is needed."""
+    """Whether training never sees this prompt; a hash decides, so no list of prompts is needed."""
     return zlib.crc32(prompt.encode("utf-8")) % HELD_OUT_OF == 0
 
 

@@ -13,7 +13,7 @@ from paradecode_lab.measure.tasks.task import Task
 
 TASKS: tuple[Task, ...] = (*LISTS, *ARITHMETIC, *RECORDS)
 GRADED: tuple[Task, ...] = (*CHAINS, *NESTED, *STORIES)
-"""On these, tokens need one another: the more a forward writes, the fewer answers are right."""
+"""Tasks whose tokens need one another: the more a forward writes, the fewer answers are right."""
 SETS = {"simple": TASKS, "graded": GRADED}
 BY_NAME = {task.name: task for tasks in SETS.values() for task in tasks}
 
@@ -22,7 +22,7 @@ def tasks_named(name: str) -> tuple[Task, ...]:
     """The tasks of a set.
 
     Raises:
-        InvalidInput: for a name that is not a set's.
+        InvalidInput: for a name of no set.
     """
     if name not in SETS:
         raise InvalidInput("tasks", name, f"name one of {', '.join(SETS)}")

@@ -1,4 +1,4 @@
-"""A method as the search sees it: drafters with settings, and the settings of the loop."""
+"""A method in the search: drafters with settings, and the settings of the loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paradecode.methods.specs import find, methods, parse
 from paradecode.models.heads import read_head
 
 Settings = tuple[tuple[str, Any], ...]
-"""(name, value) where it differs from the default, in the order of the names."""
+"""(name, value) of each setting that differs from its default, in the order of the names."""
 
 Files = Mapping[str, tuple[str, ...]]
 """``method.setting`` -> the files that may be tried there."""
@@ -24,16 +24,16 @@ LOOP = {entry.name: entry for entry in parameters_of(DraftSettings)}
 LENGTHS = (4, 6, 8, 12, 16, 24)
 """``num_speculative_tokens`` that are tried."""
 BUDGETS = ("auto", "fixed", "confidence")
-"""Budgets that are tried: the others need estimates that training-free drafters do not give."""
+"""Budgets that are tried; the others need estimates that drafters without training do not give."""
 
 
 @dataclass(frozen=True)
 class CandidateMethod:
-    """Drafters, fused if there are several.
+    """A method with one drafter, or with several that are fused.
 
     Attributes:
         parts: (method, its own settings) of each drafter.
-        loop: settings of the whole.
+        loop: settings of the loop.
     """
 
     parts: tuple[tuple[str, Settings], ...]
@@ -54,7 +54,7 @@ class CandidateMethod:
         return CandidateMethod((*self.parts, *other.parts), self.loop)
 
     def neighbours(self, files: Files) -> Iterator[CandidateMethod]:
-        """Candidates that differ in one setting; ``files`` are what settings may be given."""
+        """Candidates that differ in one setting; ``files`` are the files that settings may name."""
         for index, (name, own) in enumerate(self.parts):
             for entry in find(name).parameters:
                 if entry.name in LOOP:
@@ -76,7 +76,7 @@ class CandidateMethod:
                 yield replace(self, loop=settings)
 
     def without(self) -> Iterator[tuple[str, CandidateMethod]]:
-        """(part, this candidate without it): each drafter of several, and each setting."""
+        """(part, this candidate without it) for each of several drafters, and for each setting."""
         for index, (name, own) in enumerate(self.parts):
             if len(self.parts) > 1:
                 rest = (*self.parts[:index], *self.parts[index + 1 :])
@@ -100,15 +100,15 @@ class CandidateMethod:
 
 
 def with_head(head: str, **settings: Any) -> list[CandidateMethod]:
-    """The methods that draft with a head, by its kind.
+    """The methods that draft with a head of this kind.
 
     Args:
-        head: its folder, or a GGUF draft.
-        settings: of the drafter, where it has them.
+        head: folder of the head, or a GGUF draft.
+        settings: settings of the drafter, if it has them.
 
     Raises:
-        InvalidModel: if it cannot be read.
-        InvalidInput: if its rows go through the target's own layers: such a method is no drafter.
+        InvalidModel: if the head cannot be read.
+        InvalidInput: if its rows go through the target's own layers; such a method is no drafter.
     """
     kind, found = read_head(head).kind, []
     for name, method in methods().items():

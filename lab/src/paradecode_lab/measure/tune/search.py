@@ -1,4 +1,5 @@
-"""The search by replay: all drafters, settings of the best, their fusions, and settings of these.
+"""The search by replay: all drafters, settings of the best ones, their fusions, and settings of
+these.
 
 Candidates are ranked by the speed that replay predicts.
 """
@@ -18,7 +19,7 @@ from paradecode_lab.measure.replay.recording import Timing, cost_curve
 from paradecode_lab.measure.tune.candidate import CandidateMethod, Files
 
 ALWAYS = {"forward", "python", "top_k", "sample"}
-"""Times that every profile has; ``row`` is missing in older ones."""
+"""Times that every profile has; older profiles do not have ``row``."""
 
 
 def _timing(name: str, given: Any) -> Timing:
@@ -59,11 +60,11 @@ class Costs:
 
 
 FIRST, SECOND = 5, 3
-"""Drafters whose settings are searched, and how many of those are fused with one another."""
+"""Number of drafters whose settings are searched, and of those that are fused with one another."""
 GAIN = 1.005
-"""A setting must make decoding this much faster to be kept: replay is no more exact than that."""
+"""The least factor in speed for which a setting is kept, because a replay is no more exact."""
 STRIDES = 4
-"""Steps of one climb."""
+"""The most changes of settings in one climb; more search longer."""
 NOTHING: Files = {}
 
 
@@ -71,12 +72,12 @@ NOTHING: Files = {}
 class Scores:
     """Plays candidates on a recording, each once for each set of prompts.
 
-    What replay counts is the same every time. What it measures is Python's part, so those seconds
+    The counts of a replay are equal every time. Only the seconds of Python are measured, so these
     are kept.
 
     Attributes:
-        python: seconds of Python by :meth:`key`; given those of an earlier search, a search decides
-            as that one did.
+        python: seconds of Python by :meth:`key`; with those of an earlier search, a search decides
+            in the same way.
         played: called for each replay.
     """
 
@@ -107,7 +108,7 @@ class Scores:
 
     @staticmethod
     def key(spec: str, prompts: Collection[str]) -> str:
-        """How :attr:`python` names a replay."""
+        """The key of a replay in :attr:`python`."""
         return f"{spec} on {len(prompts)} prompts from {min(prompts)}"
 
 
@@ -123,8 +124,8 @@ def search(
     Args:
         names: methods to begin with.
         few: prompts on which settings are tried.
-        many: prompts that decide the order of what came of it; ``few`` among them.
-        files: what settings that name files may be given.
+        many: prompts that decide the order of the results; ``few`` are among them.
+        files: files that settings may name.
     """
     drafters = _ranked(scores, [CandidateMethod.of(name) for name in names], few)
     tuned = _ranked(scores, [climb(scores, one, few, files) for one in drafters[:FIRST]], few)
@@ -155,5 +156,5 @@ def climb(
 def _ranked(
     scores: Scores, candidates: Sequence[CandidateMethod], prompts: Collection[str]
 ) -> list[CandidateMethod]:
-    """Without repetitions, the fastest first."""
+    """The candidates without repetitions, the fastest first."""
     return sorted(dict.fromkeys(candidates), key=lambda one: -scores.speed(one, prompts))

@@ -31,17 +31,18 @@ from paradecode_lab.measure.tune.search import PLAIN, Costs, Scores, search
 
 FINALISTS = 3
 COPYING = ("suffix", "prompt-lookup")
-"""What a head is tried behind, beside what is best without it: a head knows better than a table of
-n-grams what the model often says."""
+"""Methods behind which a head is tried, beside the best method without a head: a head knows
+better than a table of n-grams what the model often says."""
 DEFAULT = "prompt-lookup"
-"""What is measured beside the finalists: what users have without a profile."""
+"""The method that users have without a profile; it is measured beside the finalists."""
 HELD_OUT, FEW = 1 / 3, 24
-"""Share of the prompts that only confirm, and prompts on which settings are tried."""
+"""Share of the prompts that only confirm the result, and number of prompts on which settings are
+tried."""
 FEWEST = 6
-"""Prompts."""
+"""The fewest prompts of a workload."""
 LEAST = 0.97
-"""A method that makes a group of enough prompts slower than this is passed over, if another does
-not."""
+"""The least speed-up in a group of enough prompts; a method below it wins only if all others
+are, too."""
 
 
 def tune(
@@ -54,16 +55,16 @@ def tune(
     heads: Sequence[str] = (),
     stage: Callable[[str, int | None], Callable[[], None]] = lambda title, total: lambda: None,
 ) -> dict[str, Any]:
-    """The profile, as JSON holds it; see :class:`paradecode.methods.choice.Profile`.
+    """The profile as JSON; see :class:`paradecode.methods.choice.Profile`.
 
     Args:
         items: the workload, at least six prompts.
-        seed: which prompts are held out.
-        costs: those of an earlier profile: the search then decides as it did there.
-        tables: n-gram tables to try with lookup, beside the one that the package has of this model.
-        heads: draft heads to try, alone and behind the best that copies; replay does not rank them,
-            for it would read all recorded texts with the model each time.
-        stage: announces a stage and its number of steps; what it returns is called at each step.
+        seed: decides which prompts are held out.
+        costs: costs of an earlier profile, with which the search decides in the same way.
+        tables: n-gram tables to try with lookup, beside the package's table for this model.
+        heads: draft heads to try, alone and behind the best copying method. Replay does not rank
+            them, because it would read all recorded texts with the model each time.
+        stage: announces a stage and its number of steps; returns a function to call at each step.
 
     Raises:
         InvalidInput: for too few prompts, or a model that the methods cannot decode.
@@ -121,7 +122,7 @@ def tune(
 def _why(
     best: Confirmed, confirmed: Sequence[Confirmed], scores: Scores, many: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """What the winner is without each of its parts: by replay, or as it was measured, where a head
+    """The winner without each of its parts: its replayed speed, or the measured one if a head
     drafts."""
     played, found = scores.speed(best.candidate, many), []
     measured = {one.candidate: one.speed_up.value for one in confirmed}
@@ -151,12 +152,12 @@ def split(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A finalist: token-weighted speed over plain decoding, and outputs equal to its.
+    """A measured finalist: token-weighted speed over plain decoding, and number of equal outputs.
 
     Attributes:
-        sizes: prompts of each group.
+        sizes: number of prompts of each group.
         tokens: mean length of an answer.
-        suspicious: forwards do not explain the speed-up.
+        suspicious: whether forwards do not explain the speed-up.
     """
 
     candidate: CandidateMethod
@@ -184,9 +185,9 @@ def confirm(
     candidates: Sequence[CandidateMethod],
     progress: Callable[[], None] = lambda: None,
 ) -> list[Confirmed]:
-    """Measure candidates against plain decoding; the best first.
+    """Measure candidates beside plain decoding; returns them, the best first.
 
-    Those that slow no group down come first, then the fastest overall.
+    Candidates that slow no group down come first, and of these the fastest.
     """
     specs = [str(candidate) for candidate in candidates]
     warm_up(llm, specs)

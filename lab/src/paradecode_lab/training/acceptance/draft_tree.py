@@ -36,7 +36,7 @@ Row = tuple[int, NDArray[np.int32], NDArray[np.float64]]
 
 
 class Recorded(Stand):
-    """`stand`, and the rows of the answers that it has seen."""
+    """The method `stand`, which also keeps the rows of the answers that it has seen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,9 +57,9 @@ def measure_tree(
 ) -> DraftTree:
     """Decode a workload once, and find which places of an over-complete tree are right.
 
-    The answers are known afterwards, so a tree of any size is judged by following them: all drafts
-    of WIDTH children a node and DEEPEST levels, each from what was learned before it. Above
-    temperature 0 candidates are drawn, as for verifiers that test p / q.
+    The answers are known afterwards, so a tree of any size can be judged by following them. Here
+    all drafts have WIDTH children at each node and DEEPEST levels, and use what was learned before
+    them. Above temperature 0 candidates are drawn, as for verifiers that test p / q.
 
     Raises:
         InvalidInput: if not one draft was right.
@@ -84,7 +84,8 @@ def measure_tree(
 def _judge(
     store: NgramDistributions, drafter: Recorded, temperature: float, key: int, right: Counter[Path]
 ) -> int:
-    """Draft along one answer; counts the places that were right, and returns how many drafts."""
+    """Draft along one answer; counts the places that were right, and returns the number of
+    drafts."""
     most, rows, drafts, place = drafter.max_ngram, drafter.rows, 0, 0
     ranks: Path
     text = (*drafter.begun, *(token for token, _, _ in rows))

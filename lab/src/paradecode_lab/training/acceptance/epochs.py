@@ -23,10 +23,10 @@ class Epochs:
     """How long to train, and how fast.
 
     Attributes:
-        epochs: most passes over the samples; the weights of least validation loss are kept.
+        epochs: the most passes over the samples; the weights of least validation loss are kept.
         batch: number of samples in a step.
-        rate, decay: of AdamW; the rate falls to 0 along a cosine.
-        seed: of everything that is random, including the split.
+        rate, decay: learning rate and decay of AdamW; the rate falls to 0 along a cosine.
+        seed: seed of everything that is random, also of the split.
     """
 
     epochs: int = 20

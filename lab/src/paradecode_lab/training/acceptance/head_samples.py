@@ -1,9 +1,9 @@
 """Samples for SpecDec++'s head: tokens of real drafts, and whether they were accepted.
 
 The paper runs the draft model once over texts of the target in which 85 % of the tokens were
-replaced by its own (token mixing). So one forward gives many samples with prefixes like those of a
-draft. Here every sample is a token of a real draft after accepted tokens, so nothing is mixed. The
-label is the engine's verdict, 0 or 1, and not min(1, p / q).
+replaced by its own (token mixing). One forward then gives many samples with prefixes like those of
+a draft. Here every sample is a token of a real draft after accepted tokens, so nothing is mixed.
+The label is the engine's verdict, 0 or 1, and not min(1, p / q).
 """
 
 from __future__ import annotations

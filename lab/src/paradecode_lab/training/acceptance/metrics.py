@@ -1,4 +1,4 @@
-"""How good predicted probabilities are."""
+"""Measures the quality of predicted probabilities."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Quality:
-    """How good N predictions are.
+    """The quality of N predictions.
 
     Attributes:
         auc: chance that an accepted token has a higher prediction than a rejected one.
         calibration_error: mean of |predicted - observed| over ten bins of equal width, weighted
             by their sizes (ECE).
-        log_loss: in nats.
+        log_loss: mean negative log-likelihood, in nats.
     """
 
     auc: float

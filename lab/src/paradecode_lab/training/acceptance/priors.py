@@ -20,7 +20,7 @@ METHODS = (
     "aded", "jacobi(explore=always)", "lookahead(explore=always)",
 )  # fmt: skip
 WEIGHT = 4
-"""The default model's prior counts as so many tokens; this matters for kinds that seldom occur."""
+"""Weight of the default model's prior, in tokens; it matters for kinds that seldom occur."""
 
 
 def measure_priors(

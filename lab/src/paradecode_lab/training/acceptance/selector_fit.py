@@ -29,7 +29,7 @@ class SelectorSettings(Epochs):
     Attributes:
         worst_weight, worst_share: lambda and alpha of the loss, the weight and the share of the
             worst positions.
-        dropout: after each of the two wide layers.
+        dropout: share of dropped units after each of the two wide layers.
     """
 
     worst_weight: float = 0.1

@@ -1,9 +1,9 @@
 """Samples for the selector of delayed trees: every position of the target's own texts.
 
 At each position the draft model's best continuations are ranked once. The ranks of the tokens that
-the target chose tell how many tokens of any tree would have been accepted. So the paper's sampled
-trees (every 16 tokens, four a root) are not needed: drafts are chosen here and not drawn, and the
-number of accepted tokens is exact.
+the target chose tell how many tokens of any tree would have been accepted. The paper's sampled
+trees (every 16 tokens, four at each root) are therefore not needed: drafts are chosen here and not
+drawn, and the number of accepted tokens is exact.
 """
 
 from __future__ import annotations

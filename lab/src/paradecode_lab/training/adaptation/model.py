@@ -23,9 +23,9 @@ class Adapted(Transformer):
     """The torch backend's arithmetic with LoRA beside the matrices.
 
     Args:
-        config, weights: of the causal model.
-        facts: of the adapter.
-        adapter: its tensors; call ``requires_grad_`` on them to train them.
+        config, weights: configuration and weights of the causal model.
+        facts: facts of the adapter.
+        adapter: tensors of the adapter; call ``requires_grad_`` on them to train them.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class Adapted(Transformer):
 
 
 def copies_seen(block: int, length: int, copies: int) -> Tensor:
-    """Which columns each column sees, bool [T, T]; a row has masked copies, then the clean text.
+    """bool [T, T]: the columns that each column sees. A row has masked copies, and then the clean
+    text.
 
     T is (copies + 1) * length. A masked position sees its own block of its copy, and the earlier
     blocks of the clean text. A clean position sees its own and the earlier clean blocks, as in

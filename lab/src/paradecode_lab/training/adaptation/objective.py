@@ -1,4 +1,4 @@
-"""Which answer positions are masked, and the loss of the model at them."""
+"""The answer positions that are masked, and the model's loss at them."""
 
 from __future__ import annotations
 

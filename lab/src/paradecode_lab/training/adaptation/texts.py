@@ -1,4 +1,4 @@
-"""Texts for training: conversations that the model made up, or those of a file."""
+"""Texts for training: conversations that the model writes, or those of a file."""
 
 from __future__ import annotations
 

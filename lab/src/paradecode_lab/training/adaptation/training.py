@@ -31,16 +31,16 @@ class AdaptationPlan:
     """All settings that the adapter depends on, beside model and texts.
 
     Attributes:
-        rank: of LoRA.
+        rank: rank of LoRA.
         block: positions of a block, a power of 2. In the first quarter of the steps blocks have a
             quarter of these positions, in the second quarter half of them.
-        shift: logits of row i predict position i + 1, as in the causal model.
+        shift: whether the logits of row i predict position i + 1, like in the causal model.
         steps: number of optimiser steps.
         batch: number of texts in a step; each is masked in two complementary ways.
         together: number of texts in a forward.
         rate: learning rate of AdamW; it rises during the first 3 % of the steps.
         distil: weight of the divergence from the causal model.
-        seed: of the adapter and the masks.
+        seed: seed of the adapter and the masks.
     """
 
     rank: int = 32
@@ -58,7 +58,8 @@ class AdaptationPlan:
             raise InvalidInput("--block", self.block, "give a power of 2")
 
     def block_at(self, step: int) -> int:
-        """Blocks grow (SDAR, arXiv 2510.06303; LLaDA2.0, 2512.15745)."""
+        """Positions of a block in a step; blocks grow (SDAR, arXiv 2510.06303; LLaDA2.0,
+        2512.15745)."""
         return max(1, self.block // (4, 2, 1, 1)[4 * step // self.steps])
 
     def rate_at(self, step: int) -> float:
@@ -73,7 +74,7 @@ class AdapterTraining(Training):
 
     Args:
         checkpoint: the causal model.
-        device: bfloat16 products on CUDA, float32 on the CPU.
+        device: a torch device; products are in bfloat16 on CUDA, and in float32 on the CPU.
 
     Attributes:
         model: the causal model with the adapter.
@@ -100,7 +101,7 @@ class AdapterTraining(Training):
         self._optimizer = torch.optim.AdamW(self._trained, plan.rate, (0.9, 0.95), weight_decay=0.0)
 
     def advance(self) -> float:
-        """One optimiser step; returns the mean loss of an answer position."""
+        """Do one optimiser step; returns the mean loss of an answer position."""
         plan, block = self.plan, self.plan.block_at(self.step)
         random = np.random.default_rng((plan.seed, self.step))
         chosen = random.choice(len(self.texts), plan.batch, len(self.texts) < plan.batch)

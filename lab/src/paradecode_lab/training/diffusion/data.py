@@ -34,7 +34,7 @@ class Pack:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """The prompt as the chat template writes it."""
+    """The token ids of a prompt in the chat template."""
     return [USER, *tokenizer.encode(prompt).ids, ASSISTANT]
 
 
@@ -45,8 +45,8 @@ def packs(
 
     Args:
         shares: task name -> how often it is drawn, relative to the others.
-        tails: END is repeated a random number of times after the answer, as on a canvas that is
-            longer than its text.
+        tails: whether END is repeated a random number of times after the answer, as on a canvas
+            that is longer than its text.
     """
     random = Random(f"{seed}/{step}")
     made: list[tuple[int, list[int]]] = []
@@ -68,7 +68,8 @@ def packs(
 
 
 def _tail(random: Random) -> int:
-    """A length that is mostly short, as repeated ENDs are easy to learn; rarely up to 100."""
+    """The number of repeated ENDs: usually small, because they are easy to learn, and rarely up
+    to 100."""
     if random.random() < 0.05:
         return random.randint(0, 100)
     return int(random.expovariate(1 / 5))

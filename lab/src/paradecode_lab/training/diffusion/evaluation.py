@@ -62,7 +62,8 @@ def exact_match(
     device: torch.device,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Share of right answers among ``count`` held-out instances a task, with Wilson intervals."""
+    """Share of right answers among ``count`` held-out instances of each task, with Wilson
+    intervals."""
     instances = [instance for task in tasks for instance in task.held_out(count, seed)]
     right: dict[str, int] = defaultdict(int)
     for instance, text in zip(instances, answers(decode, tokenizer, instances, device)):

@@ -60,7 +60,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(c.intermediate_size, d, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
+        """[B, T, D] -> [B, T, D]: one layer of the model."""
         h = self.attn_norm(x)
         q, k, v = (
             m(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in (self.q, self.k, self.v)
@@ -76,7 +76,7 @@ class TinyModel(nn.Module):
 
     Args:
         config: from ``tiny_config``.
-        seed: of the weights.
+        seed: seed of the weights.
     """
 
     cos: Tensor
@@ -105,7 +105,7 @@ class TinyModel(nn.Module):
     def set_alike(self, pairs: Sequence[tuple[int, int]], seed: int) -> None:
         """Set each first token's vector to the second one's plus a vector that all pairs share.
 
-        So the model knows from the start that a word with a space before it is the same word.
+        The model then knows from the start that a word with a space before it is the same word.
         """
         first, second = torch.tensor(pairs, device=self.embed.weight.device).T
         shared = torch.randn(self.config.hidden_size, generator=torch.Generator().manual_seed(seed))
@@ -119,7 +119,7 @@ class TinyModel(nn.Module):
 
         Args:
             positions: int64 [T]; 0 to T - 1 by default.
-            seen: bool [T, T], which row sees which; by default what the model's attention says.
+            seen: bool [T, T], which row sees which; by default that of the model's attention.
         """
         x, length = self.embed(tokens), tokens.shape[1]
         if positions is None:
@@ -132,7 +132,7 @@ class TinyModel(nn.Module):
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> float32 [..., V]."""
+        """[..., D] -> float32 [..., V]: the logits of hidden states."""
         return F.linear(hidden, self.embed.weight).float()
 
 
@@ -155,10 +155,10 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
 
 
 def load_weights(model: TinyModel, folder: Path) -> None:
-    """Take the weights that ``save_model`` wrote.
+    """Load the weights that ``save_model`` wrote.
 
     Raises:
-        InvalidModel: the folder has no such weights, or of another size.
+        InvalidModel: the folder has no such weights, or those of another size.
     """
     try:
         stored = load_file(str(folder / "model.safetensors"))

@@ -30,8 +30,8 @@ class Muon(torch.optim.Optimizer):
     Args:
         parameters: matrices [R, C]; matrices of one shape are updated together.
         lr: size of an update; it is multiplied by sqrt(R / C) for tall matrices.
-        momentum: of the Nesterov average of gradients.
-        weight_decay: decoupled, relative to ``lr``.
+        momentum: momentum of the Nesterov average of gradients.
+        weight_decay: decoupled decay, relative to ``lr``.
     """
 
     def __init__(

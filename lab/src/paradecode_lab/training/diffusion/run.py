@@ -1,4 +1,4 @@
-"""How good a tiny model is: its exact match, quickly while it is trained, and fully at the end."""
+"""Measures a tiny model's exact match: quickly while it is trained, and fully at the end."""
 
 from __future__ import annotations
 

@@ -45,15 +45,15 @@ class DiffusionPlan:
         rows: number of texts in a step.
         hidden_size, layers, heads, inner: sizes of the model.
         matrix_rate: learning rate of Muon, for the matrices of the layers.
-        other_rate: of AdamW, for embedding and norms.
+        other_rate: learning rate of AdamW, for embedding and norms.
         warmup: number of steps in which the rates rise.
         cooldown: share of the steps, at the end, in which the rates fall to 0.
         averaging: decay in each step of the weights' average, which is evaluated and saved.
         tasks: the set of tasks, ``simple`` or ``graded``.
         blocks: share of a diffusion model's rows that are trained with attention in blocks.
-        shift: a row's logits are about the next position, as in the autoregressive twin, so that a
-            diffusion model can begin with the twin's weights (as Dream does, arXiv:2508.15487).
-        start: name or folder of a model of the same size with the first weights; "" is none.
+        shift: whether a row's logits predict the next position, like in the autoregressive twin, so
+            that a diffusion model can begin with the twin's weights (Dream, arXiv:2508.15487).
+        start: name or folder of a model of the same size with the first weights; "" means none.
     """
 
     objective: str = "diffusion"
@@ -102,10 +102,9 @@ class TinyTraining(Training):
     Args:
         plan: what to train.
         device: a torch device.
-        workers: most threads, which work on different packs of a step's rows: there are no more of
-            them than packs. On a CPU this is faster than threads inside of each operation, because
-            they wait for one another only once a step. Equal plans give equal weights if the number
-            of workers is equal, too.
+        workers: the most threads, each of which works on other packs of a step's rows. On a CPU
+            this is faster than threads inside of each operation, because they wait for one another
+            only once in a step. Equal plans give equal weights if the number of workers is equal.
 
     Attributes:
         seconds: CPU time of the training so far, over all runs.
@@ -149,7 +148,7 @@ class TinyTraining(Training):
         return copy
 
     def advance(self) -> float:
-        """One optimiser step; returns the mean loss of a row."""
+        """Do one optimiser step; returns the mean loss of a row."""
         began, plan = time.process_time(), self.plan
         tails = plan.objective == "diffusion"
         work = list(packs(self.tokenizer, self.shares, plan.seed, self.step, plan.rows, tails))
@@ -237,7 +236,7 @@ class TinyTraining(Training):
         return trainer
 
     def save(self, path: Path) -> None:
-        """Write the checkpoint, and beside it the model as it is, so that it can be tried."""
+        """Write the checkpoint, and beside it the present model, so that it can be tried."""
         super().save(path)
         self.export(path.parent)
 

@@ -1,1 +1,2 @@
-"""Draft heads: texts of the target, its states over them, and networks that learn to guess on."""
+"""Draft heads: texts of the target, its states over them, and networks that learn to guess
+further."""

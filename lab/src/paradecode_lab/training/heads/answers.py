@@ -34,10 +34,10 @@ class Answer:
     """An answer to a prompt.
 
     Attributes:
-        text: without stop tokens.
-        tokens: with them.
-        states: float16 [n - 1, layers * D] of prompt and answer, n tokens, but the last: the layers
-            side by side.
+        text: the answer without stop tokens.
+        tokens: the answer's tokens with stop tokens.
+        states: float16 [n - 1, layers * D], the layers side by side, for all n tokens of prompt and
+            answer except the last.
     """
 
     text: str
@@ -55,7 +55,7 @@ class StateWriter:
 
     @property
     def states(self) -> NDArray[np.float16]:
-        """float16 [rows, layers * D]."""
+        """float16 [rows, layers * D]: the states that were kept."""
         return np.concatenate(self._parts)
 
     def decode(self, seq: TokenSequence) -> Steps:
@@ -77,7 +77,7 @@ class StateReader:
 
     @property
     def states(self) -> NDArray[np.float16]:
-        """float16 [rows, layers * D]."""
+        """float16 [rows, layers * D]: the states that were kept."""
         return np.concatenate(self._parts)
 
     def decode(self, seq: TokenSequence) -> Steps:
@@ -94,7 +94,7 @@ class StateReader:
 
 
 def side_by_side(states: Sequence[NDArray[np.float32]]) -> NDArray[np.float16]:
-    """float16 [rows, layers * D] of the states [rows, D] behind each layer."""
+    """float16 [rows, layers * D]: the states [rows, D] of the layers, side by side."""
     return np.clip(np.concatenate(states, axis=1), -LARGEST, LARGEST).astype(np.float16)
 
 
@@ -103,7 +103,7 @@ class Writer(Protocol):
 
     Attributes:
         llm: the target.
-        together: texts of a round.
+        together: number of texts in a round.
     """
 
     llm: LLM
@@ -115,7 +115,7 @@ class Writer(Protocol):
         """Answer prompts, in one batch.
 
         Args:
-            layers: whose states are kept.
+            layers: layers whose states are kept.
         """
         ...
 
@@ -124,7 +124,8 @@ class Writer(Protocol):
         ...
 
     def questions(self, number: int, seed: int) -> list[tuple[str, list[int]]]:
-        """A round of what users say as the model makes it up, and its ids in the chat format."""
+        """A round of users' questions that the model makes up, with their ids in the chat
+        format."""
         ...
 
     def states(

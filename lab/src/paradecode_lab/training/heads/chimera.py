@@ -15,7 +15,7 @@ GRAMS = 3
 
 
 class ChimeraNetwork(HeadNetwork):
-    """Chimera's head; it learns the text's own tokens, as the published code does."""
+    """Chimera's head; like the published code, it learns the text's own tokens."""
 
     hard = 1.0
 
@@ -60,7 +60,7 @@ class ChimeraNetwork(HeadNetwork):
         return self._norm(x, "layers.0.input_layernorm")
 
     def _gram(self, tokens: Tensor) -> Tensor:
-        """[n, D] of trigrams [n, 3]."""
+        """[n, D]: the states of trigrams [n, 3]."""
         p = self.parameters
         x = F.embedding(tokens, self.target.embed).flatten(1)
         name = "trimlp.0.linear"
@@ -69,10 +69,10 @@ class ChimeraNetwork(HeadNetwork):
 
 
 def chimera_weights(levels: int, rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-    """Before training: a trigram is its newest token, and a head reads both states as the target's.
+    """First weights: a trigram is its newest token, and a head reads both states like the target's.
 
     Args:
-        rows: [v, D], of the target's LM head.
+        rows: [v, D], rows of the target's LM head.
     """
     d = rows.shape[1]
     made = {

@@ -50,7 +50,7 @@ class CloverNetwork(HeadNetwork):
         return self._norm(state, "layers.0.input_layernorm"), state
 
     def _step(self, level: int, state: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
-        """The next state, and what is normed for the LM head."""
+        """The next state, and the input of the norm in front of the LM head."""
         if self.file.kind == "clover":
             x = state = self._merged("clover_head_mlp_rnn", state, embedded)
             number, depth = min(level, self.heads - 1), 0
@@ -64,7 +64,7 @@ class CloverNetwork(HeadNetwork):
         return state, self._linear("clover_head_mlp2", torch.cat([state, embedded], -1))
 
     def _merged(self, cell: str, state: Tensor, embedded: Tensor) -> Tensor:
-        """The state, and of each attention head the value times the cosine of query and key."""
+        """The state, plus for each attention head the value times the cosine of query and key."""
         normed = self._norm(state, f"{cell}.input_layernorm")
         q, k, v = (
             self._linear(f"{cell}.{part}", x).unflatten(-1, (self.file.heads, -1))
@@ -82,13 +82,13 @@ class CloverNetwork(HeadNetwork):
 def clover_weights(
     second: bool, d: int, levels: int, norm: NDArray[np.float32]
 ) -> dict[str, NDArray[np.float32]]:
-    """What is beside the layers before training; a head with it says what the target says.
+    """First weights beside the layers; a head with them predicts the same as the target.
 
-    The cells' queries and keys begin as what they read, and their values as nothing.
+    The cells' queries and keys begin as their inputs, and their values as zeros.
 
     Args:
-        second: of Clover-2.
-        levels: that have a block of their own, of Clover.
+        second: whether the head is Clover-2.
+        levels: for Clover, levels that have a block of their own.
         norm: [d], gain of the target's last norm.
     """
     one, none = np.eye(d, dtype=np.float32), np.zeros(d, np.float32)

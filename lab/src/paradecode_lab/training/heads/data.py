@@ -1,4 +1,4 @@
-"""A folder with what heads learn from: texts, and the target's states over them."""
+"""A folder with the data of heads: texts, and the target's states over them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class HeadData:
     """Texts in a folder.
 
     Attributes:
-        texts: in an order that mixes all sources.
-        refused: prompts that are like one that is used for measuring, and were left out.
+        texts: the texts, in an order that mixes all sources.
+        refused: number of prompts that were left out because they resemble a measured one.
     """
 
     folder: Path
@@ -44,9 +44,9 @@ class HeadData:
     def features(
         self, llm: LLM, layers: tuple[int, ...], most_bytes: float, tick: Progress
     ) -> Features:
-        """The states of these layers, ascending; those that fit are written now.
+        """The states of these layers, ascending; as many as fit are written now.
 
-        States of more layers, of a head that was trained here before, serve as well.
+        Stored states of further layers, from the training of another head, are used as well.
         """
         digest = blake2b(b"without last tokens", digest_size=4)
         for text in self.texts:
@@ -68,11 +68,12 @@ def make_data(
     llm: LLM, source: TextSource, folder: Path, tick: Progress, layers: tuple[int, ...] = (),
     most_bytes: float = 0,
 ) -> HeadData:  # fmt: skip
-    """Make the texts of a folder, or what is missing of them.
+    """Write the texts of a folder, or those that are missing.
 
     Args:
-        layers: ascending; their states are kept while the target writes, so that it need not read.
-        most_bytes: of these states.
+        layers: layers, ascending, whose states are kept while the target writes, so that it does
+            not have to read the texts.
+        most_bytes: the most bytes of these states.
 
     Raises:
         InvalidInput: if the folder was begun with other settings.
@@ -107,7 +108,7 @@ def writer_of(llm: LLM) -> Writer:
 
 
 def _begun_with(path: Path) -> dict[str, Any]:
-    """With what a folder was begun; raises InvalidInput for a damaged file."""
+    """The settings with which a folder was begun; raises InvalidInput for a damaged file."""
     try:
         found = json.loads(path.read_text("utf-8"))
         if not isinstance(found, dict):

@@ -27,7 +27,7 @@ class DovetailNetwork(HeadNetwork):
 
 
 def dovetail_weights(d: int) -> dict[str, NDArray[np.float32]]:
-    """The fusion before training: it gives the state, half open to a token that says nothing."""
+    """First weights of the fusion: it gives the state, half open to a token without effect."""
     zeros = np.zeros((2 * d, d), np.float32)
     return {
         "input_layernorm.weight": np.ones(d, np.float32), "W_z": zeros, "W_2": zeros[:d],

@@ -15,7 +15,7 @@ from paradecode_lab.training.heads.lstm import lstm_rows
 from paradecode_lab.training.heads.network import HeadNetwork, Rows, attend, first_rows
 
 TOGETHER = 2
-"""Rows that see one another: the paper's choice."""
+"""Number of rows that see one another; it is the paper's choice."""
 SHOWN = 0.4
 """Answers that are shown for each wrong guess at the beginning of training; it falls to 0."""
 LAYERS = 2
@@ -25,12 +25,12 @@ Carry = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class _Text:
-    """The rows of all texts, one behind the other.
+    """The rows of all texts, one text behind the other.
 
     Attributes:
-        inputs: [N, 2 D], what the first LSTM layer reads.
-        carry: [N, D] behind each row.
-        keys, values: [N, G, size].
+        inputs: [N, 2 D], input of the first LSTM layer.
+        carry: [N, D], hidden and cell behind each row.
+        keys, values: [N, G, size], those of each row.
     """
 
     inputs: Tensor
@@ -39,15 +39,16 @@ class _Text:
     values: Tensor
 
     def carried(self, rows: Tensor, begins: Tensor) -> Carry:
-        """Behind these rows [n]; nothing in front of where their texts begin."""
+        """Hidden and cell behind these rows [n]; zeros in front of the beginnings of their
+        texts."""
         there = (rows >= begins)[:, None]
         return [(h[rows.clamp(min=0)] * there, c[rows.clamp(min=0)] * there) for h, c in self.carry]
 
 
 class FalconNetwork(HeadNetwork):
-    """Falcon's head, with its losses and its glancing (CSGD): in training the first rows of some
-    blocks are given their answers, the more often the more guesses are wrong, so that the other
-    rows learn to go on from them."""
+    """Falcon's head, with its losses and its glancing (CSGD). In training the first rows of some
+    blocks get their answers, more often while more guesses are wrong, so that the other rows
+    learn to continue."""
 
     match, hard = 10.0, 0.1
 
@@ -85,7 +86,7 @@ class FalconNetwork(HeadNetwork):
         return said
 
     def _read(self, rows: Rows) -> _Text:
-        """All texts, side by side through the LSTM."""
+        """Run all texts through the LSTM, side by side."""
         features = self.target.final(rows.features)
         inputs = torch.cat([F.embedding(rows.tokens, self.target.embed), features], -1)
         longest = max(count for _, count, _ in rows.spans)
@@ -99,7 +100,7 @@ class FalconNetwork(HeadNetwork):
         return _Text(inputs, carry, keys, values)
 
     def _along(self, given: Tensor, carry: Carry) -> Carry:
-        """Rows [n, m, 2 D] of n texts through the LSTM: [n, m, D] of each layer."""
+        """Run rows [n, m, 2 D] of n texts through the LSTM: [n, m, D] for each layer."""
         p, made, x = self.parameters, Carry(), given
         for layer, (h, c) in enumerate(carry):
             bias = p[f"lstm.bias_ih_l{layer}"] + p[f"lstm.bias_hh_l{layer}"]
@@ -112,13 +113,13 @@ class FalconNetwork(HeadNetwork):
         self, rows: Rows, text: _Text, wanted: Sequence[Tensor], given: Tensor, carry: Carry,
         ahead: int, own: Sequence[tuple[Tensor, Tensor]],
     ) -> tuple[Tensor, Carry, list[tuple[Tensor, Tensor]]]:  # fmt: skip
-        """The states [n, k, D] of blocks, what is carried on behind them, their keys and values.
+        """The states [n, k, D] of blocks, the LSTM's state behind them, and their keys and values.
 
         Args:
-            wanted: the rows whose drafts these are, of each text.
-            ahead: place of a block's first row behind such a row; of the first block, which the row
-                ends, it is -k: this block stands for the text's own last rows.
-            own: keys and values of the draft's blocks before, each [n, G, size].
+            wanted: for each text the rows whose drafts these are.
+            ahead: place of a block's first row behind such a row; -k for the first block, which the
+                row ends and which stands for the text's own last rows.
+            own: keys and values of the draft's earlier blocks, each [n, G, size].
         """
         size = given.shape[1]
         layers = self._along(given, carry)
@@ -145,7 +146,7 @@ class FalconNetwork(HeadNetwork):
         return state, [(h[:, -1], c[:, -1]) for h, c in layers], fresh
 
     def _shown(self, rows: Rows, text: _Text, given: Tensor, carry: Carry, block: Tensor) -> Tensor:
-        """What the first blocks are given, with answers in the place of some rows' own."""
+        """The inputs of the first blocks, where answers replace some rows' own."""
         size = given.shape[1]
         ends = torch.cat([torch.full_like(each, first + count - 1) for each, (first, count, _)
                           in zip(rows.drafting(0), rows.spans)])  # fmt: skip
@@ -174,7 +175,7 @@ def _kept(before: Sequence[Tensor], now: Sequence[Tensor]) -> Tensor:
 
 
 def falcon_weights(d: int, random: np.random.Generator) -> dict[str, NDArray[np.float32]]:
-    """The LSTM before training, as PyTorch's begins."""
+    """First weights of the LSTM; they are those that PyTorch begins with."""
     made = {}
     for layer, entering in enumerate((2 * d, d)):
         for name, shape in (("weight_ih", (4 * d, entering)), ("weight_hh", (4 * d, d)),

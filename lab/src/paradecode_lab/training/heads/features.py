@@ -15,18 +15,20 @@ from paradecode_lab.training.heads.answers import Writer
 from paradecode_lab.training.heads.texts import HeadText
 
 SHARD = 64
-"""Texts of a file."""
+"""Number of texts in a file."""
 
 
 class Features:
-    """States over all tokens of the texts of a run but their last ones, which say nothing of them.
+    """States over all tokens of a run's texts except the last token of each, behind which is
+    nothing.
 
     Args:
-        writer: it reads them.
-        layers: whose outputs are wanted, ascending.
-        folder: of the cache; its files belong to these texts and layers.
-        most_bytes: of the cache; shards beyond it are computed again whenever they are asked for.
-        written: folder of the states that were kept when the texts were written, a file a round.
+        writer: reads the texts.
+        layers: layers whose outputs are wanted, ascending.
+        folder: folder of the cache; its files belong to these texts and layers.
+        most_bytes: bytes of the cache; other shards are computed again at each use.
+        written: folder of the states that were kept when the texts were written, with a file for
+            each round.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Features:
         self._shards = int(np.searchsorted(np.array(ends) * row, most_bytes, side="right"))
 
     def _check_written(self) -> None:
-        """Raise InvalidInput for a file that has not the states of all texts of its round."""
+        """Raise InvalidInput for a file without the states of all texts of its round."""
         rows: dict[int, int] = {}
         for text in self.texts:
             rows[text.round] = max(rows.get(text.round, 0), text.row + len(text.tokens) - 1)
@@ -57,7 +59,7 @@ class Features:
         """Make the files of the cache that are not there yet; it may be stopped at any moment.
 
         Raises:
-            InvalidInput: a file that is there has not the states of its texts.
+            InvalidInput: an existing file does not have the states of its texts.
         """
         for shard in range(self._shards):
             tick(shard, self._shards)
@@ -91,13 +93,14 @@ class Features:
         return self._shard(shard)[start:end]
 
     def _shard(self, number: int) -> NDArray[np.float16]:
-        """The rows of a shard: as many as its texts have."""
+        """The rows of a shard, as many as its texts have."""
         first, last = number * SHARD, min((number + 1) * SHARD, len(self.texts))
         rows = int(self._starts[last] - self._starts[first])
         return self._opened(self._file(number), rows, exactly=True)
 
     def _opened(self, file: Path, rows: int, exactly: bool = False) -> NDArray[np.float16]:
-        """The states of a file, so many or more rows; raises InvalidInput for a damaged one."""
+        """The states in a file with ``rows`` rows or more; raises InvalidInput for a damaged
+        file."""
         fix = "it is damaged, or of other texts: remove it, and the same command makes it again"
         try:
             found: NDArray[np.float16] = np.load(file, mmap_mode="r")

@@ -1,4 +1,4 @@
-"""A head before training: sizes, its vocabulary, and weights that copy the target's state."""
+"""The first state of a head: sizes, its vocabulary, and weights that copy the target's state."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ METHODS = {
     "longspec": "longspec", "dovetail": "dovetail", "kangaroo": "kangaroo", "m2r2": "m2r2",
     "ppd": "ppd", "hidden-transfer": "hidden-transfer", "flexdraft": "flexdraft",
 }  # fmt: skip
-"""What can be trained -> the method that runs it."""
+"""Kind of head that can be trained -> the method that runs it."""
 DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0, "flexdraft": 1.0}
-"""What a level counts of the one before it, where that is not the usual."""
+"""Weight of a level relative to the one before it, for heads that differ from the usual weight."""
 RANK = 256
 """Width of FlexDraft's calibration, as published."""
 SHARE = 8
-"""The states are so many times as wide as what M2R2 adds."""
+"""Width of the states over that of M2R2's additions."""
 CLOVERS = ("clover", "clover-2")
 ONE_LAYER = ("eagle1", "mtp", "falcon", "chimera", "longspec")
 EXITS = ("kangaroo", "m2r2")
-"""They draft behind the target's first layers, which run on each draft token."""
+"""Heads behind the target's first layers, which run on each draft token."""
 OF_ROWS = ("ppd", "hidden-transfer", "flexdraft")
-"""Their rows go through the target's own layers."""
+"""Heads whose rows go through the target's own layers."""
 Array = NDArray[np.float32]
 
 
@@ -50,21 +50,20 @@ class HeadShape:
 
     Attributes:
         method: one of METHODS.
-        taps: layers of the target whose outputs EAGLE-3 and P-EAGLE read; empty: an early, a
-            middle and the last one. The layer behind which Kangaroo drafts; empty: the second.
-            The last layer that runs for a draft of M2R2, whose stream passes the one behind it,
-            too; empty: a sixth of them.
-            Those behind which the rows of Hidden Transfer enter, ascending, one for all or one a
-            level, and the one behind which FlexDraft's masks do; empty: two thirds of the layers.
-        layers: of EAGLE-3, P-EAGLE, Clover, Dovetail and Kangaroo; residual blocks of each Medusa
-            head.
-        inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0. Of FlexDraft's
-            calibration; 0 is RANK. Of what M2R2 adds to a layer; 0: an eighth of the states' width.
-        vocabulary: tokens that can be drafted: the commonest of the training texts.
+        taps: layers of the target. EAGLE-3 and P-EAGLE read their outputs (empty: an early, a
+            middle and the last layer). Kangaroo drafts behind its one (empty: the second). For M2R2
+            it is the last layer that runs for a draft; the stream also passes the next one (empty:
+            a sixth of the layers). Behind them enter the rows of Hidden Transfer (ascending, one
+            for all or one for each level) and FlexDraft's masks (empty: two thirds of the layers).
+        layers: number of layers of EAGLE-3, P-EAGLE, Clover, Dovetail and Kangaroo; number of
+            residual blocks of each Medusa head.
+        inner: width of the MLP (0: the target's; Kangaroo then has none), of FlexDraft's
+            calibration (0: RANK), or of M2R2's additions (0: an eighth of the states' width).
+        vocabulary: number of tokens that can be drafted, the commonest of the training texts.
         levels: heads of Medusa and Chimera; prompt tokens of PPD; matrices of Hidden Transfer;
             masks of FlexDraft that guess; levels of Clover that have a block of their own.
-        own_rows: train rows of the LM head, which are the target's at first. Medusa, Clover
-            and LongSpec have none.
+        own_rows: whether rows of the LM head are trained, which begin as the target's. Medusa,
+            Clover and LongSpec have none.
     """
 
     method: str = "eagle3"
@@ -82,13 +81,13 @@ class HeadShape:
             raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
 
     def width(self, config: ModelConfig) -> int:
-        """``inner``, or what it is if nobody says: 0 is an MLP that is not there."""
+        """The value of ``inner``, or its default; 0 means that there is no MLP."""
         usual = {"kangaroo": 0, "flexdraft": RANK, "m2r2": max(1, config.hidden_size // SHARE)}
         return self.inner or usual.get(self.method, config.intermediate_size)
 
     def entered(self, config: ModelConfig) -> tuple[int, ...]:
-        """The layers, from 0, behind which the rows of Hidden Transfer enter, one a level; or whose
-        outputs enter the layers that FlexDraft's masks pass."""
+        """The layers, from 0, behind which the rows of Hidden Transfer enter, one for each
+        level; or whose outputs are the inputs of the layers that FlexDraft's masks pass."""
         last = config.layers - 2
         taps = self.taps or (max(2 * config.layers // 3 - 1, 0),)
         one = len(taps) == 1
@@ -131,7 +130,8 @@ class HeadShape:
 
 
 def common_tokens(texts: Sequence[HeadText], count: int, size: int) -> NDArray[np.int64]:
-    """The ``count`` tokens that answers use most, ascending; equally rare ones: the lowest ids."""
+    """The ``count`` tokens that answers use most, ascending; of equally rare ones, the lowest
+    ids."""
     seen = np.zeros(size, np.int64)
     for text in texts:
         np.add.at(seen, text.tokens[text.start :], 1)
@@ -141,8 +141,8 @@ def common_tokens(texts: Sequence[HeadText], count: int, size: int) -> NDArray[n
 def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed: int) -> HeadFile:
     """A head for ``target`` that drafts the tokens ``ids``.
 
-    Attention and MLP begin as those of the target's last layer with nothing added to the state, so
-    at first the head repeats what the target says.
+    Attention and MLP begin as those of the target's last layer and add nothing to the state, so the
+    head first repeats the target's prediction.
     """
     config, weights = target.config, target.weights
     if config.mixture is not None:
@@ -235,12 +235,13 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
 
 
 def begun_with(fresh: HeadFile, before: HeadFile) -> HeadFile:
-    """A head with the weights of one that was trained before; its vocabulary stays its own.
+    """The head ``fresh`` with the weights of ``before``, which is trained; its vocabulary stays its
+    own.
 
-    Rows of an own LM head are taken for the tokens that both draft.
+    Rows of an own LM head are taken over for the tokens that both draft.
 
     Raises:
-        InvalidInput: naming the first tensor that only one of them has, or of another size.
+        InvalidInput: naming the first tensor that only one of them has, or whose sizes differ.
     """
     if before.kind != fresh.kind or before.gated:
         raise InvalidInput("--from", before.kind, f"give a head of the kind {fresh.kind}")
@@ -265,7 +266,7 @@ def begun_with(fresh: HeadFile, before: HeadFile) -> HeadFile:
 
 
 def _around(method: str, taps: Sequence[int], weights: Weights, last: str) -> dict[str, Array]:
-    """What is before and behind the layers: it copies the target's last state."""
+    """First weights before and behind the layers, which copy the target's last state."""
     norm = weights["norm"].float32()
     ones, copied = np.ones_like(norm), np.eye(len(norm), dtype=np.float32)
     both = np.concatenate([np.zeros_like(copied), copied], axis=1)
@@ -285,7 +286,8 @@ def _masks(
     shape: HeadShape, target: Checkpoint, tensors: dict[str, NDArray[np.generic]],
     normal: Callable[..., Array],
 ) -> HeadFile:  # fmt: skip
-    """FlexDraft: attention begins as the target's, and the calibration adds nothing."""
+    """A new head of FlexDraft: attention begins as the target's, and the calibration adds
+    nothing."""
     config, weights = target.config, target.weights
     d, rank, taps = config.hidden_size, shape.width(config), shape.entered(config)
     guessed = len(tensors["d2t"])

@@ -17,23 +17,24 @@ from paradecode_lab.training.heads.network import HeadNetwork, Rows, attend, rms
 KEPT = ("attn_norm", "k", "k.bias", "k_norm", "v", "v.bias")
 """Tensors of the target's last layer that make its keys and values."""
 SINK, FARTHEST, SHORT = 4, 30000, 1200
-"""Tokens that stay where they are, at most; the last shifted position; longer texts stay."""
+"""The most tokens that stay in place; the last position that a shift reaches; the length from
+which on a text is not shifted."""
 SPARE = 1000
 """Positions at the end of the target's context to which nothing is shifted."""
 
 
 class LongSpecNetwork(HeadNetwork):
-    """LongSpec's layer; it learns the text's own tokens, as the published code does.
+    """LongSpec's layer; like the published code, it learns the text's own tokens.
 
     In training the first tokens of a text stay and the others are shifted by a random offset
     (anchor-offset indices), so that short texts teach far positions. Level i sees the target's keys
-    up to i + 1 positions before its own, as when it drafts; the code draws one lag of 1 to 4.
+    up to i + 1 positions before its own, like in a draft; the published code draws a lag of 1 to 4.
     """
 
     hard = 1.0
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """What the LM head reads [rows that draft, D] at each level."""
+        """The inputs of the LM head [rows that draft, D] at each level."""
         said: list[list[Tensor]] = [[] for _ in range(count)]
         for (first, size, begin), begun in zip(rows.spans, rows.begun):
             tokens = torch.cat([begun[None], rows.tokens[first : first + size - 1]])
@@ -57,7 +58,7 @@ class LongSpecNetwork(HeadNetwork):
         return self.after("layers.0.", embedded[begin:], mixed)
 
     def _of_target(self, states: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the target's last layer, of the states that enter it."""
+        """Keys and values of the target's last layer, from the states that enter it."""
         last, epsilon = self.target.last, self.target.epsilon
         with torch.no_grad(), torch.autocast(states.device.type, enabled=False):
             x = rms(states, last["attn_norm"], epsilon)
@@ -79,7 +80,7 @@ class LongSpecNetwork(HeadNetwork):
 def longspec_weights(
     config: ModelConfig, weights: Weights, inner: int, random: np.random.Generator
 ) -> dict[str, NDArray[np.float32]]:
-    """The layer before training: its parts are those of the target's last layer.
+    """First weights of the layer: its parts are those of the target's last layer.
 
     The first attention and the MLP add nothing yet.
 

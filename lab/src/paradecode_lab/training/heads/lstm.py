@@ -1,4 +1,4 @@
-"""An LSTM layer that gives all its cells, and learns in one product over all rows."""
+"""An LSTM layer that returns all its cells, and learns in one product over all rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 def lstm_rows(given: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """Hidden and cells [n, m, D] of n texts of m rows.
 
-    PyTorch's layer gives the last cell only, and a loop over its steps adds up as many gradients of
-    the weights as there are rows.
+    PyTorch's layer returns the last cell only, and a loop over its steps would add up a gradient of
+    the weights for each row.
 
     Args:
-        given: float32 [n, m, 4 D], what the rows give to the gates (input, forget, candidate,
+        given: float32 [n, m, 4 D], the rows' inputs of the gates (input, forget, candidate,
             output).
-        weight: [4 D, D], of the hidden ones.
-        hidden, cell: [n, D], in front of the first rows.
+        weight: [4 D, D], weights of the hidden states.
+        hidden, cell: [n, D], states in front of the first rows.
     """
     made: tuple[Tensor, Tensor] = _Rows.apply(given, weight, hidden, cell)
     return made

@@ -1,4 +1,4 @@
-"""M2R2's stream in PyTorch, and what it adds to the target's layers before training."""
+"""M2R2's stream in PyTorch, and the first weights of what it adds to the target's layers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PARTS = ("gate", "up", "down")
 
 
 class StreamNetwork(HeadNetwork):
-    """The stream behind its last layer is to be the target's last state, and to say the same.
+    """M2R2's stream, which learns to be the target's last state behind its last layer.
 
-    Only rows that draft have a stream. They see keys and values that the target's own layers have
-    of all rows.
+    Only rows that draft have a stream. They see the keys and values of all rows in the target's own
+    layers.
     """
 
     match = 1.0
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """What the LM head reads [rows that draft, D] at each level: level i is what the row
-        i + 1 further on guesses."""
+        """The inputs of the LM head [rows that draft, D] at each level. Level i is the guess of
+        the row that is i + 1 further on."""
         model, own = self.target.model, self._own_layers()
         assert model is not None
         sizes = [size for _, size, _ in rows.spans]
@@ -59,7 +59,7 @@ class StreamNetwork(HeadNetwork):
         return [torch.cat([each[level:] for each in every]) for level in range(count)]
 
     def _own_layers(self) -> Transformer:
-        """The target's layers with what is added to them."""
+        """The target's layers with the trained additions."""
         model, p = self.target.model, self.parameters
         assert model is not None
         own, made = copy(model), dict[str, Tensor]()
@@ -81,11 +81,11 @@ class StreamNetwork(HeadNetwork):
 def stream_weights(
     config: ModelConfig, layers: int, rank: int, normal: Callable[..., NDArray[np.float32]]
 ) -> dict[str, NDArray[np.float32]]:
-    """What is added to each layer of the stream: at first nothing, so it is the target's own.
+    """First weights of the additions to each layer of the stream; they have no effect yet.
 
     Args:
-        layers: of the stream.
-        rank: of what is added to the queries' matrix, and as many units are to the MLP.
+        layers: number of layers of the stream.
+        rank: rank of the addition to the queries' matrix, and number of units added to the MLP.
         normal: draws small numbers of a shape.
     """
     d, made = config.hidden_size, dict[str, NDArray[np.float32]]()

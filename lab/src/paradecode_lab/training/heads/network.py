@@ -17,7 +17,7 @@ from paradecode.models.heads import HeadFile
 from paradecode_lab.training.batched import spread
 
 Keys = tuple[Tensor, Tensor, list[int]]
-"""Keys and values [N, G, size] of rows, and how many there are of each text."""
+"""Keys and values [N, G, size] of rows, and the number of rows of each text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +28,10 @@ class Target:
         embed: [V, D].
         norm: [D], gain of the last norm.
         rows: [v, D], the rows of the LM head for the draft's vocabulary.
-        epsilon: of the norm.
-        model: its layers, for heads whose rows go through them.
-        last: of its last layer by their names, what makes keys and values, for heads that see them.
-        context: positions that it has.
+        epsilon: epsilon of the norm.
+        model: the target's layers, for heads whose rows go through them.
+        last: name -> tensor of the last layer's keys and values, for heads that see them.
+        context: number of positions of the target.
     """
 
     embed: Tensor
@@ -49,8 +49,8 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of several texts, one text behind the other. Row t of a text knows the target's states
-    at t and the token at t + 1, and level i of a draft behind it is the token at t + 2 + i.
+    """Rows of several texts, one text behind the other. Row t of a text has the target's states at
+    t and the token at t + 1. Level i of a draft behind it predicts the token at t + 2 + i.
 
     Attributes:
         features: float32 [N, F].
@@ -72,7 +72,7 @@ class Rows:
         return torch.as_tensor(np.concatenate(every)).split([len(each) for each in every])
 
     def within(self, wanted: Sequence[Tensor]) -> Tensor:
-        """int64 [N]: where the rows ``wanted`` of each text are in it."""
+        """int64 [N]: the places of the rows ``wanted`` of each text among all rows."""
         firsts = [first for first, _, _ in self.spans]
         begins = torch.as_tensor(np.repeat(firsts, [len(each) for each in wanted]))
         return torch.cat([*wanted]) - begins
@@ -92,17 +92,18 @@ class HeadNetwork:
     """A head whose tensors can be trained.
 
     Attributes:
-        file: the head as it was at first.
-        scale: [F], of the features before ``fc`` of EAGLE-3 and P-EAGLE: layers differ much in
-            size, and a matrix learns best from inputs of size 1. A stored head has it in ``fc``.
-        parameters: the tensors that are trained, by their names.
-        layers: of attention.
-        heads: of Medusa; levels of Clover that have blocks of their own.
-        progress: of the training; 1 when the head is used.
-        random: of this step of the training.
-        hard: what the text's own token counts in the cross-entropy, of 1.
-        match: what the distance counts of that which the LM head reads to that which the target's
-            reads, beside the cross-entropy (SmoothL1, the mean of a row's numbers).
+        file: the head at the beginning.
+        scale: [F], scale of the features before ``fc`` of EAGLE-3 and P-EAGLE, because layers
+            differ in size, and a matrix learns best from inputs of size 1. A stored head has it in
+            ``fc``.
+        parameters: name -> trained tensor.
+        layers: number of layers with attention.
+        heads: number of Medusa's heads, or of Clover's levels that have blocks of their own.
+        progress: progress of the training, from 0 to 1; 1 when the head is used.
+        random: random generator of this step of the training.
+        hard: weight of the text's own token in the cross-entropy, from 0 to 1.
+        match: weight of a second loss beside the cross-entropy: the distance between the inputs of
+            the head's and the target's LM head (SmoothL1, the mean over a row's numbers).
     """
 
     match = 0.0
@@ -122,14 +123,14 @@ class HeadNetwork:
         self.heads = sum(name.endswith(".0.linear.weight") for name in self.parameters)
 
     def levels(self, rows: Rows, count: int) -> list[Tensor]:
-        """Logits [rows that draft, v] of each level, texts one behind the other."""
+        """Logits [rows that draft, v] of each level, one text behind the other."""
         return [self.say(state, i) for i, state in enumerate(self.states(rows, count))]
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """What the LM head reads [rows that draft, D] at each level.
+        """The inputs of the LM head [rows that draft, D] at each level.
 
-        The head sees its own states as when it drafts, and the tokens of the text, as if all
-        drafts before were right (training-time test, EAGLE-3).
+        The head sees its own states, like in a draft, and the tokens of the text, as if all earlier
+        drafts were right (training-time test, EAGLE-3).
         """
         if self.file.kind == "medusa":
             return [self._medusa(rows, level) for level in range(count)]
@@ -164,11 +165,12 @@ class HeadNetwork:
         return said
 
     def say(self, state: Tensor, level: int) -> Tensor:
-        """Logits [n, v] of what the LM head of a level reads."""
+        """Logits [n, v] from the inputs of a level's LM head."""
         return F.linear(state, self.parameters.get("lm_head.weight", self.target.rows)).float()
 
     def _behind_the_exit(self, rows: Rows, count: int) -> list[Tensor]:
-        """Level i is what the row i + 1 further on guesses: the exit's layers read every draft."""
+        """The inputs of the LM head behind an exit. Level i is the guess of the row i + 1
+        further on, because the exit's layers read every draft token."""
         wanted, state, texts = rows.drafting(0), rows.features, rows.whole
         for number in range(self.layers):
             last = number == self.layers - 1
@@ -186,7 +188,7 @@ class HeadNetwork:
         return F.linear(features * self.scale, self.parameters["fc.weight"])
 
     def stored(self) -> dict[str, NDArray[np.float32]]:
-        """The tensors as a folder has them."""
+        """The tensors in the form of a folder."""
         whole = {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
         return for_features(self.file.kind, whole, self.scale.cpu().numpy())
 
@@ -197,7 +199,7 @@ class HeadNetwork:
         return rms(x, self.parameters[f"{name}.weight"], self.file.epsilon)
 
     def _first(self, state: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-        """What enters the first attention, and what goes on beside it."""
+        """The input of the first attention, and the value that goes on beside it."""
         p, kind, name = self.parameters, self.file.kind, "layers.0."
         if kind == "kangaroo":
             return self._norm(state, f"{name}input_layernorm"), state
@@ -222,7 +224,7 @@ class HeadNetwork:
         Args:
             places: int64 [N], positions of the rows.
             sizes: rows of each text.
-            asked: those of each text that go on; None for all.
+            asked: for each text the rows that go on; None means all.
             begins: position of each text's first row that goes on, at level 0.
         """
         name = f"layers.{number}."
@@ -250,13 +252,14 @@ class HeadNetwork:
         return (scale * angles.cos()).float(), (scale * angles.sin()).float()
 
     def heads_of(self, name: str, x: Tensor) -> Tensor:
-        """[n, heads, size] of rows, by a matrix and its bias, if it has one."""
+        """[n, heads, size]: rows times a matrix, plus its bias if it has one."""
         p = self.parameters
         made = F.linear(x, p[f"{name}.weight"], p.get(f"{name}.bias")).float()
         return made.unflatten(-1, (-1, self.file.head_dim))
 
     def after(self, name: str, going: Tensor, mixed: Tensor) -> Tensor:
-        """The states behind the layer ``name``: what goes on beside its attention, and the rest."""
+        """The states behind the layer ``name``, from the result of its attention and the value
+        beside it."""
         p = self.parameters
         state = going + F.linear(mixed, p[f"{name}self_attn.o_proj.weight"])
         if f"{name}mlp.gate_proj.weight" not in p:
@@ -279,8 +282,8 @@ class HeadNetwork:
 def for_features(
     kind: str, tensors: Mapping[str, NDArray[Any]], scale: NDArray[np.float32]
 ) -> dict[str, NDArray[Any]]:
-    """The tensors of a head whose features were multiplied by ``scale``, for features as they are;
-    with 1 / ``scale`` the other way."""
+    """The tensors of a head for features without a scale, from those for features times
+    ``scale``; with 1 / ``scale`` the other way."""
     made = dict(tensors)
     if kind in ("eagle3", "p-eagle"):
         made["fc.weight"] = made["fc.weight"] * scale
@@ -290,12 +293,12 @@ def for_features(
 
 
 def sizes_of(rows: Sequence[Tensor]) -> list[int]:
-    """Rows of each text."""
+    """Number of rows of each text."""
     return [len(each) for each in rows]
 
 
 def first_rows(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:
-    """The rows that stay if the first of each group do."""
+    """The numbers of the rows that stay if the first ``kept`` of each group stay."""
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
     return torch.as_tensor(np.concatenate([np.arange(s, s + n) for s, n in zip(starts, kept)]))
 
@@ -306,8 +309,8 @@ def attend_each(q: Tensor, sizes: list[int], begins: Sequence[int], keys: Sequen
     Args:
         q: [n, H, size].
         sizes: rows of each text.
-        begins: of each text.
-        keys: of the texts, and of levels 1, 2, ... of the drafts.
+        begins: first position of each text.
+        keys: keys and values of the texts, and of levels 1, 2, ... of the drafts.
     """
     if q.device.type == "cpu":  # Where a launch costs nothing, a rectangle takes a fifth longer.
         levels = [list(zip(k.split(counts), v.split(counts))) for k, v, counts in keys]
@@ -355,14 +358,14 @@ def attend(
     q: Tensor, keys: Tensor, values: Tensor, begin: int, own: Sequence[tuple[Tensor, Tensor]],
     window: int = 1 << 40,
 ) -> Tensor:  # fmt: skip
-    """float32 [n, H * size]: row j sees the text's rows up to ``begin`` + j, and of the levels of
-    its own draft those so far.
+    """float32 [n, H * size]: the attention of rows. Row j sees the text's rows up to ``begin`` + j,
+    and the earlier levels of its own draft.
 
     Args:
         q: [n, H, size].
-        keys, values: [m, G, size], of the text.
-        own: the same [at least n, G, size] of levels 1, 2, ...
-        window: of the text's rows before ``begin`` + j so many are seen.
+        keys, values: [m, G, size], those of the text.
+        own: keys and values [at least n, G, size] of levels 1, 2, ...
+        window: the most rows of the text that row j sees.
     """
     rows, heads, size = q.shape
     groups = keys.shape[1]

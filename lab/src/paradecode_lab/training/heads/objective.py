@@ -1,4 +1,5 @@
-"""What a head learns: the target's distribution at each level; and how much of it is accepted."""
+"""The loss of a head: the target's distribution at each level; and how much of a draft is
+accepted."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ class HeadBatch:
     """Texts for one step.
 
     Attributes:
-        rows: what the head reads.
-        final: float32 [M, D], the target's last states that say the first level's tokens; for
-            level i of a text: from the i-th on.
-        wanted: int64 [M], the draft's number of the token that follows each; -1: it has none.
+        rows: the inputs of the head.
+        final: float32 [M, D], the target's last states, which predict the first level's tokens; for
+            level i of a text, those from the i-th on.
+        wanted: int64 [M], the draft's number of the token that follows each state, or -1.
     """
 
     rows: Rows
@@ -71,9 +72,9 @@ def batch_of(
 
 
 def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> Tensor:
-    """Cross-entropy to the target's distribution over the draft's vocabulary, the mean of a row,
-    and what the head adds for states that differ from the target's; level i counts ``decay`` ** i.
-    Rows whose token cannot be drafted do not count."""
+    """Cross-entropy to the target's distribution over the draft's vocabulary, the mean over
+    rows, plus the head's loss for states that differ from the target's. Level i has the weight
+    ``decay`` ** i. Rows whose token cannot be drafted do not count."""
     with torch.no_grad():
         target = head.target
         final = target.final(batch.final)
@@ -99,7 +100,7 @@ class Acceptance:
 
     Attributes:
         levels: share of drafts whose tokens up to each level are right.
-        tokens_a_forward: of greedy decoding with chains of so many tokens.
+        tokens_a_forward: tokens for each forward of greedy decoding with such chains.
         rows: number of drafts.
     """
 

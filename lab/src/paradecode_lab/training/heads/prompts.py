@@ -1,4 +1,5 @@
-"""What heads are trained on: tasks made of parts, prompts of files, and none that is measured."""
+"""Prompts that train heads: tasks made of parts, and prompts of files, without any measured
+prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FOLLOWED = 0.25
 
 
 def task_prompts(count: int, seed: int) -> list[Conversation]:
-    """Conversations in which users ask for the usual things; equal arguments give equal ones."""
+    """Conversations in which users ask for common things; equal arguments give equal
+    conversations."""
     parts: dict[str, list[str]] = json.loads(PARTS.read_text("utf-8"))
     random = np.random.default_rng(seed)
 
@@ -44,7 +46,7 @@ class MeasuredPrompts:
     """The prompts that are used for measuring, to keep them out of training.
 
     Args:
-        sources: files of prompts, beside the package's own, as ``read_prompts`` takes them.
+        sources: files of prompts for ``read_prompts``, beside the package's own.
     """
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
@@ -55,7 +57,8 @@ class MeasuredPrompts:
                     self._runs.update(_runs(text))
 
     def has(self, texts: Iterable[str]) -> bool:
-        """Whether a text shares RUN words in a row with a measured one, or is a short one."""
+        """Whether a text shares RUN words in a row with a measured prompt, or equals a short
+        one."""
         return any(not self._runs.isdisjoint(_runs(text)) for text in texts)
 
 

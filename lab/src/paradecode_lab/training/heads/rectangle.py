@@ -1,5 +1,5 @@
-"""Plain decoding of many prompts at once with PyTorch, in one rectangle: for devices on which a
-forward of a thousand rows takes little longer than one of ten."""
+"""Plain decoding of many prompts at once with PyTorch, in one rectangle. It suits devices on
+which a forward of a thousand rows takes little longer than one of ten."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from paradecode_lab.training.ngrams.own_text import QUESTION_TOKENS, before_the_
 READ = 1 << 14
 """The most places of a rectangle of prompts that is read at a time."""
 LOOK = 16
-"""Steps between two looks at which answers have ended; those that have leave the rectangle."""
+"""Steps between two checks of which answers have ended; those leave the rectangle."""
 FULL = 0.6
-"""It is made smaller where a smaller share of its texts goes on."""
+"""The share of texts that go on below which the rectangle is made smaller."""
 GRAPHS = ("cuda",)
 """Devices on which steps are recorded once and played again."""
 BUCKET = 64
-"""Places of a rectangle are seen by so many more at a time."""
+"""The number of seen places of a rectangle grows by this much at a time; more repeat fewer
+graphs."""
 
 
 @dataclass(eq=False)
 class Rectangle:
-    """Texts that are being written, and their keys and values.
+    """Texts that are being written, with their keys and values.
 
     Attributes:
-        keys, values: of each layer [B, G, T, size].
-        lengths: int64 [B], places of each text that are filled.
-        numbers: int64 [B], the text of each row.
+        keys, values: [B, G, T, size] for each layer.
+        lengths: int64 [B], number of filled places of each text.
+        numbers: int64 [B], number of the text in each row.
     """
 
     keys: list[Tensor]
@@ -47,7 +48,7 @@ class Rectangle:
     numbers: Tensor
 
     def keep(self, rows: Tensor) -> None:
-        """Only these rows go on."""
+        """Keep only these rows."""
         for cache in (self.keys, self.values):
             cache[:] = [each[rows] for each in cache]
         self.lengths, self.numbers = self.lengths[rows], self.numbers[rows]
@@ -56,12 +57,12 @@ class Rectangle:
 class RectangleWriter:
     """A :class:`paradecode_lab.training.heads.answers.Writer` on PyTorch.
 
-    Sampled tokens are drawn by PyTorch: they are not those of the engine, and equal arguments give
-    equal texts on one machine.
+    PyTorch draws sampled tokens, so they differ from the engine's. Equal arguments give equal texts
+    on one machine.
 
     Args:
-        llm: on PyTorch.
-        together: texts of a round.
+        llm: a model on PyTorch.
+        together: number of texts in a round.
     """
 
     def __init__(self, llm: LLM, model: Transformer, together: int = 1024) -> None:
@@ -110,8 +111,8 @@ class RectangleWriter:
     def _write(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, layers: tuple[int, ...]
     ) -> tuple[Tensor, dict[int, Tensor], Tensor]:
-        """The tokens [B, max_tokens] of the answers, with anything behind their ends, and the
-        states of each prompt, and of the answers [B, max_tokens, layers * D]."""
+        """The tokens [B, max_tokens] of the answers, with arbitrary ones behind their ends; and
+        the states of each prompt, and of the answers [B, max_tokens, layers * D]."""
         model, count, most, device = self.model, len(prompts), params.max_tokens, self.model.device
         draw = torch.Generator(device).manual_seed(params.seed or 0)
         lengths = torch.tensor([len(each) for each in prompts], device=device)
@@ -166,7 +167,7 @@ class RectangleWriter:
         """The last state [B, D] of each prompt, and float16 [N, layers * D] of all their tokens.
 
         Args:
-            into: keys and values go to these rows of it.
+            into: a rectangle, and its rows to which keys and values go.
         """
         model, window, device = self.model, self.model.config.sliding_window, self.model.device
         sizes = torch.tensor([len(each) for each in prompts], device=device)
@@ -199,7 +200,7 @@ class RectangleWriter:
         """The logits [B, V] behind one more token of each text, and float16 [B, layers * D].
 
         Args:
-            longest: no text has more places, with this token.
+            longest: the most places of a text, with this token.
         """
         model, window = self.model, self.model.config.sliding_window
         rows, places = torch.arange(len(token), device=token.device), going.lengths
@@ -230,7 +231,8 @@ class RectangleWriter:
 
 
 class _Graph:
-    """A step as a CUDA graph: launched one by one, its kernels take far longer than they run."""
+    """A step as a CUDA graph, because launching its kernels one by one takes longer than running
+    them."""
 
     def __init__(
         self, writer: RectangleWriter, going: Rectangle, token: Tensor, layers: tuple[int, ...],
@@ -267,7 +269,7 @@ def _beside(x: Tensor, kept: list[Tensor]) -> Tensor:
 
 
 def _parts(texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Numbers of texts of similar lengths, READ places at a time."""
+    """Numbers of texts of similar lengths, in parts of READ places."""
     some: list[int] = []
     for number in sorted(range(len(texts)), key=lambda i: len(texts[i])):
         if some and (len(some) + 1) * len(texts[number]) > READ:
@@ -279,7 +281,7 @@ def _parts(texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
 
 
 def _drawn(logits: Tensor, params: SamplingParams, draw: torch.Generator) -> Tensor:
-    """A token of each row [B, V]: the likeliest, or one by its chance."""
+    """A token for each row [B, V]: the likeliest, or one drawn by its probability."""
     if not params.temperature:
         return logits.argmax(-1)
     chances = (logits / params.temperature).softmax(-1)

@@ -22,7 +22,7 @@ class RowNetwork(HeadNetwork):
 
     Attributes:
         own: the layers that the rows pass.
-        mutual: the rows behind a token see all of one another.
+        mutual: whether all rows behind a token see one another.
     """
 
     mutual = False
@@ -33,10 +33,10 @@ class RowNetwork(HeadNetwork):
         self.model = self.own = target.model
 
     def entering(self, layer: int, states: Tensor, count: int) -> Tensor:
-        """[R, rows, D]: the rows that enter a layer, behind those that entered earlier ones.
+        """[R, rows, D]: the rows that enter at a layer, behind rows that entered earlier.
 
         Args:
-            states: [R, D], of the tokens that they follow, where these enter the layer.
+            states: [R, D], the layer's inputs for the tokens that the rows follow.
             count: the most rows behind a token.
         """
         raise NotImplementedError
@@ -52,7 +52,7 @@ class RowNetwork(HeadNetwork):
         return [torch.cat(each) for each in made]
 
     def _guessing(self, tokens: Tensor, behind: Tensor, count: int) -> Tensor:
-        """[R, count, D]: what the LM head reads at each level behind R positions of a text."""
+        """[R, count, D]: the inputs of the LM head at each level behind R positions of a text."""
         return self._behind(tokens, behind, count)
 
     def _behind(self, tokens: Tensor, behind: Tensor, count: int) -> Tensor:
@@ -89,8 +89,8 @@ class RowNetwork(HeadNetwork):
         return self.target.final(x)
 
     def _sight(self, at: Tensor, behind: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The places of ``count`` rows behind each position, and which rows of the text, and of
-        these, they see."""
+        """The places of ``count`` rows behind each position; and which rows of the text, and of
+        these rows, they see."""
         places = (behind[:, None] + 1 + torch.arange(count)).flatten()
         order = torch.arange(len(places))
         chain = order // count
@@ -105,7 +105,7 @@ class RowNetwork(HeadNetwork):
 
 
 class PromptNetwork(RowNetwork):
-    """PPD: the rows are prompt tokens."""
+    """PPD's network, whose rows are prompt tokens."""
 
     def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
         super().__init__(file, target, scale)
@@ -117,7 +117,7 @@ class PromptNetwork(RowNetwork):
 
 
 class TransferNetwork(RowNetwork):
-    """Hidden Transfer: matrices make the rows of the states in the middle."""
+    """Hidden Transfer's network: matrices make the rows from states in the middle of the layers."""
 
     def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
         super().__init__(file, target, scale)
@@ -130,8 +130,9 @@ class TransferNetwork(RowNetwork):
 
 
 class FlexDraftNetwork(RowNetwork):
-    """FlexDraft: the rows are masks that enter in the middle, and see one another; there they have
-    projections of attention of their own. The first stands for the token that is known by then."""
+    """FlexDraft's network. Its rows are masks that enter in the middle of the layers, see one
+    another, and have their own projections of attention there. The first mask stands for the
+    token that is known by then."""
 
     mutual = True
 
@@ -150,7 +151,7 @@ class FlexDraftNetwork(RowNetwork):
         return self.parameters["mask_embedding"].expand(len(states), masks, -1)
 
     def _guessing(self, tokens: Tensor, behind: Tensor, count: int) -> Tensor:
-        """[R, count, 2 * D]: beside each state the embedding of the token that is known."""
+        """[R, count, 2 * D]: each state, and beside it the embedding of the known token."""
         masks = self._behind(tokens, behind, self.file.block_size)[:, 1 : count + 1]
         known = self.model.embed(tokens[behind + 1])[:, None].expand(masks.shape)
         return torch.cat([masks, known], -1)

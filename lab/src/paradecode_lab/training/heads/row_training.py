@@ -13,7 +13,7 @@ from paradecode_lab.training.heads.texts import HeadText
 from paradecode_lab.training.heads.training import HeadTraining
 
 WINDOW, SHOWN = 32, 64
-"""Tokens of an answer that one step trains on, and that are looked at of a held-out text."""
+"""Tokens of an answer that one step trains on, and tokens of a held-out text that are evaluated."""
 
 
 class RowTraining(HeadTraining):

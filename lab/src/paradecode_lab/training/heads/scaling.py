@@ -1,4 +1,4 @@
-"""What more data or a larger head will bring, from a few short runs."""
+"""Forecasts what more data or a larger head will bring, from a few short runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ShortRun:
     """One short training.
 
     Attributes:
-        tokens: answer tokens that it was trained on.
-        parameters: of the head.
-        gain: tokens a forward of held-out texts, less 1.
+        tokens: number of answer tokens that it was trained on.
+        parameters: number of the head's parameters.
+        gain: tokens for each forward of held-out texts, minus 1.
     """
 
     tokens: int
@@ -33,7 +33,7 @@ class ShortRun:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Tokens a forward to expect, and a 95 % interval of prediction."""
+    """The expected tokens for each forward, with a 95 % interval of prediction."""
 
     value: float
     low: float
@@ -48,7 +48,8 @@ class ScalingLaw:
         InvalidInput: for fewer than FEWEST runs, or runs that do not differ in both.
 
     Attributes:
-        gains: what a doubling of the tokens and one of the parameters add, tokens a forward.
+        gains: tokens for each forward that a doubling of the tokens adds, and one of the
+            parameters.
     """
 
     def __init__(self, runs: Sequence[ShortRun]) -> None:
@@ -65,7 +66,7 @@ class ScalingLaw:
         self.gains = float(self._weights[1]), float(self._weights[2])
 
     def at(self, tokens: float, parameters: float) -> Forecast:
-        """What a run with as many steps will reach."""
+        """The forecast for a run with equally many steps."""
         row = np.array(self._row(tokens, parameters))
         value = 1 + float(row @ self._weights)
         wide = self._student * math.sqrt(self._variance * float(1 + row @ self._inverse @ row))

@@ -1,4 +1,4 @@
-"""What a head brings on this machine: held-out prompts with it and plainly, in turns."""
+"""Measures a head's gain on this machine: held-out prompts with it and plainly, in turns."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ class HeadSpeed:
     """Greedy decoding of some prompts, one at a time.
 
     Attributes:
-        speedup: seconds of plain decoding by seconds with the head.
-        tokens_a_forward: with the head.
-        equal: outputs that are the plain ones, of ``outputs``.
+        speedup: seconds of plain decoding divided by seconds with the head.
+        tokens_a_forward: tokens for each forward with the head.
+        equal: number of outputs that equal the plain ones.
+        outputs: number of all outputs.
     """
 
     speedup: float

@@ -1,6 +1,6 @@
 """The target's own answers, in a file that grows by whole rounds and can be continued.
 
-The states that the target had while it wrote them may be kept, a file a round, so that nothing has
+The target's states while it wrote them may be kept, with a file for each round, so that nothing has
 to be read twice.
 """
 
@@ -32,9 +32,9 @@ TEXTS = "texts.jsonl"
 LONGEST_TEXT = 1 << 16
 """The most tokens of a text."""
 BEGUN = 12
-"""Tokens of a beginning, in place of a question, of models without a chat format."""
+"""Tokens of a text's beginning, which replaces a question for models without a chat format."""
 FEWEST = 4
-"""Shorter answers teach nothing: a draft begins behind the first token."""
+"""The fewest tokens of an answer that is kept; a draft begins behind the first token."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class TextSource:
 
     Attributes:
         prompts: files of prompts, each answered once.
-        own: further texts, half of them tasks of the package, half questions that the model makes
-            up (Magpie).
+        own: number of further texts, half of them tasks of the package, half questions that the
+            model makes up (Magpie).
         avoid: files of prompts that are used for measuring, beside the package's own.
-        max_tokens: of an answer.
-        length: most tokens of a text with its prompt; longer ones are left out.
+        max_tokens: the most tokens of an answer.
+        length: the most tokens of a text with its prompt; longer texts are left out.
         sampled: share of the rounds whose answers are sampled; the others are greedy.
-        temperature: of these.
-        seed: of tasks, questions and sampling.
+        temperature: temperature of sampled answers.
+        seed: seed of tasks, questions and sampling.
     """
 
     prompts: tuple[str, ...] = ()
@@ -71,8 +71,8 @@ class HeadText:
         tokens: int32 [n].
         start: where the answer begins.
         greedy: whether each token of the answer was the likeliest.
-        round: that made it.
-        row: where its states begin among those that were kept of this round, if any were.
+        round: number of the round that made the text.
+        row: first row of its states among those that were kept of this round, if any.
     """
 
     tokens: NDArray[np.int32]
@@ -84,12 +84,12 @@ class HeadText:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What a round has made.
+    """The result of a round.
 
     Attributes:
-        texts: for the file.
-        states: of each of them, as :class:`Answer` has them.
-        refused: questions that are like a measured prompt.
+        texts: entries for the file.
+        states: states of each text; see :class:`Answer`.
+        refused: number of questions that resemble a measured prompt.
     """
 
     texts: list[dict[str, Any]]
@@ -99,8 +99,8 @@ class Round:
 
 @dataclass
 class Rounds:
-    """Rounds of texts, as many as the writer makes together: those of files and tasks, and
-    between them the model's own."""
+    """Rounds of as many texts as the writer makes together. Rounds of files and tasks alternate
+    with rounds of the model's own questions."""
 
     writer: Writer
     source: TextSource
@@ -199,13 +199,14 @@ def kept_states(folder: Path, layers: Sequence[int]) -> Path:
 def make_texts(
     path: Path, rounds: Rounds, tick: Progress, layers: tuple[int, ...] = (), most_bytes: float = 0
 ) -> int:
-    """Write the texts, a line a round; returns how many prompts were refused.
+    """Write the texts, with a line for each round; returns the number of refused prompts.
 
-    What is there is kept; a line that was cut off is made again. Equal arguments give equal files.
+    Existing lines are kept, and a line that was cut off is made again. Equal arguments give equal
+    files.
 
     Args:
-        layers: whose states are kept in :func:`kept_states`, beside the file.
-        most_bytes: of them; the states of later rounds are not kept.
+        layers: layers whose states are kept in :func:`kept_states`, beside the file.
+        most_bytes: bytes of these states; the states of later rounds are not kept.
     """
     begun = path.read_bytes() if path.exists() else b""
     whole = begun[: begun.rfind(b"\n") + 1]
@@ -218,7 +219,7 @@ def make_texts(
     with path.open("a", encoding="utf-8") as file, ThreadPoolExecutor(1) as saver:
 
         def put(number: int, made: Round, room: bool) -> None:
-            """Write a round, its states first."""
+            """Write a round, with its states first."""
             if room and made.states:
                 _save(kept / f"{number:06}.npy", np.concatenate(made.states))
             file.write(json.dumps({"texts": made.texts, "refused": made.refused}) + "\n")
@@ -242,7 +243,7 @@ def make_texts(
 
 
 def _save(path: Path, states: NDArray[np.float16]) -> None:
-    """Write states as a whole or not at all."""
+    """Write the states completely, or not at all."""
     path.parent.mkdir(exist_ok=True)
     part = path.with_suffix(".part")
     with part.open("wb") as file:
@@ -251,7 +252,7 @@ def _save(path: Path, states: NDArray[np.float16]) -> None:
 
 
 def read_texts(path: Path, length: int) -> list[HeadText]:
-    """The texts of a file that fit, one of each prompt; raises InvalidInput for a damaged file."""
+    """The texts of a file that fit, one for each prompt; raises InvalidInput for a damaged file."""
     found: dict[tuple[int, ...], HeadText] = {}
     try:
         with path.open("rb") as file:
@@ -286,7 +287,7 @@ def _parsed(path: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _is_text(text: Any) -> bool:
-    """Whether an entry of a round is one; raises KeyError or TypeError for some that are not."""
+    """Whether an entry of a round is a text; raises KeyError or TypeError for some that are not."""
     ids = text["prompt"], text["answer"]
     known = all(type(token) is int and 0 <= token < 1 << 31 for some in ids for token in some)
     return known and type(text["greedy"]) is bool

@@ -61,23 +61,23 @@ NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": Falcon
 WITHOUT_ROWS = ("medusa", "clover", "kangaroo", "m2r2", "chimera", "longspec")
 """Methods whose files have no rows of the target's LM head."""
 WARMUP = 100
-"""Steps in which the rate rises, at most a tenth of them."""
+"""The most steps in which the rate rises; it is never more than a tenth of all steps."""
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class HeadPlan:
-    """How a head is trained.
+    """Settings of a head's training.
 
     Attributes:
         steps: number of optimiser steps.
-        batch: texts of a step.
-        rate: of AdamW; it rises in the first steps and falls in the last part.
-        cooldown: that part of the steps.
-        levels: of a draft that are trained; a head sees its own states from the second on.
-        decay: what a level counts, of the one before it.
+        batch: number of texts in a step.
+        rate: learning rate of AdamW; it rises in the first steps and falls in the last part.
+        cooldown: share of the steps in which the rate falls.
+        levels: number of trained levels; a head sees its own states from the second on.
+        decay: weight of a level relative to the one before it.
         averaging: decay in each step of the weights' average, which is evaluated and written.
-        seed: of weights and batches.
+        seed: seed of weights and batches.
     """
 
     steps: int = 2000
@@ -100,17 +100,17 @@ class HeadTraining(Training):
     """A head that is being trained.
 
     Args:
-        target: the model.
-        features: of the texts; the first ``held_out`` of them are not trained on.
-        most: train on so many of the others only; None: on all.
-        before: a head whose weights it begins with.
-        device: on which the head is trained.
+            target: the target model.
+            features: states of the texts; the first ``held_out`` texts are not trained on.
+            most: number of the other texts that are used; None uses all.
+            before: a head with whose weights the training begins.
+            device: device of the training.
 
     Attributes:
         head: the average of the weights, which is evaluated and written.
-        held_out: the held-out texts that are greedy, by their numbers.
-        bits: of a number in the written head: 16, or 8 for this engine only.
-        coverage: share of their answers' tokens that can be drafted.
+        held_out: numbers of the held-out texts that are greedy.
+        bits: bits of a number in the written head: 16, or 8 for this engine only.
+        coverage: share of the answers' tokens that can be drafted.
     """
 
     def __init__(
@@ -182,16 +182,16 @@ class HeadTraining(Training):
 
     @property
     def tokens(self) -> int:
-        """Answer tokens that are trained on."""
+        """Number of answer tokens in the training texts."""
         return sum(len(text.tokens) - text.start for text in self._trained)
 
     @property
     def parameters(self) -> int:
-        """Numbers of the head."""
+        """Number of the head's parameters."""
         return sum(tensor.numel() for tensor in self.head.parameters.values())
 
     def advance(self) -> float:
-        """One optimiser step; returns the loss."""
+        """Do one optimiser step; returns the loss."""
         plan = self.plan
         self._live.progress = self.step / self.steps
         self._live.random = np.random.default_rng((plan.seed, self.step))
@@ -221,7 +221,7 @@ class HeadTraining(Training):
         return self.head.heads or self.plan.levels
 
     def _chosen(self) -> list[int]:
-        """The texts of this step: every text once, then again in another order."""
+        """Numbers of the texts of this step: every text once, then again in another order."""
         count, batch = len(self._trained), self.plan.batch
         places = range(self.step * batch, (self.step + 1) * batch)
         orders = {
@@ -235,7 +235,7 @@ class HeadTraining(Training):
         return self.batch(texts, self.features.of(wanted))
 
     def batch(self, texts: Sequence[HeadText], states: Sequence[NDArray[np.float16]]) -> HeadBatch:
-        """What the head reads of some texts; ``states`` are as ``Features`` gives them."""
+        """A batch of texts; ``states`` come from ``Features``."""
         layers = self.features.layers
         taps = [tap % self._config.layers for tap in self.shape.tapped(self._config)]
         with self.device:
@@ -249,7 +249,7 @@ class HeadTraining(Training):
             self._settle()  # The caller may close the model.
 
     def _settle(self) -> None:
-        """Wait for the next batch: one thread at a time reads texts."""
+        """Wait for the next batch, because only one thread at a time may read texts."""
         if self._ahead is not None:
             wait([self._ahead])
 
@@ -270,7 +270,7 @@ class HeadTraining(Training):
         }  # fmt: skip
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint, and the head as it is."""
+        """Write a checkpoint, and the present head."""
         super().save(path)
         self.export(path.parent)
 

@@ -1,4 +1,5 @@
-"""Jacobi Forcing's loss: behind wrong tokens the model is to say what it says behind right ones."""
+"""Jacobi Forcing's loss: behind wrong tokens the model must predict the same as behind right
+ones."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ Marks = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class JacobiSettings(TuneSettings):
-    """How to train; ``weight`` is that of the next-token loss."""
+    """Settings of the training; ``weight`` is that of the next-token loss."""
 
     weight: float = 10.0
 
@@ -64,13 +65,13 @@ def fit_jacobi(
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """What a batch of texts says in front of each answer token.
+    """The predictions of each answer token in a batch of texts.
 
     Attributes:
         plain: logits [K, V] behind the text.
-        right: int64 [K], the tokens.
-        noisy: logits [J, V] behind noisy tokens, of those of the K that have any.
-        behind: int64 [J], which of the K.
+        right: int64 [K], the right tokens.
+        noisy: logits [J, V] behind noisy tokens, for those of the K tokens that have any.
+        behind: int64 [J], the number among the K of each.
     """
 
     plain: Tensor
@@ -80,7 +81,8 @@ class Pairs:
 
 
 def pairs(model: BatchedModel, made: JacobiStates, rows: Rows, copy: int) -> Pairs:
-    """One forward over each text and its noisy copy, side by side with equal positions."""
+    """The logits of one forward over each text and its noisy copy, side by side with equal
+    positions."""
     length = int(made.end[rows].max())
     tokens = made.tokens[rows, :length].astype(np.int64)
     noisy = made.noisy[rows, copy, :length].astype(np.int64)
@@ -121,7 +123,7 @@ def first_of_window(
 
 
 def columns_seen(first: NDArray[np.int64], start: NDArray[np.int64]) -> Marks:
-    """bool [B, 2L, 2L]: which columns each column of [text | noisy copy] sees.
+    """bool [B, 2L, 2L]: the columns that each column of [text | noisy copy] sees.
 
     The text sees itself, causally. A noisy answer token sees the text before its window, and the
     noisy tokens of its window up to itself. Noisy prompt columns only see themselves.
@@ -138,14 +140,14 @@ def columns_seen(first: NDArray[np.int64], start: NDArray[np.int64]) -> Marks:
 
 
 def differs(tokens: NDArray[np.int64], noisy: NDArray[np.int64], first: NDArray[np.int64]) -> Marks:
-    """bool [B, L]: some noisy token of the window, up to this one, is wrong."""
+    """bool [B, L]: whether some noisy token of the window, up to this one, is wrong."""
     wrong = np.cumsum(tokens != noisy, 1)
     before = np.where(first > 0, np.take_along_axis(wrong, np.maximum(first - 1, 0), 1), 0)
     return wrong > before
 
 
 def forced(model: BatchedModel, made: JacobiStates, rows: Rows, copy: int, weight: float) -> Tensor:
-    """The cross-entropy of noisy rows to what the model says behind the text, which gets no
+    """The cross-entropy of noisy rows to the model's predictions behind the text, which get no
     gradient, plus ``weight`` times the next-token loss (Hu et al. 2025, arXiv 2512.14681)."""
     found = pairs(model, made, rows, copy)
     loss = weight * F.cross_entropy(found.plain, found.right)

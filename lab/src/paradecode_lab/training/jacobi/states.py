@@ -70,7 +70,7 @@ class JacobiStates(Samples):
 class BlockIteration(Drafter):
     """Iterates one block of ``size`` tokens after another to its end, and remembers each state.
 
-    A block begins as random tokens of the text. Of the last block, only what there is room for.
+    A block begins as random tokens of the text. The last block is cut where there is no more room.
     """
 
     size: int

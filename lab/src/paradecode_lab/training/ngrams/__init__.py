@@ -1,1 +1,1 @@
-"""Tables of n-grams for lookup: where their texts come from."""
+"""The texts from which tables of n-grams for lookup are counted."""

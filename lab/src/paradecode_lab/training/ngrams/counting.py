@@ -1,4 +1,4 @@
-"""Counts what follows n-grams in a corpus, and keeps what pays."""
+"""Counts what follows n-grams in a corpus, and keeps the entries that pay."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from paradecode.methods.draft.ngram_table import (
 )
 
 PIECE = 256
-"""Longer texts are cut into pieces of so many tokens."""
+"""Tokens of a piece; longer texts are cut into pieces."""
 SET_ASIDE = 10
-"""One piece in this many is kept from the counts, to see how often they are right."""
+"""One piece in so many is not counted, to measure how often the counts are right."""
 
 
 def count_ngrams(texts: Sequence[Sequence[int]], vocabulary: int, ranks: int = 1) -> NgramTable:
@@ -34,8 +34,8 @@ def count_ngrams(texts: Sequence[Sequence[int]], vocabulary: int, ranks: int = 1
 
     Args:
         texts: token ids of each text; n-grams do not reach over their ends.
-        vocabulary: all ids are below this.
-        ranks: most tokens that are kept of a context.
+        vocabulary: number of token ids; all ids are below it.
+        ranks: the most tokens that are kept for a context.
 
     Raises:
         InvalidInput: for fewer than SET_ASIDE pieces of text, or ids above the vocabulary.
@@ -59,13 +59,13 @@ _SIZES = range(1, ORDER + 1)
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """All places of a corpus that a context of one size ends before.
+    """All places of a corpus behind a context of one size.
 
     Attributes:
-        size: of the contexts.
-        keys: uint32 [n], of the contexts.
-        following: int64 [n], the token there.
-        shorter: uint32 [n, size - 1], the keys of the contexts of 1, 2, ... tokens there.
+        size: number of tokens in a context.
+        keys: uint32 [n], keys of the contexts.
+        following: int64 [n], the token at each place.
+        shorter: uint32 [n, size - 1], keys of the contexts of 1, 2, ... tokens there.
     """
 
     size: int
@@ -107,7 +107,8 @@ class Ends:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Entries of one size of context, [n] each, in the order of a table; ``shorter`` as above."""
+    """Entries for one size of context, [n] each, in the order of a table; for ``shorter`` see
+    :class:`Ends`."""
 
     keys: Numbers
     tokens: NDArray[np.int64]
@@ -128,7 +129,7 @@ class Entries:
 
 
 def _news(values: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Where a sorted array has another value than just before."""
+    """Where a sorted array has another value than at the place before."""
     return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
 
 
@@ -143,7 +144,8 @@ def _table(entries: Sequence[Entries], priors: tuple[float, ...], vocabulary: in
 
 
 def _right(table: NgramTable, texts: Sequence[Sequence[int]]) -> tuple[float, ...]:
-    """How often each bucket's tokens are what these texts say, where no longer end says more."""
+    """How often the tokens of each bucket are right in these texts, where no longer context has
+    an entry."""
     right, tried = np.zeros((2, BUCKETS))
     for text in texts:
         for end in range(1, len(text)):
@@ -161,7 +163,8 @@ def _right(table: NgramTable, texts: Sequence[Sequence[int]]) -> tuple[float, ..
 def _worthwhile(
     pieces: Sequence[Sequence[int]], priors: Sequence[float], ranks: int
 ) -> list[Entries]:
-    """Entries that are right often enough, and say more than the shorter context behind them."""
+    """Entries that are right often enough, and that add something to the shorter context behind
+    them."""
     chances = np.array(priors)
     kept: list[Entries] = []
     for size in _SIZES:

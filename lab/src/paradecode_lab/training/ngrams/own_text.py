@@ -56,8 +56,7 @@ def own_conversations(
 def own_questions(
     llm: LLM, count: int, seed: int, done: int = 0
 ) -> Iterator[list[tuple[str, list[int]]]]:
-    """What users say as the model makes it up, and its token ids in the chat format, TOGETHER at a
-    time.
+    """Users' texts that the model makes up, with token ids in the chat format, TOGETHER at a time.
 
     Magpie (Xu et al. 2024, arXiv:2406.08464): if a conversation stops where the user would speak, a
     chat model writes what users say. These prompts are sampled at temperature 1, each with its own

@@ -1,8 +1,8 @@
 """ASSD (arXiv 2504.20456): a masked diffusion model learns the density that the method asks for.
 
-Some tokens of an answer are given beside the prompt, and the others come one by one, from left to
-right. Behind each text stands a second row: for each token that comes, the row of the decoder that
-speaks for it. So one forward has the whole chain.
+Some tokens of an answer are given beside the prompt, and the others follow one by one, from left to
+right. Each text has a second part: for each token that follows, the decoder's row that predicts it.
+One forward thus has the whole chain.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class AnySubsetObjective:
     """All weights of a masked diffusion model learn each token of an answer behind those before it.
 
     Args:
-        checkpoint: of a folder or a GGUF file; what is trained is written in its precision.
-        placed: most of an answer that is given, as a share.
-        drafts: masks of a draft; half of the tokens are learnt as the first one, which knows all
-            tokens before it, and the others as one of the rest, which does not know those between.
+        checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
+        placed: the largest share of an answer that is given.
+        drafts: masks of a draft. Half of the tokens are learnt as the first mask, which knows all
+            tokens before it, and the others as a later mask, which does not know those between.
 
     Raises:
         InvalidInput: if the model cannot be written, or has no mask token.
@@ -61,10 +61,10 @@ class AnySubsetObjective:
         return F.cross_entropy(self.model.logits(states), right)
 
     def chain(self, rows: AnswerRows, known: Marks, limit: Places) -> tuple[Tensor, Tensor]:
-        """States [K, D] that speak for the tokens which are not given, and these tokens [K].
+        """States [K, D] that predict the tokens that are not given, and these tokens [K].
 
         Args:
-            known, limit: [B, L], as of :func:`drawn`.
+            known, limit: [B, L], results of :func:`drawn`.
         """
         tokens, shift = rows.tokens.cpu().numpy(), int(self.model.config.shift)
         first, length = int(rows.start.min()), tokens.shape[1]
@@ -92,16 +92,16 @@ class AnySubsetObjective:
 def drawn(
     answers: Marks, placed: float, drafts: int, random: np.random.Generator
 ) -> tuple[Marks, Places]:
-    """Which tokens are given, and how far each other one sees the tokens that come.
+    """Draw which tokens are given, and how far each other token sees the tokens that are not.
 
     Args:
         answers: bool [B, L].
-        placed: a share, uniform from 0 to this, of each answer is given; it is rounded down.
+        placed: the share of an answer that is given is uniform from 0 to this; it is rounded down.
         drafts: see :class:`AnySubsetObjective`.
 
     Returns:
-        bool [B, L], prompts and the given tokens; int64 [B, L], in ``limit`` of a token that is not
-        given the place from which on it sees none of those.
+        bool [B, L], the prompts and the given tokens; and int64 [B, L], for a token that is not
+        given its limit: the place from which on it sees no other token that is not given.
     """
     known = answers.cumsum(1) == 0
     limit = np.zeros(answers.shape, np.int64)
@@ -116,16 +116,16 @@ def drawn(
 
 
 def columns_seen(known: Marks, asked: Marks, limit: Places, groups: Places, shift: int) -> Marks:
-    """bool [B, L + Q, L + Q]: which columns each column of [text | rows that speak] sees.
+    """bool [B, L + Q, L + Q]: the columns that each column of [text | rows that predict] sees.
 
-    A given token sees the given ones of its own group and of earlier groups. Another token sees all
-    that is given, and those that come before it. The row that speaks for a token sees all that is
-    given, those before its limit, and itself. In a model that shifts it stands where the token
-    before is. It does not see that one; but if it was given, and others are seen that were not, it
-    does, as in the decoder's cache.
+    A given token sees the given tokens of its own group and of earlier groups. Another token sees
+    all given tokens, and the other tokens before it. The row that predicts a token sees all given
+    tokens, those before its limit, and itself. In a model that shifts, this row is at the place of
+    the token before. It does not see that token, except where the decoder's cache has it: if the
+    token was given, and the row sees tokens that were not given.
 
     Args:
-        known, limit: [B, L], as of :func:`drawn`.
+        known, limit: [B, L], results of :func:`drawn`.
         asked: bool [B, Q], which of the last Q tokens are learnt.
         groups: int64 [L], from :meth:`BatchedModel.groups`.
     """

@@ -1,13 +1,13 @@
 """DEER (arXiv 2512.15176): the first layers of a model learn to draft for it, all masks at once.
 
 Stage I: an answer is cut somewhere, and tokens behind the cut are masked with a probability that is
-drawn for each text, as in masked diffusion. Stage II: all of a few tokens behind the cut are
-masked, and those right behind it count most, for a draft ends with its first wrong token.
+drawn for each text, as in masked diffusion. Stage II: the few tokens behind the cut are all masked,
+and the nearest count most, because a draft ends with its first wrong token.
 
-Two things are not the paper's. Attention stays causal, as these layers know it: so the keys and
-values of a text remain what they are, and a draft computes only its masks and the new tokens. A row
-is about the next position, so that the last token of the text, and not a mask, gives the first
-token of a draft. Between prompt and cut these rows go on learning the next token.
+Two things differ from the paper. Attention stays causal, which these layers are used to. The keys
+and values of a text therefore stay, and a draft computes only its masks and the new tokens. A row
+predicts the next position, so the last token of the text, and not a mask, gives the first token of
+a draft. Between prompt and cut these rows go on learning the next token.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
 from paradecode_lab.training.unmasking.folder import change_config
 
 LEAST_SHARE = 1e-3
-"""The least probability of a mask in stage I, as in LLaDA: each counts one over it."""
+"""The least probability of a mask in stage I; the weight of a mask is 1 over its probability.
+LLaDA has the same."""
 Weights = NDArray[np.float64]
-"""[B, L]: what each token's loss counts; above 0 for those that are masked."""
+"""[B, L]: the weight of each token's loss; above 0 for masked tokens."""
 
 
 class DeerObjective(MaskedObjective):
-    """All weights of a drafter, which begins as the first layers of its target.
+    """Trains all weights of a drafter, which begins as the first layers of its target.
 
     Args:
         checkpoint: the target; see :class:`MaskedObjective`.
-        layers: of the drafter.
+        layers: number of layers of the drafter.
         refined: share of the steps that are stage II.
-        reach: most masks of stage II.
+        reach: the most masks of stage II.
         base: a mask of stage II counts ``base`` times as much as the one behind it.
-        weight: of the next-token loss; that of the masks has 1.
+        weight: weight of the next-token loss; that of the masks is 1.
     """
 
     def __init__(

@@ -1,8 +1,10 @@
-"""FiRST (arXiv 2410.12513): routers learn which layers a text needs, and a LoRA makes up for them.
+"""FiRST (arXiv 2410.12513): routers learn which layers a text needs, and a LoRA replaces the
+others.
 
 In the first half of the steps the model is frozen. Layer l adds g_l * F_l(x) to the tokens behind
 the prompt, with g_l between 0 and 1 from its router, and every layer has a price. In the second
-half the routers are frozen, layers run or do not, and a LoRA on all matrices learns to do without.
+half the routers are frozen. A layer then runs or does not run, and a LoRA on all matrices learns to
+replace the layers that do not.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ class Gated(Adapted):
     """A model whose layers are gated behind the prompt.
 
     Attributes:
-        weight, bias: [layers - 1, D] and [layers - 1], of the routers.
-        hard: gates are 0 or 1.
+        weight, bias: [layers - 1, D] and [layers - 1], weights of the routers.
+        hard: whether gates are 0 or 1.
         last: int64 [B], rows of the last tokens of the prompts.
-        behind: int64 [N], the text that a row of an answer is of; -1 for rows of prompts.
-        scores: float32 [B], of the layers that ran.
+        behind: int64 [N], for a row of an answer the number of its text; -1 for rows of prompts.
+        scores: float32 [B] for each layer that ran, its gates.
     """
 
     weight: Tensor
@@ -62,12 +64,12 @@ class Gated(Adapted):
 
 
 class FirstObjective:
-    """Routers, and a LoRA.
+    """Trains routers, and a LoRA.
 
     Args:
-        checkpoint: of a folder or a GGUF file; the result is written in its precision.
-        rank: of the LoRA.
-        price: of a layer that runs, in nats a token of loss.
+        checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
+        rank: rank of the LoRA.
+        price: price of a layer that runs, in nats of loss for each token.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class FirstObjective:
         }  # fmt: skip
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """Cross-entropy of the answers; in the first half also what the layers cost."""
+        """Cross-entropy of the answers; in the first half also the price of the layers."""
         self.model.hard = done >= 0.5
         model = self.model if self.model.hard else cast(Gated, self.model.using({}))
         logits, right = answers_of(model, rows)
@@ -116,7 +118,7 @@ class FirstObjective:
 
 
 def answers_of(model: Gated, rows: AnswerRows) -> tuple[Tensor, Tensor]:
-    """Logits [K, V] about the answers' tokens, and these tokens [K]."""
+    """Logits [K, V] that predict the answers' tokens, and these tokens [K]."""
     tokens, answers, inside = rows.tokens, rows.answers, rows.inside
     number = torch.arange(len(tokens), device=tokens.device)
     counts = inside.sum(1)

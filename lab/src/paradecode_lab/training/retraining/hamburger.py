@@ -33,8 +33,8 @@ from paradecode_lab.training.unmasking.folder import save_folder, source_of
 
 PARTS = "parts.safetensors"
 LOW, RATIO = 0.05, 0.3
-"""Nats: a token of less entropy goes on with its group; so does one of less than this share of the
-highest entropy in the group."""
+"""Limits of the entropy with which a token joins its group: in nats, and as a share of the highest
+entropy in the group. One of the two suffices."""
 STOP = 0.5
 """Weight of the loss of the end of groups."""
 
@@ -53,12 +53,12 @@ def lengths(entropies: Iterable[float], most: int) -> list[int]:
 
 
 class HamburgerObjective:
-    """A model and its networks.
+    """Trains a model and its networks.
 
     Args:
-        checkpoint: of a folder or a GGUF file; the model is written in its precision.
-        most: tokens of a group.
-        blocks: layers of the small decoder.
+        checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
+        most: the most tokens of a group.
+        blocks: number of layers of the small decoder.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class HamburgerObjective:
         self.facts = {"objective": "hamburger", "weights": digest(source), **self.sizes}
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """Cross-entropy of the answers, and of where groups end."""
+        """Cross-entropy of the answers, and of the ends of groups."""
         logits, right, ends, last = self.answers(rows, self.groups(rows))
         return F.cross_entropy(logits, right) + STOP * F.binary_cross_entropy(ends, last)
 
@@ -108,8 +108,8 @@ class HamburgerObjective:
         return torch.tensor(made, device=self.device)
 
     def answers(self, rows: AnswerRows, groups: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logits [K, V] about the answers' tokens, and these tokens [K]; the chances [K] that a
-        group ends with each, and whether it does, float32 [K]."""
+        """Logits [K, V] that predict the answers' tokens, and these tokens [K]; the predicted
+        chances [K] that a group ends with each token, and whether it does, float32 [K]."""
         tokens, model, most = rows.tokens, self.model, self.sizes["most"]
         size, length = tokens.shape
         text, begin, end = groups.T
@@ -142,7 +142,7 @@ class HamburgerObjective:
         return model.logits(told), tokens[text[:, None], at][inside], ends, last
 
     def _merged(self, words: Tensor, inside: Tensor) -> Tensor:
-        """[G, most, D] -> [G, D]."""
+        """[G, most, D] -> [G, D]: the merged row of each group."""
         shape, share = inside.shape, inside[..., None] / inside.sum(1)[:, None, None]
         mean = (words * share).sum(1, keepdim=True).expand(words.shape)
         given = {

@@ -1,8 +1,8 @@
-"""LoRA-Drop (arXiv 2601.02569): a LoRA learns what a layer would add to its output of long ago.
+"""LoRA-Drop (arXiv 2601.02569): a LoRA learns to correct a layer's output for an earlier token.
 
-The model is frozen. Behind the prompt, tokens do without the dropped layers but for one of
-``window`` + 1, as in decoding: they take these layers' outputs of the last such token, plus the
-LoRA, and no later token sees keys and values of theirs in these layers.
+The model is frozen. Behind the prompt, one token in ``window`` + 1 runs the dropped layers, like in
+decoding. The other tokens take these layers' outputs for the last such token, plus the LoRA, and
+have no keys and values in these layers.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ADAPTERS = "adapters.safetensors"
 def inner_layers(config: ModelConfig, share: float) -> list[int]:
     """The layers to drop: ``share`` of all, side by side before the last one.
 
-    Layers that are side by side are one piece of a forward. As in the paper, the first three and
-    the last always run, where the model has so many.
+    Neighbouring layers are one piece of a forward. Like in the paper, the first three layers and
+    the last one always run, if the model has so many.
 
     Raises:
         InvalidInput: the model has fewer than three layers.
@@ -46,12 +46,12 @@ def inner_layers(config: ModelConfig, share: float) -> list[int]:
 
 
 class Dropping(Transformer):
-    """A frozen model whose tokens behind the prompt do without layers.
+    """A frozen model whose tokens behind the prompt skip layers.
 
     Attributes:
-        loras: ``<layer>.a`` [D, rank] and ``<layer>.b`` [rank, D] of the layers that are dropped.
-        latest: int64 [N], the row of the last refresh up to each row; its own row for a refresh.
-        holes: the attention of dropped layers, where only refreshes are seen.
+        loras: ``<layer>.a`` [D, rank] and ``<layer>.b`` [rank, D] of the dropped layers.
+        latest: int64 [N], for each row that of the last refresh; its own for a refresh.
+        holes: the attention of dropped layers, in which only refreshes are seen.
     """
 
     loras: dict[str, Tensor]
@@ -75,13 +75,13 @@ class Dropping(Transformer):
 
 
 class LoraDropObjective:
-    """A LoRA for each dropped layer.
+    """Trains a LoRA for each dropped layer.
 
     Args:
-        checkpoint: of a folder or a GGUF file, which stays as it is.
-        rank: of each LoRA.
-        share: of the layers that are dropped.
-        window: tokens between two refreshes.
+        checkpoint: a model from a folder or a GGUF file, which stays unchanged.
+        rank: rank of each LoRA.
+        share: share of the layers that are dropped.
+        window: number of tokens between two refreshes.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class LoraDropObjective:
         return F.cross_entropy(logits, right)
 
     def answers(self, rows: AnswerRows) -> tuple[Tensor, Tensor]:
-        """Logits [K, V] about the answers' tokens, and these tokens [K]."""
+        """Logits [K, V] that predict the answers' tokens, and these tokens [K]."""
         tokens, inside = rows.tokens, rows.inside
         places = torch.arange(tokens.shape[1], device=self.device)
         behind = (places - (rows.start[:, None] - 1)).clamp(min=0)
@@ -133,6 +133,6 @@ class LoraDropObjective:
         return self.model.logits(states[row, at - 1]), tokens[row, at]
 
     def export(self, folder: Path) -> None:
-        """Write ADAPTERS; the model is that which was there before."""
+        """Write ADAPTERS; the model itself is unchanged, and is not written."""
         tensors = {name: tensor.detach().cpu().numpy() for name, tensor in self.trained.items()}
         DropAdapters(self.sizes, tensors).save(folder / ADAPTERS)

@@ -1,10 +1,10 @@
-"""Lexical units (LUD, arXiv 2405.15208): a model learns to write what it is sure of at once.
+"""Lexical units (LUD, arXiv 2405.15208): a model learns to write several sure tokens at once.
 
-A unit is a token and the run of tokens behind it of which the model, before this training, is sure.
+A unit is a token and the run of tokens behind it of which the model is sure before this training.
 The paper re-arranges its texts so that placeholders stand where a unit begins, and the model has to
 give the whole unit there. Here a text has placeholders behind several of its tokens at the same
-time. No group of them is seen by the text or by another group, so all tokens stay ordinary samples
-of the next one, too.
+time. Neither the text nor another group sees a group of placeholders, so all tokens also remain
+ordinary samples of the next token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def units(sure: Tensor, most: int) -> Tensor:
     """int64 [B, L]: the length of the unit that begins at each token, at most ``most``.
 
     Args:
-        sure: bool [B, L]; each token's probability is above the threshold, and it is of the answer.
+        sure: bool [B, L], answer tokens whose probability is above the threshold.
     """
     length = torch.ones(sure.shape, dtype=torch.int64, device=sure.device)
     for at in range(sure.shape[1] - 2, -1, -1):
@@ -39,11 +39,11 @@ def units(sure: Tensor, most: int) -> Tensor:
 
 
 class LexicalUnitObjective(MaskedObjective):
-    """A model learns to fill placeholders.
+    """Trains a model to fill placeholders.
 
     Args:
         checkpoint: see :class:`MaskedObjective`; its mask is the placeholder.
-        placeholders: most tokens behind the first one of a unit.
+        placeholders: the most tokens behind the first one of a unit.
         confident: probability from which the model counts as sure of a token.
     """
 
@@ -74,7 +74,8 @@ class LexicalUnitObjective(MaskedObjective):
 
     @torch.no_grad()
     def _chances(self, rows: AnswerRows) -> Tensor:
-        """float32 [B, L]: each answer token's probability before this training; 0 of others."""
+        """float32 [B, L]: each answer token's probability before this training; 0 for other
+        tokens."""
         tokens, answers = rows.tokens, rows.answers
         places = torch.arange(tokens.shape[1], device=self.device)
         causal = places <= places[:, None]
@@ -84,16 +85,17 @@ class LexicalUnitObjective(MaskedObjective):
         return spread(chances.gather(-1, tokens[row, at, None])[:, 0], answers)
 
     def _roots(self, rows: AnswerRows, random: np.random.Generator) -> Tensor:
-        """int64 [B, GROUPS]: tokens whose next one is of the answer."""
+        """int64 [B, GROUPS]: tokens whose next token belongs to the answer."""
         drawn = torch.from_numpy(random.random((len(rows.tokens), GROUPS))).to(self.device)
         first, count = rows.start[:, None] - 1, (rows.end - rows.start)[:, None]
         return first + (drawn * count).long()
 
     def _labels(self, tokens: Tensor, roots: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """bool and int64 [B, GROUPS * placeholders]: which placeholders are trained, on what.
+        """bool and int64 [B, GROUPS * placeholders]: which placeholders are trained, and on which
+        token.
 
-        A placeholder inside of the unit gives its token, the first one behind the unit gives the
-        placeholder itself; what the others give does not matter.
+        A placeholder inside of the unit must give its token. The first one behind the unit must
+        give the placeholder itself. The others are not trained.
         """
         number = torch.arange(1, self.placeholders + 1, device=self.device)
         unit = units.gather(1, roots + 1)[..., None]

@@ -1,4 +1,4 @@
-"""Weights of a causal model, which gets a mask token."""
+"""Training of all weights of a causal model that gets a mask token."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from paradecode_lab.training.unmasking.folder import change_config, save_folder,
 
 
 class MaskedObjective:
-    """The part that objectives for such models share.
+    """The common part of objectives for such models.
 
     Args:
-        checkpoint: of a folder or a GGUF file; what is trained is written in its precision. Its
-            configuration may have fewer layers than these; the deeper ones are left out.
-        name: of the objective.
-        settings: that the result depends on.
+        checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
+            Its configuration may have fewer layers than the file; deeper ones are left out.
+        name: name of the objective.
+        settings: settings that the result depends on.
 
     Attributes:
         mask: id of the mask token.

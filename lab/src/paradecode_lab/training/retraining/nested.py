@@ -1,9 +1,8 @@
 """Nested exits (SortedNet, arXiv 2309.00255; SoFT of S2D, arXiv 2407.01955).
 
-The first layers of a model learn to be models, too: behind each exit the last norm and the LM head,
-which all exits share, guess the next token. In a step either the mean of all exits' losses is
-minimised (SoFT), or that of one exit that is drawn (SortedNet), of which the deeper layers see
-nothing.
+The first layers of a model learn to be models as well: behind each exit, the last norm and the LM
+head, which all exits share, guess the next token. A step minimises the mean of all exits' losses
+(SoFT), or the loss of one exit that is drawn (SortedNet), where deeper layers do not run.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from paradecode_lab.training.unmasking.folder import change_config, save_folder,
 
 
 class NestedModel(Transformer):
-    """A model that keeps what leaves its layers.
+    """A model that keeps the outputs of its layers.
 
     Attributes:
         behind: number of layers -> float32 [N, D], the states behind so many layers.
@@ -42,12 +41,12 @@ class NestedModel(Transformer):
 
 
 class NestedObjective:
-    """All weights of a model up to its last exit; deeper layers are left out.
+    """Trains all weights of a model up to its last exit; deeper layers are left out.
 
     Args:
-        checkpoint: of a folder or a GGUF file; what is trained is written in its precision.
-        exits: how many layers lie before each exit, ascending.
-        drawn: exits that a step learns from; 0 for all.
+        checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
+        exits: number of layers before each exit, ascending.
+        drawn: number of exits that a step learns from; 0 means all.
     """
 
     def __init__(

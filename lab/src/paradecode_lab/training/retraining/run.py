@@ -22,12 +22,12 @@ RISE = 20
 
 @dataclass(frozen=True)
 class RetrainingPlan:
-    """How to train.
+    """Settings of the training.
 
     Attributes:
-        steps: of AdamW, with ``batch`` texts each.
-        rate: learning rate at its highest.
-        seed: of the texts of each step, and of what the objective draws.
+        steps: number of steps of AdamW, with ``batch`` texts each.
+        rate: the highest learning rate.
+        seed: seed of each step's texts, and of the objective's draws.
     """
 
     steps: int = 600
@@ -37,22 +37,22 @@ class RetrainingPlan:
 
 
 class Objective(Protocol):
-    """What is trained, and towards what."""
+    """The trained tensors and their loss."""
 
     device: torch.device
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """Settings that the result depends on; a run with others does not go on."""
+        """Settings that the result depends on; a checkpoint with other settings is refused."""
         ...
 
     @property
     def trained(self) -> Mapping[str, Tensor]:
-        """What the optimiser changes."""
+        """Name -> tensor that the optimiser changes."""
         ...
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """The loss of a step, after this share of all steps."""
+        """The loss of a step; ``done`` is the share of all steps that are done."""
         ...
 
     def export(self, folder: Path) -> None:
@@ -61,7 +61,8 @@ class Objective(Protocol):
 
 
 class Retraining(Training):
-    """Equal plans, objectives and texts give equal weights on one machine."""
+    """The training of an objective. Equal plans, objectives and texts give equal weights on one
+    machine."""
 
     def __init__(
         self, plan: RetrainingPlan, objective: Objective, texts: Sequence[BlockText]

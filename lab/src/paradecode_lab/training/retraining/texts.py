@@ -1,4 +1,4 @@
-"""Texts to train on: tasks with right answers, as the tiny models have learned them."""
+"""Texts to train on: tasks with right answers, like those that the tiny models have learned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AnswerRows:
 
     Attributes:
         tokens: int64 [B, L].
-        start, end: int64 [B], where the answer begins, and where it and the text end.
+        start, end: int64 [B], where the answer begins, and where the text ends.
     """
 
     tokens: Tensor

@@ -1,8 +1,8 @@
 """WeDLM (arXiv 2512.22737): a causal model learns to fill masks that stand behind known tokens.
 
-A text stands twice in a row, at equal positions: as it is, and in blocks of which some tokens are
-masked. In the code of the paper the known tokens of a block move in front of its masks, and then
-all attention is causal. Here columns stay where they are, and what they see is the same.
+A row has a text twice, at equal positions: unchanged, and in blocks with some masked tokens. In the
+paper's code the known tokens of a block move in front of its masks, and then all attention is
+causal. Here columns stay at their places, and see the same.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from paradecode_lab.training.retraining.texts import AnswerRows
 
 
 class WedlmObjective(MaskedObjective):
-    """A model learns to fill masks, and goes on learning the next token.
+    """Trains a model to fill masks, and to predict the next token as before.
 
     Args:
         checkpoint: see :class:`MaskedObjective`.
         block: positions of a block; blocks begin with the text, so the first ones may hold the
             prompt, which is never masked.
         ends: how often the end of an answer is repeated, so that masks behind it learn to end it.
-        weight: of the next-token loss; that of the masks has 1.
+        weight: weight of the next-token loss; that of the masks is 1.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class WedlmObjective(MaskedObjective):
         self.block, self.ends, self.weight = block, ends, weight
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """The mean of both losses; that of a mask weighs 1 / the share of its block's masks."""
+        """The mean of both losses; a mask's loss has the weight 1 / the share of masks in its
+        block."""
         context, stops = self.checkpoint.config.context_length, self.checkpoint.config.eos_tokens
         rows = with_ends(rows, self.ends - 1, stops, context)
         tokens, length = rows.tokens, rows.tokens.shape[1]
@@ -57,7 +58,8 @@ class WedlmObjective(MaskedObjective):
 
 
 def with_ends(rows: AnswerRows, count: int, stops: tuple[int, ...], context: int) -> AnswerRows:
-    """Answers that end with one of ``stops`` have it ``count`` times more, inside the context."""
+    """The rows in which answers that end with one of ``stops`` have it ``count`` times more,
+    within the context."""
     tokens, end = rows.tokens, rows.end
     last = tokens.gather(1, end[:, None] - 1)
     ended = torch.isin(last[:, 0], torch.tensor(stops, device=last.device))
@@ -71,7 +73,8 @@ def with_ends(rows: AnswerRows, count: int, stops: tuple[int, ...], context: int
 def drawn(
     answers: np.ndarray, block: int, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each block of each text, what share of its answer tokens is masked, and which of them.
+    """For each block of each text, the share of its answer tokens that is masked, and which they
+    are.
 
     Args:
         answers: bool [B, L], the tokens that may be masked.
@@ -89,11 +92,11 @@ def drawn(
 
 
 def columns_seen(masked: Tensor, inside: Tensor, block: int) -> Tensor:
-    """bool [B, 2L, 2L]: which columns each column of [text | text with masks] sees.
+    """bool [B, 2L, 2L]: the columns that each column of [text | text with masks] sees.
 
-    The text sees itself, causally. In the second copy a column sees the text of earlier blocks; of
-    its own block a known token sees the known ones up to itself, and a mask sees all that are
-    known, and the masks up to itself.
+    The text sees itself, causally. In the second copy a column sees the text of earlier blocks.
+    Within its own block, a known token sees the known tokens up to itself, and a mask sees all
+    known tokens, and the masks up to itself.
 
     Args:
         masked: bool [B, L].

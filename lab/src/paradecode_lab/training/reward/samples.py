@@ -1,8 +1,8 @@
-"""Samples for a process reward: what is written so far, and whether it led to a right answer.
+"""Samples for a process reward: a partial answer, and whether it led to a right answer.
 
-Labels are those of Math-Shepherd (Wang et al. 2023, arXiv 2312.08935): the model itself goes on
-from each step several times, and the share of right answers says how good the step is. Every
-continuation is one sample here, right or wrong, so the cross-entropy is that of the share.
+Labels are those of Math-Shepherd (Wang et al. 2023, arXiv 2312.08935): the model itself continues
+each step several times, and the share of right answers rates the step. Here every continuation is
+one sample, right or wrong, so the cross-entropy is that of the share.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from paradecode_lab.training.samples import Origin
 
 @dataclass(frozen=True)
 class RewardWorkload:
-    """What is sampled to learn from.
+    """The workload of samples.
 
     Attributes:
         tasks: names of tasks, taken in turn.
-        limit: number of instances, of the training part of the tasks.
-        answers: sampled answers of each instance.
-        cuts: places of each answer from which it is continued, its end included.
-        rollouts: continuations of each place; the end has none, and counts as often.
-        temperature, seed, max_tokens: of the answers.
+        limit: number of instances, from the training part of the tasks.
+        answers: number of sampled answers to each instance.
+        cuts: number of places in each answer from which it is continued, with its end.
+        rollouts: number of continuations at each place; the end has none, and counts as often.
+        temperature, seed, max_tokens: sampling parameters of the answers.
 
     Raises:
         InvalidInput: for a task that does not exist.

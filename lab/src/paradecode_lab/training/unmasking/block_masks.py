@@ -14,12 +14,13 @@ from paradecode_lab.training.unmasking.fine_tune import Rows, TuneSettings
 from paradecode_lab.training.unmasking.trajectories import OUTSIDE, Trajectories, four_times
 
 SURE = 0.8
-"""Probability from which a token counts as sure; the policy r2 has the same threshold."""
+"""Probability from which on a token counts as sure; the policy r2 has the same threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSettings(TuneSettings):
-    """How to train; each text is masked in two ways, in blocks of ``block`` positions."""
+    """Settings of the training; each text is masked in two ways, in blocks of ``block``
+    positions."""
 
     block: int = 32
     batch: int = 8
@@ -30,9 +31,9 @@ class Certainty:
     """Figures of the masked positions of held-out texts.
 
     Attributes:
-        right: share at which the best token is that of the text.
-        sure: share at which it also has a probability of at least 0.8.
-        entropy: mean, in nats.
+        right: share of positions whose best token is that of the text.
+        sure: share of positions whose best token also has a probability of at least 0.8.
+        entropy: mean entropy, in nats.
     """
 
     right: float
@@ -50,7 +51,7 @@ def complementary(
     on once. Earlier blocks are visible. Later blocks and undecided positions are masked.
 
     Args:
-        step: [B, N], as in :class:`Trajectories`.
+        step: [B, N], see :class:`Trajectories`.
         level: the share of the block that the first row masks; drawn anew for each text if None.
     """
     answer = step >= 0
@@ -81,7 +82,7 @@ def block_logits(
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """[K, V] -> [K], in nats. A logit of minus infinity has neither share nor gradient."""
+    """[K, V] -> [K]: entropy in nats. A logit of minus infinity has neither share nor gradient."""
     known = logits.masked_fill(logits == -torch.inf, 0.0)
     return logits.logsumexp(-1) - (logits.softmax(-1) * known).sum(-1)
 

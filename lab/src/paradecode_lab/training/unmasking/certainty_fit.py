@@ -1,4 +1,4 @@
-"""dParallel's certainty forcing: a masked diffusion model becomes sure of its own texts at once."""
+"""dParallel's certainty forcing: a masked diffusion model becomes sure of many tokens at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEMPERATURE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class CertaintySettings(BlockSettings):
-    """How to train; ``weight`` is that of the entropy in the loss."""
+    """Settings of the training; ``weight`` is that of the entropy in the loss."""
 
     weight: float = 2.0
 
@@ -54,7 +54,7 @@ def fit_certainty(
 def forced(logits: Tensor, right: Tensor, weight: float) -> Tensor:
     """The mean cross-entropy, plus ``weight`` times the mean entropy of the right predictions.
 
-    So the model becomes surer only where its best token is right already (dParallel, Chen et al.
+    The model thus becomes surer only where its best token is already right (dParallel, Chen et al.
     2025, arXiv 2509.26488).
 
     Args:

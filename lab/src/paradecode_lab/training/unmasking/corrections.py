@@ -17,7 +17,7 @@ from paradecode_lab.training.unmasking.trajectories import MASKED, OUTSIDE, Traj
 
 @dataclass(frozen=True)
 class RefineSettings(TuneSettings):
-    """How to train.
+    """Settings of the training.
 
     Attributes:
         corrupted: share of an answer's visible tokens that are replaced (0.05 in the paper).
@@ -35,9 +35,9 @@ class Shares:
     """Shares of held-out positions that get the right token.
 
     Attributes:
-        masked: of the masked positions.
-        corrected: of the visible positions with a wrong token.
-        kept: of the visible positions with the right token.
+        masked: share of the masked positions.
+        corrected: share of the visible positions with a wrong token.
+        kept: share of the visible positions with the right token.
     """
 
     masked: float

@@ -1,4 +1,4 @@
-"""Says in the files of a folder, as transformers names things, what a loaded model is."""
+"""Describes a loaded model in the files of a folder, with transformers' names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.models.metadata import Metadata
 from paradecode.models.safetensors_dir import ARCHITECTURES, folder_config
 
 _UNSAID = ("name", "architecture", "add_bos", "decoder")
-"""Fields of a configuration that are no business of config.json, or that the family implies."""
+"""Fields of a configuration that do not belong in config.json, or that the family implies."""
 _ROPE = {
     "linear": {"factor": "factor"},
     "llama3": {
@@ -27,7 +27,7 @@ _ROPE = {
         "attention_factor": "attention_factor", "beta_fast": "beta_fast", "beta_slow": "beta_slow",
     },
 }  # fmt: skip
-"""Kind of scaling -> its fields, and what config.json calls them."""
+"""Kind of scaling -> its fields, with their names in config.json."""
 
 
 def described(checkpoint: Checkpoint) -> dict[str, str]:
@@ -108,7 +108,7 @@ def _scaling(rope: Rope) -> dict[str, Any] | None:
 
 
 def _fields(config: ModelConfig) -> dict[str, Any]:
-    """Each field that config.json has to say; those of the rope by names of their own."""
+    """The fields that config.json must have; those of the rope have names of their own."""
     fields = asdict(config)
     rope = {f"rope.{name}": value for name, value in fields.pop("rope").items()}
     return {name: value for name, value in (fields | rope).items() if name not in _UNSAID}

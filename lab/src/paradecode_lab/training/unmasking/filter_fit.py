@@ -18,14 +18,15 @@ from paradecode_lab.training.fitting import fit
 from paradecode_lab.training.unmasking.filter_samples import FilterSamples
 
 FEWEST = 50
-"""Least number of forwards; fewer are too few to judge a filter."""
+"""The least number of forwards; fewer are too few to judge a filter."""
 CHECKS = 100
 """How often the validation loss is computed."""
 
 
 @dataclass(frozen=True)
 class FilterSettings:
-    """How to train. The rate is the paper's, which trains for 40 000 epochs on 2640 prompts.
+    """Settings of the training. The rate is the paper's, which trains 40 000 epochs on 2640
+    prompts.
 
     Attributes:
         epochs: number of steps, each over all samples; the weights of least validation loss are

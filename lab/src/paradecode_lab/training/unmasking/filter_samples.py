@@ -54,11 +54,11 @@ class FilterSamples(Samples):
 class ReferenceOracle(Policy):
     """Commits proposals that equal the reference, and records every forward.
 
-    If there are none, it commits the reference's token at the most confident position. So each
-    forward sees a canvas that decoding can really produce. (The paper fills the whole block.)
+    If there are none, it commits the reference's token at the most confident position. Each forward
+    thus sees a canvas that decoding can really produce. (The paper fills the whole block.)
 
     Attributes:
-        reference: the canvas after static decoding; what is still masked there is not known.
+        reference: the canvas after static decoding; positions that are masked there are unknown.
         rows: confidence, final and judged of each forward, each float32 [block].
     """
 

@@ -18,7 +18,7 @@ from paradecode_lab.training.running import Training, go_on
 from paradecode_lab.training.samples import Samples
 
 FEWEST = 8
-"""Least number of training texts."""
+"""The least number of training texts."""
 RISE = 20
 """Number of steps in which the learning rate rises; after them it falls to 0."""
 Figures = TypeVar("Figures")
@@ -27,12 +27,12 @@ Rows = NDArray[np.integer]
 
 @dataclass(frozen=True, kw_only=True)
 class TuneSettings:
-    """How to train.
+    """Settings of the training.
 
     Attributes:
-        steps: of the optimiser, with ``batch`` texts each.
+        steps: number of optimiser steps, with ``batch`` texts each.
         rate: learning rate of AdamW; it rises for 20 steps and then falls to 0.
-        seed: of the split and the masks.
+        seed: seed of the split and the masks.
     """
 
     steps: int = 400
@@ -60,7 +60,7 @@ class FineTuning(Training):
 
     Args:
         parameters: name -> weight.
-        texts: a digest of what is learnt from.
+        texts: a digest of the training texts.
         loss: called with the generator of a step, which draws texts and masks.
     """
 
@@ -103,7 +103,7 @@ class FineTuning(Training):
 
 
 Run = Callable[[FineTuning], None]
-"""Does the steps of a training that are left; an exception leaves it unfinished."""
+"""Does the remaining steps of a training; an exception leaves it unfinished."""
 
 
 def fine_tune(

@@ -1,6 +1,6 @@
 """Writes a fine-tuned model: a folder like the one it came from, with the new weights.
 
-What came from a GGUF file becomes such a folder, too. Its quantised weights are float32 there.
+A model from a GGUF file also becomes such a folder. Its quantised weights are float32 there.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def source_of(checkpoint: Checkpoint) -> Path:
     """The folder or the GGUF file that a checkpoint was read from.
 
     Raises:
-        InvalidInput: if neither is on this machine by the name that was given.
-        InvalidModel: if no folder can say what the file says; the message names the field.
+        InvalidInput: if this machine has neither under the given name.
+        InvalidModel: if a folder cannot describe the file; the message names the field.
     """
     source = Path(checkpoint.source)
     if source.is_file():
@@ -44,10 +44,10 @@ def source_of(checkpoint: Checkpoint) -> Path:
 
 
 def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path) -> None:
-    """Write ``weights`` (canonical names) in the precision of the source, and if that is a folder,
-    under its names.
+    """Write ``weights`` (canonical names) in the precision of the source, and under its names if it
+    is a folder.
 
-    What is not among them is left out.
+    Other weights of the source are left out.
 
     The file of weights gets its name only when it is complete.
 
@@ -80,7 +80,7 @@ def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path
 
 
 def change_config(folder: Path, layers: int, **settings: object) -> None:
-    """Say in config.json that the model has only its first ``layers``, and other settings."""
+    """Write into config.json that the model has only its first ``layers``, and other settings."""
     path = folder / "config.json"
     with readable(path):
         described = json.loads(path.read_text("utf-8"))

@@ -24,17 +24,19 @@ from paradecode_lab.training.unmasking.fine_tune import FEWEST, TuneSettings
 from paradecode_lab.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories, four_times
 
 CHECKS, CHECKED = 10, 64
-"""How often the validation divergence is computed, and on how many texts at most; the layer with
-the least is kept. With 2,000 logged texts, all 300 would take as long as 600 steps do."""
+"""How often the validation divergence is computed, and on how many texts at most. The layer with
+the least divergence is kept. With 2,000 logged texts, all 300 validation texts would take as
+long as 600 steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JointSettings(TuneSettings):
-    """How to train; the rate rises for 25 steps (the paper has 5e-5 for 260 million parameters).
+    """Settings of the training; the rate rises for 25 steps (the paper has 5e-5 for 260 M
+    parameters).
 
     Attributes:
-        width: of the layer; 0 takes the model's width, but at most 256.
-        depth: most tokens that the layer is unrolled over (3 in the paper).
+        width: width of the layer; 0 takes the model's width, but at most 256.
+        depth: the most tokens that the layer is unrolled over (3 in the paper).
     """
 
     width: int = 0
@@ -48,8 +50,8 @@ class LayerDivergence:
     """Mean over masked positions of KL(the model on the true canvas || prediction), in nats.
 
     Attributes:
-        layer: with the layer's prediction.
-        stale: with the prediction of the forward that the layer starts from, without the layer.
+        layer: the mean for the layer's prediction.
+        stale: the mean for the prediction of the forward that the layer starts from.
     """
 
     layer: float
@@ -62,11 +64,11 @@ class JointReport:
 
     Attributes:
         training, held_out: numbers of trajectories.
-        parameters: number of the layer's weights, the table of tokens included.
-        few: share of the masked positions that have nine tenths of ``one.stale``; where it is
-            small, hardly any position tells the layer something.
-        one: after one token.
-        all: after ``depth`` tokens.
+        parameters: number of the layer's weights, with the table of tokens.
+        few: share of the masked positions that together have nine tenths of ``one.stale``; if it is
+            small, only few positions teach the layer something.
+        one: divergence after one token.
+        all: divergence after ``depth`` tokens.
     """
 
     training: int
@@ -78,7 +80,7 @@ class JointReport:
 
 
 Layer = tuple[tuple[Op, ...], dict[str, Tensor]]
-"""Steps and weights."""
+"""Steps and weights of a layer."""
 
 
 def _start(facts: dict[str, int], model: BatchedModel, seed: int) -> dict[str, Tensor]:
@@ -136,8 +138,8 @@ def fit_joint(
     def measured(
         layer: dict[str, Tensor], rows: NDArray[np.integer], depth: int
     ) -> NDArray[np.float64]:
-        """[2, K]: with the layer and without it; each text is measured four times, at the same
-        places in each call."""
+        """[2, K]: the divergences with the layer and without it. Each text is measured four
+        times, at the same places in each call."""
         random, found = np.random.default_rng(0), []
         for some in four_times(rows, settings.batch):
             pair = _divergence((steps, layer), model, made, some, depth, random)
@@ -163,7 +165,8 @@ def fit_joint(
 
 
 def share_of_most(values: NDArray[np.float64], most: float = 0.9) -> float:
-    """The share of the values [K], the largest first, that have ``most`` of their sum."""
+    """The smallest share of the values [K] whose sum is ``most`` of the whole, the largest
+    values first."""
     sums = np.sort(values)[::-1].cumsum()
     return float(np.searchsorted(sums, most * sums[-1]) + 1) / len(values)
 
@@ -194,8 +197,8 @@ def _divergence(
     depth: int,
     random: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """[K], [K]: at each position that is masked ``depth`` tokens after a random canvas, with the
-    layer and without it."""
+    """[K], [K]: the divergences with the layer and without it, at each position that is masked
+    ``depth`` tokens after a random canvas."""
     tokens, step = made.rows(rows)
     width = step.shape[1]
     last = step.max(axis=1)
@@ -229,6 +232,6 @@ def _divergence(
 
 
 def _kl(wanted: Tensor, found: Tensor) -> Tensor:
-    """KL(wanted || found) [K] of rows [K, V], without tokens that are banned in both."""
+    """[K]: KL(wanted || found) of rows [K, V], without tokens that are banned in both."""
     terms = wanted.exp() * (wanted - found)
     return terms.nan_to_num(0.0).sum(-1)

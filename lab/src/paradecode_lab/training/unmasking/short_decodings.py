@@ -1,4 +1,4 @@
-"""Texts for R2-dLLM: of several answers of the model, the one that took the fewest forwards."""
+"""Texts for R2-dLLM: for each prompt the answer of the model that took the fewest forwards."""
 
 from __future__ import annotations
 

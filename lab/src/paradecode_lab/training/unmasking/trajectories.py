@@ -22,11 +22,12 @@ from paradecode_lab.training.samples import FIELD, Origin, Samples
 from paradecode_lab.training.unmasking.workload import CanvasWorkload
 
 MASKED = -1
-"""In ``Trajectories.step``: never decided, because the text ended before."""
+"""Value in ``Trajectories.step`` of a position that was never decided, because the text ended
+before."""
 PROMPT = -2
-"""In ``Trajectories.step``: known from the start."""
+"""Value in ``Trajectories.step`` of a position that is known from the start."""
 OUTSIDE = -3
-"""In ``Trajectories.step``: after the end of this canvas."""
+"""Value in ``Trajectories.step`` of a position after the end of this canvas."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +35,9 @@ class Trajectories(Samples):
     """M decoded canvases of at most N positions.
 
     Attributes:
-        tokens: float32 [M, N] token ids; the mask token where nothing was decided.
-        step: float32 [M, N], the forward that decided a position, from 0; else MASKED, PROMPT or
-            OUTSIDE.
+        tokens: float32 [M, N] token ids; the mask token at positions that were not decided.
+        step: float32 [M, N], number of the forward that decided a position, from 0; or MASKED,
+            PROMPT or OUTSIDE.
     """
 
     kind: ClassVar = "trajectories 1"

@@ -26,7 +26,7 @@ class CanvasWorkload:
         limit: number of prompts, from all tasks in turn; 0 takes 40 of each task, or the whole
             file.
         max_tokens: number of masks after the prompt.
-        seed: of the tasks.
+        seed: seed of the tasks.
 
     Raises:
         InvalidInput: for an unknown set of tasks.

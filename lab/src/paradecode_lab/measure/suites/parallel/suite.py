@@ -140,7 +140,7 @@ def choose_tasks(names: Sequence[str]) -> tuple[Task, ...]:
 
 
 def draw_instances(tasks: Sequence[Task], count: int, seed: int) -> dict[str, TaskInstance]:
-    """Held-out instances by id: task, seed and number.
+    """Draw held-out instances; an instance's id consists of its task, the seed and its number.
 
     Raises:
         InvalidInput: ``count`` is out of range, or a task has fewer instances.

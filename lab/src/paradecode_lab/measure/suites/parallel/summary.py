@@ -70,11 +70,11 @@ class MethodFigures:
 
     Attributes:
         right, items: counts; ``exact`` is their share.
-        per_forward: tokens a target forward.
-        per_deciding: tokens a forward that decided any of them, so forwards that only decide the
-            end of text behind the answer do not count.
-        rows: computed a token.
-        per_second: tokens a second of wall time, all of a batch's requests together.
+        per_forward: tokens for each target forward.
+        per_deciding: tokens for each forward that decided any of them; forwards that only decide
+            the end of text behind the answer do not count.
+        rows: computed rows for each token.
+        per_second: tokens a second of wall time, of all requests of a batch together.
     """
 
     right: int
@@ -91,11 +91,11 @@ class MethodSummary:
     """Everything the tables show of one method.
 
     Attributes:
-        versus: against the reference; None for itself, and where that was not measured.
-        blocks: against the reference in blocks, which does not fill the canvas behind an end of
-            text first; None likewise.
-        plain: against ``plain_of`` the method; None for such a one itself, and where that was
-            not measured.
+        versus: comparison with the reference; None for the reference, or if it was not measured.
+        blocks: comparison with the reference in blocks, which does not fill the canvas behind an
+            end of text first; None in the same cases.
+        plain: comparison with ``plain_of`` the method; None for a plain method, or if it was not
+            measured.
     """
 
     method: str
@@ -132,7 +132,7 @@ def measured(results: Results) -> dict[str, MethodRecords]:
 
 
 def compared(one: MethodRecords, other: MethodRecords) -> MethodComparison | None:
-    """``one`` against ``other``, paired; None when they have no item or no batch in common."""
+    """``one`` compared with ``other``, paired; None if they have no item or no batch in common."""
     items = [item for item in one.answers if item in other.answers]
     units = [unit for unit in one.costs if unit in other.costs]
     if not items or not units:

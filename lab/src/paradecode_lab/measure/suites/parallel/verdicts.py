@@ -1,4 +1,4 @@
-"""What the results say of the targets of parallel decoding: met, missed, or not measured."""
+"""The verdicts on the targets of parallel decoding: met, missed, or not measured."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ POLICIES, FEWER_FORWARDS = 3, 4.0
 FEWER_DRAFTED_FORWARDS = 1.5
 FEWER_ROWS = 2.0
 MARGIN = 0.02
-"""A loss of exact match as large as this must be outside of the interval. Without such a margin
-a run of a few instances, whose intervals are wide, would find no loss in anything."""
+"""The loss of exact match that the interval must exclude. Without this margin a run of a few
+instances, whose intervals are wide, would find no loss in anything."""
 COLLAPSE = 0.5
 """A task whose exact match falls below this share of the reference's has collapsed."""
 
@@ -39,7 +39,7 @@ Finding = tuple[bool, str]
 
 @dataclass(frozen=True)
 class TargetVerdict:
-    """A target, whether it is met (None: not measured), and the figures behind that."""
+    """A target, whether it is met (None: not measured), and the figures of the verdict."""
 
     target: str
     met: bool | None
@@ -51,7 +51,7 @@ class TargetVerdict:
 
 
 def verdicts(results: Results) -> list[TargetVerdict]:
-    """The three targets, and whether ParallelBench's finding shows."""
+    """The verdicts on the three targets, and whether ParallelBench's finding shows."""
     done = measured(results)
     return [
         _policies(done),
@@ -72,19 +72,20 @@ def verdicts(results: Results) -> list[TargetVerdict]:
 
 
 def is_lossless(found: Interval) -> bool:
-    """No loss within the 95 % interval, and an interval narrow enough to say so."""
+    """Whether the 95 % interval includes no loss, and is narrow enough for a verdict."""
     return found.high >= 0 and found.low > -MARGIN
 
 
 def _verdict(target: str, findings: Iterable[Finding]) -> TargetVerdict:
-    """Met if one method meets it."""
+    """The verdict on a target, which is met if one method meets it."""
     found = list(findings)
     met = any(right for right, _ in found) if found else None
     return TargetVerdict(target, met, tuple(line for _, line in found))
 
 
 def _policies(done: Done) -> TargetVerdict:
-    """At least 3 policies, ``static`` itself aside, with 4 times fewer forwards and no loss."""
+    """Whether at least 3 policies, beside ``static``, need 4 times fewer forwards without a
+    loss."""
     reference = done.get(REFERENCE)
     others = [method for method in done if read(method).method.name != REFERENCE]
     best: dict[str, tuple[float, str]] = {}
@@ -109,7 +110,8 @@ def _policies(done: Done) -> TargetVerdict:
 
 
 def _drafted(done: Done) -> Iterator[Finding]:
-    """FreeDave: 1.5 times fewer forwards than plain decoding of the same blocks, same tokens."""
+    """Whether FreeDave needs 1.5 times fewer forwards than plain decoding of the same blocks,
+    with the same tokens."""
     for method in done:
         plain = plain_of(method)
         if read(method).method.name != "freedave" or cache_of(method) != "none":
@@ -126,7 +128,8 @@ def _drafted(done: Done) -> Iterator[Finding]:
 
 
 def _caches(done: Done) -> Iterator[Finding]:
-    """Prefix or dual cache with 2 times fewer rows than the same method without a cache."""
+    """Whether a prefix or dual cache needs 2 times fewer rows than the same method without a
+    cache."""
     reference = done.get(REFERENCE)
     for method in done:
         base = without_cache(method)
@@ -149,7 +152,7 @@ def _caches(done: Done) -> Iterator[Finding]:
 
 
 def _collapses(done: Done, tasks: Mapping[str, set[str]]) -> Iterator[Finding]:
-    """Some fixed schedule keeps copying and breaks shuffling (arXiv:2510.04767)."""
+    """Whether some fixed schedule keeps copying but breaks shuffling (arXiv:2510.04767)."""
     reference = done.get(REFERENCE)
     if reference is None or not {"copy", "shuffle"} <= tasks.keys():
         return
