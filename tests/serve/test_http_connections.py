@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 
@@ -9,6 +10,8 @@ import pytest
 from http_server import USER, FakePool, Running, raw, running, settings
 
 from patience import until
+
+from paradecode.serve.server import bind
 
 # 3: sizes of what arrives, and how long it takes.
 
@@ -65,6 +68,26 @@ def test_an_answer_before_the_end_of_the_body_says_that_it_closes(
     assert whole.split()[0] == early.split()[1]
     assert b"connection: close" not in whole
     assert health.startswith(b"200")
+
+
+def test_no_part_of_an_answer_waits_for_the_one_before_it() -> None:
+    """Nagle's algorithm would hold back a body until the client has confirmed its head."""
+    sends_at_once = []
+
+    async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ours = writer.get_extra_info("socket")
+        sends_at_once.append(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async def connect() -> None:
+        async with await asyncio.start_server(connected, sock=bind(settings(port=0))) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(connect())
+    assert len(sends_at_once) == 1
+    assert sends_at_once[0] != 0
 
 
 def test_connections_are_bounded() -> None:
