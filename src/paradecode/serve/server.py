@@ -91,7 +91,7 @@ def address(listener: socket.socket) -> str:
 def bind(settings: ServerSettings) -> socket.socket:
     """A socket that is bound to the address and does not listen yet."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # Without the protocol's number asyncio leaves small packets waiting, 40 ms for each answer.
+    # Where the protocol is named, asyncio sends at once; else a body waits 40 ms behind its head.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
