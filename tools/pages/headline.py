@@ -1,117 +1,87 @@
-"""The README's headline from committed results; further models behind the first three files.
+"""The README's headline: a table of runs of ``make bench`` on one machine, a row for each model.
 
-python -m tools.pages.headline bench/results/peers.json bench/results/peers_xeon.json \\
-    bench/results/peers_own_lengths.json bench/results/peers_1.5b.json README.md
+python -m tools.pages.headline bench/results/headline_135m.json \\
+    bench/results/headline_1.5b.json README.md
 """
 
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.choice import DEFAULT_DECODERS
+from paradecode.timing.doubts import is_suspicious
 from paradecode_lab.measure.figures import Figures, figures
 from paradecode_lab.measure.result_files import read_results
 from paradecode_lab.measure.results import Results
-from paradecode_lab.measure.tables import value
+from paradecode_lab.measure.tables import number, table, value
 from tools.pages.marked import put
 
 OWN = "paradecode-native/"
-PEERS = {"llama-cpp/": "llama.cpp", "ik-llama-cpp/": "ik_llama.cpp"}
-FIRST = "llama-cpp/"
-"""The peer with which every run is compared; the other one appears only where it was measured."""
+PEERS = {"llama.cpp": "llama-cpp/", "ik_llama.cpp": "ik-llama-cpp/"}
+DEFAULT = DEFAULT_DECODERS["autoregressive"]
+HEAD = (
+    "model", "plain tokens/s", f"`{DEFAULT}` tokens/s", *(f"× {peer}" for peer in PEERS),
+    "tokens a forward", "equal outputs",
+)  # fmt: skip
 
-WIDTH = 110
 
-
-def headline(
-    results: Results, elsewhere: Results, own_lengths: Results, others: Sequence[Results] = ()
-) -> str:
-    """Speed and equality of the main run and on another machine, and at the prompts' own lengths.
-
-    Args:
-        others: runs of other models on the first machine.
+def headline(runs: Sequence[Results]) -> str:
+    """The table, and what machine it is from.
 
     Raises:
-        InvalidInput: an engine that it names was not measured, or outputs are not equal.
+        InvalidInput: the runs are of several machines, an engine of the table was not measured,
+            others kept the machine busy, outputs differ, or a speed-up cannot be.
     """
-    (here, equal), (there, also) = _said(results), _said(elsewhere)
-    if equal != also:
-        raise InvalidInput("results", _fast(elsewhere), "give two runs over the same inputs")
-    longest = max(item.max_tokens for item in own_lengths.items)
-    _, over = _ours(own_lengths, FIRST)
-    text = (
-        f"`{results.model}`, tokens a second plain and with `prompt-lookup`: {here}; {there}. "
-        f"On both machines all {equal} outputs of `prompt-lookup` equal the "
-        "plain ones ([how it was measured](docs/benchmarks.md)). At the prompts' own lengths, up "
-        f"to {longest} tokens, `prompt-lookup` is {value(over.total.speedup)} times "
-        "llama.cpp on the first."
-    )
-    for other in others:
-        is_again = other.model == results.model
-        # llama.cpp is another build of it there: two ratios for one model would only confuse.
-        speeds, outputs = _said(other, [peer for peer in PEERS if peer != FIRST or not is_again])
-        named = f"`{other.model}` again, in another run" if is_again else f"`{other.model}`"
-        text += f" {named}: {speeds}; all {outputs} outputs equal."
-    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
-
-
-def _said(results: Results, peers: Sequence[str] = (*PEERS,)) -> tuple[str, int]:
-    """Text with the plain and fast speeds beside each peer; and the number of equal outputs,
-    which is all of them."""
-    plain, fast = _ours(results, FIRST)
-    equal = fast.equality
-    assert equal is not None
-    if equal.same < equal.outputs:
-        fix = f"only {equal.same} of {equal.outputs} outputs are plain decoding's: no headline"
-        raise InvalidInput("results", fast.name, fix)
-    over = []
-    for peer in peers:
-        if peer == FIRST or _peer(results, peer):
-            ratios = [value(each.total.speedup) for each in _ours(results, peer)]
-            over.append(f"{' and '.join(ratios)} times {PEERS[peer]}")
-    machine = results.machine
+    machines = {f"{run.machine.cores} cores of {run.machine.cpu}" for run in runs}
+    if len(machines) != 1:
+        raise InvalidInput("results", sorted(machines), "give runs of one machine")
+    days = sorted(run.created[:10] for run in runs)
     said = (
-        f"{value(plain.total.decode)} and {value(fast.total.decode)} on {machine.cores} cores of "
-        f"{machine.cpu.partition(' (family')[0]}, which is {', '.join(over)} on the same file"
+        f"On {machines.pop()}, {' to '.join(dict.fromkeys((days[0], days[-1])))}. Both ratios,\n"
+        f"of plain decoding and of `{DEFAULT}`, are to the peer's plain decoding of the same file\n"
+        "([how it was measured](docs/benchmarks.md#the-headline))."
     )
-    return said, equal.outputs
+    return f"{table(HEAD, map(_row, runs))}\n\n{said}"
 
 
-def _fast(results: Results) -> str:
-    """The figures of our engine with the default method."""
-    names = [engine.name for engine in results.engines]
-    found = [n for n in names if n.startswith(OWN) and n.endswith("+prompt-lookup")]
-    if not found:
-        raise InvalidInput("results", results.model, f"measure {OWN}*+prompt-lookup")
-    return found[0]
+def _row(run: Results) -> tuple[str, ...]:
+    weights = next((e.weights for e in run.engines if e.name.startswith(OWN)), "")
+    plain, fast = OWN + weights, f"{OWN}{weights}+{DEFAULT}"
+    slow, quick = _measured(run, plain, plain, fast)
+    ratios = [_measured(run, prefix + weights, plain, fast) for prefix in PEERS.values()]
+    equal, cost, over = quick.equality, quick.cost, quick.total.speedup
+    assert equal is not None
+    assert over is not None
+    if cost is None:
+        raise InvalidInput("results", fast, "measure it with a worker that counts its forwards")
+    if equal.same < equal.outputs:
+        raise InvalidInput("results", fast, f"{equal.same} of {equal.outputs} outputs are equal")
+    if is_suspicious(over.low, cost.per_forward, 1.0):
+        raise InvalidInput("results", fast, f"{number(over.low)} times plain decoding cannot be")
+    return (
+        f"`{run.model}`", value(slow.total.decode), value(quick.total.decode),
+        *(" and ".join(value(each.total.speedup) for each in both) for both in ratios),
+        number(cost.per_forward), f"{equal.same} of {equal.outputs}",
+    )  # fmt: skip
 
 
-def _peer(results: Results, peer: str) -> str | None:
-    """The name of a peer's plain engine on the file that our engine ran."""
-    name = peer + _fast(results).removeprefix(OWN).partition("+")[0]
-    return name if any(e.name == name and e.status == "ok" for e in results.engines) else None
-
-
-def _ours(results: Results, peer: str) -> list[Figures]:
-    """Our engine, plain and with the default method, as compared with a peer on the same file."""
-    fast, baseline = _fast(results), _peer(results, peer)
-    plain = fast.partition("+")[0]
-    found = {each.name: each for each in figures(results, baseline)} if baseline else {}
-    for name in (plain, fast):
-        if name not in found or not found[name].total.speedup:
-            raise InvalidInput("results", name, f"measure it beside {peer}* on the same file")
-    return [found[plain], found[fast]]
+def _measured(run: Results, baseline: str, *engines: str) -> list[Figures]:
+    """Figures of the engines as compared with the baseline, none of them disturbed."""
+    found = {each.name: each for each in figures(run, baseline)}
+    for name in (baseline, *engines):
+        if name not in found or found[name].total.speedup is None:
+            raise InvalidInput("results", run.model, f"measure {name}")
+        if found[name].disturbed:
+            raise InvalidInput("results", name, "measure it again while nothing else runs")
+    return [found[name] for name in engines]
 
 
 def main() -> None:
     *files, target = map(Path, sys.argv[1:])
-    first, others = files[:3], [file for file in files[3:] if file.exists()]
-    here, elsewhere, own_lengths = map(read_results, first)
-    text = headline(here, elsewhere, own_lengths, [read_results(file) for file in others])
-    put(target, "headline", text)
+    put(target, "headline", headline([read_results(file) for file in files]))
 
 
 if __name__ == "__main__":
