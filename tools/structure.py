@@ -112,8 +112,8 @@ BUDGETS = {
     "lab.training": 6540,
     "lab": 0,
     "lab.commands": 1900,
-    "tools": 7880,
-    "tests": 49890,
+    "tools": 7870,
+    "tests": 49870,
     "examples": 40,
 }
 """Room -> the most lines of code that it may have. A change that needs more raises the number, and
