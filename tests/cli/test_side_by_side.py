@@ -3,83 +3,129 @@
 from __future__ import annotations
 
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from rich.panel import Panel
 
 from paradecode.cli import side_by_side as demo
-from paradecode.core.sampling import SamplingParams
-from paradecode.core.trace import Stats
+from paradecode.completion import Chunk, Completion
+from paradecode.core.trace import Commit, Stats
 from paradecode.methods.specs import parse
 from paradecode.timing.other_load import OtherLoad
 
 PLAIN, ONCE, AT = 0.01, 5.0, 64
 """Seconds of a forward; a one-off cost, and the plain token at which it is due."""
+DRAWING = 3.0
+"""Seconds that each picture takes."""
 
 
 class Engine:
     """Plain decoding takes a forward a token, the method one for two; all forwards cost the same.
 
     Args:
+        decoder: the method.
         hidden: seconds of each plain forward that no forward of the method has.
+
+    Attributes:
+        now: what the clock shows.
     """
 
     model, families, chat_template = "toy", ("autoregressive",), "a template"
     backend, config = SimpleNamespace(name="fake"), SimpleNamespace(context_length=512)
-    decoder = parse("prompt-lookup")
 
-    def __init__(self, hidden: float = 0.0) -> None:
-        self.hidden, self.plain, self.salts = hidden, 0, set[str]()
+    def __init__(self, decoder: str = "prompt-lookup", hidden: float = 0.0) -> None:
+        self.decoder = parse(decoder)
+        self.hidden, self.plain, self.now, self.salts = hidden, 0, 0.0, set[str]()
 
     def chat_tokens(self, messages):
         return [1, 2, 3]
 
     def generate(self, prompts, params, *, decoder, salt):
-        return [self._answer(params.max_tokens, str(parse(decoder)) == "greedy", salt)]
+        return [list(self.stream(prompts[0], params.max_tokens, decoder, salt))[-1].completion]
 
-    def chat(self, messages, *, max_tokens, salt, decoder="prompt-lookup"):
-        params = SamplingParams(max_tokens=max_tokens)
-        return self.generate([[]], params, decoder=decoder, salt=salt)[0]
-
-    def _answer(self, tokens, is_plain, salt):
+    def stream(self, prompt, max_tokens, decoder, salt):
         self.salts.add(salt)
-        forwards = tokens if is_plain else 1 + (tokens - 1) // 2
-        seconds = (forwards - 1) * (PLAIN + self.hidden * is_plain)
-        if is_plain and self.plain < AT <= self.plain + tokens:
-            seconds += ONCE
-        self.plain += tokens * is_plain
-        stats = Stats(forwards=forwards, generated=tokens, first_tokens=1, decode_seconds=seconds)
-        return SimpleNamespace(stats=stats, token_ids=[7] * tokens, error=None)
+        is_plain = decoder is None or str(decoder) in ("greedy", "static")
+        made, forwards = 0, 0
+        while made < max_tokens:
+            new = 1 if is_plain or not forwards else 2
+            new = min(new, max_tokens - made)
+            self.now += PLAIN + self.hidden * is_plain
+            if is_plain and self.plain < AT <= self.plain + new:
+                self.now += ONCE
+            self.plain += new * is_plain
+            made, forwards = made + new, forwards + 1
+            commit = Commit(forwards, (7,) * new, "x" * new)
+            if made < max_tokens:
+                yield Chunk(commit.text, [7] * new, None, (None,), (commit,), forwards)
+        stats = Stats(forwards=forwards, generated=made, first_tokens=1, decode_seconds=1e9)
+        ended = Completion("x" * made, [7] * made, "length", stats, [], [1, 2, 3])
+        yield Chunk(commit.text, [7] * new, ended, (), (commit,), forwards)
 
 
-def shown(engine, monkeypatch: pytest.MonkeyPatch, others: float = 0.0):
-    monkeypatch.setattr(demo, "show", lambda *given: None)
+def shown(monkeypatch: pytest.MonkeyPatch, others: float = 0.0, **settings):
+    """What the demo of an engine compares, and what it prints; its clock is the engine's."""
+    engine, canvas = Engine(**settings), Engine("threshold")
+    canvas.model = "tiny"
+
+    def panel(*given, **settings):
+        engine.now += DRAWING
+        canvas.now += DRAWING
+        return Panel(*given, **settings)
+
+    monkeypatch.setattr(demo, "Panel", panel)
+    monkeypatch.setattr(demo, "perf_counter", lambda: engine.now + canvas.now)
+    monkeypatch.setattr(demo, "trace_of", lambda completion, llm: {"tokens": []})
     monkeypatch.setattr(OtherLoad, "look", lambda self: (1.0, others))
     file = io.StringIO()
-    compared = demo.run_demo(engine, Console(file=file, width=160), max_tokens=41)
+    compared = demo.run_demo(engine, canvas, Console(file=file, width=160), max_tokens=41)
+    assert {"plain", "parallel"} < engine.salts
     return compared, file.getvalue()
 
 
-def test_one_off_costs_do_not_reach_the_table(monkeypatch):
-    engine = Engine()
-    compared, text = shown(engine, monkeypatch)
-    assert [round(each.over, 6) for each in compared] == [2.0] * 3
+def test_only_decoding_is_timed(monkeypatch):
+    """The clock has neither one-off costs nor pictures, nor the prompt but for the canvas."""
+    compared, text = shown(monkeypatch)
+    assert [round(each.over, 6) for each in compared] == [2.0, 2.0, round(16 / 9, 6)]
     assert [round(each.plain.stats.tokens_per_second) for each in compared] == [100] * 3
-    assert text.count("2.00x") == 3
+    assert "41 tokens, 21 forwards, 0.20 s" in text
+    assert "16 tokens, 9 forwards, 0.09 s" in text
+    assert text.count("2.00x") == 2
     assert "uspicious" not in text
     assert "busy" not in text
-    assert {"plain", "parallel"} < engine.salts
-    assert all(salt.startswith("warm-up") for salt in engine.salts - {"plain", "parallel"})
+    assert all(line.rstrip().endswith("╯") for line in text.splitlines() if "╯" in line)
 
 
 def test_what_forwards_do_not_explain_is_marked(monkeypatch):
-    compared, text = shown(Engine(hidden=0.002), monkeypatch)
-    assert all(each.suspicious for each in compared)
-    assert text.count("2.40x suspicious") == 3
+    compared, text = shown(monkeypatch, hidden=0.002)
+    assert [each.suspicious for each in compared] == [True, True, False]
+    assert text.count("2.40x suspicious") == 2
     assert "the speed-up cannot exceed tokens a forward" in " ".join(text.split())
 
 
 def test_a_busy_machine_is_told(monkeypatch):
-    _, text = shown(Engine(), monkeypatch, others=0.7)
+    _, text = shown(monkeypatch, others=0.7)
     assert "Other processes kept more than 0.2 cores busy" in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_panes_stand_side_by_side_and_race_on_a_terminal(monkeypatch, width):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(demo, "trace_of", lambda completion, llm: {"tokens": []})
+    monkeypatch.setattr(demo, "FRAME", -1.0)
+    printed = []
+    for terminal in (False, True):
+        console = Console(file=io.StringIO(), width=width, force_terminal=terminal)
+        demo.race(Engine(), console, "edit", "Hello", 41)
+        printed.append(console.file.getvalue())
+    final, live = printed
+    lines = final.splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("41 tokens, 41 forwards" in at and "41 tokens, 21 forwards" in at for at in lines)
+    assert "\x1b" not in final
+    assert "12 forwards" not in final
+    assert "12 tokens, 12 forwards" in live
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", live)

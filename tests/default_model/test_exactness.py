@@ -26,8 +26,7 @@ def llm():
     ("title", "expected"),
     [
         ("open question", "scatter"),
-        ("rewrite this code", 'print("Good morning, " + name + "!")'),
-        ("extract from this text", "340 ship models"),
+        ("edit", 'print("Good morning, " + name + "!")'),
     ],
 )
 def test_demo_answers_make_sense(llm: LLM, title: str, expected: str) -> None:

@@ -1,20 +1,31 @@
-"""The demonstration: answers decoded plainly and in parallel, side by side."""
+"""The demonstration: a race of plain and parallel decoding on three prompts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
 
 from rich.columns import Columns
 from rich.console import Console
+from rich.live import Live
 from rich.panel import Panel
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from paradecode.completion import Completion
 from paradecode.llm import LLM
+from paradecode.methods.specs import Spec
+from paradecode.models.catalogue import DEFAULT
+from paradecode.prompts import encoder
 from paradecode.timing.doubts import BUSY, SUSPICIOUS, is_suspicious, marked, verifies
 from paradecode.timing.other_load import QUIET, OtherLoad
 from paradecode.timing.warm_up import warm_up
 from paradecode.trace import coloured, trace_of
+from paradecode.trace.record import piece
+from paradecode.trace.terminal import colour_of, visible
 
 CODE = """\
 ```python
@@ -26,30 +37,40 @@ def greet_all(names):
     print("There are " + str(len(names)) + " people.")
 ```"""
 
-ARTICLE = """\
-The Harbour Museum reopens on 14 March after a renovation that took two years and cost 6.2 million
-euros. Director Lena Aalto said that the new east wing shows 340 ship models, among them the
-steamer Nordstjernan, which was restored by volunteers from the Turku Maritime Society. Entry is
-free on the first weekend; afterwards a ticket costs 12 euros."""
-
 PROMPTS = {
     "open question": "Why is the sky blue? Answer in a short paragraph.",
-    "rewrite this code": (
+    "edit": (
         f'Rewrite this code so that the greeting is "Good morning" in place of "Hello":\n\n{CODE}'
     ),
-    "extract from this text": (
-        f"Quote the sentences of this text that contain a number:\n\n{ARTICLE}"
-    ),
 }
+CANVAS, CANVAS_TOKENS = "reverse: Ben Sam Art", 16
+"""The prompt of the diffusion model, and the length of its canvas."""
+FRAME = 0.04
+"""Seconds between two pictures of a text; a canvas is drawn after each forward."""
+RULES = (
+    "Each side decodes alone, one after the other, so that neither slows the other. Its clock "
+    "counts decoding: not the drawing of this screen and, but for the canvas, not the prompt."
+)
+SMALL = "A model of 135 million parameters answers the texts: it is fast, and it is not clever."
+NEXT = """\
+Go on with
+  paradecode chat                                     talk to the model
+  paradecode trace "Name three metals." --terminal    see what each forward adds
+  paradecode methods                                  find a method"""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The same prompt, decoded plainly and with a method."""
+    """The same prompt, decoded plainly and with a method.
+
+    Attributes:
+        verified: the method verifies all tokens, so that forwards bound its speed-up.
+    """
 
     title: str
     plain: Completion
     parallel: Completion
+    verified: bool
 
     @property
     def over(self) -> float:
@@ -62,7 +83,7 @@ class Comparison:
         """Whether the number of forwards behind the prompt does not explain the speed-up."""
         stats = self.parallel.stats
         later = stats.generated - stats.first_tokens
-        return is_suspicious(self.over, later, stats.forwards - 1)
+        return self.verified and is_suspicious(self.over, later, stats.forwards - 1)
 
     @property
     def first_difference(self) -> int | None:
@@ -74,63 +95,139 @@ class Comparison:
         return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
 
 
-def run_demo(llm: LLM, console: Console, max_tokens: int = 128) -> list[Comparison]:
-    """Decode the three prompts both ways, show the answers, and return them.
+def run_demo(llm: LLM, canvas: LLM, console: Console, max_tokens: int = 128) -> list[Comparison]:
+    """Decode the prompts both ways on the screen, sum up, and return what was compared.
 
     Both ways are tenants of their own: neither finds what the other one has read or learned.
+
+    Args:
+        canvas: a diffusion model, which has the last race.
+        max_tokens: of each answer of ``llm``.
     """
-    console.print(f"[bold]{llm.model}[/] on {llm.backend.name}, plain and {llm.decoder}\n")
-    compared = []
+    for each in (llm, canvas):
+        console.print(f"[bold]{each.model}[/] on {each.backend.name}, plain and {each.decoder}")
+    console.print(RULES, style="dim", highlight=False)
     with console.status("warming up ..."):
         warm_up(llm, [llm.decoder])
+        warm_up(canvas, [canvas.decoder])
     load = OtherLoad()
-    for title, prompt in PROMPTS.items():
-        messages = [{"role": "user", "content": prompt}]
-        with console.status(f"{title} ..."):
-            plain = llm.chat(messages, max_tokens=max_tokens, decoder=None, salt="plain")
-            parallel = llm.chat(messages, max_tokens=max_tokens, salt="parallel")
-        compared.append(Comparison(title, plain, parallel))
-        show(llm, console, compared[-1])
-    checked = verifies(str(llm.decoder), llm.decoder.guarantee)
+    compared = [race(llm, console, *prompt, max_tokens) for prompt in PROMPTS.items()]
+    compared.append(race(canvas, console, "diffusion canvas", CANVAS, CANVAS_TOKENS))
     _, others = load.look()
-    console.print(summary(compared, checked))
-    if checked and any(comparison.suspicious for comparison in compared):
+    if console.color_system and not console.no_color:
+        console.print("One colour is one forward; underlined tokens were drafted.", style="dim")
+    console.print(summary(compared))
+    if any(comparison.suspicious for comparison in compared):
         console.print(f"[yellow]{SUSPICIOUS}[/]", highlight=False)
     if others is not None and others > QUIET:
         console.print(f"[yellow]{BUSY}: these speeds are not the machine's own.[/]")
+    if llm.model == DEFAULT:
+        console.print(SMALL)
+    console.print(NEXT, highlight=False)
     return compared
 
 
-def show(llm: LLM, console: Console, comparison: Comparison) -> None:
-    """Both answers side by side, coloured by forward."""
+def race(llm: LLM, console: Console, title: str, prompt: str, max_tokens: int) -> Comparison:
+    """Decode one prompt plainly and then in parallel, each in a pane of its own."""
+    console.rule(title)
+    console.print(Text(prompt.split("\n", 1)[0], "bold"))
+    decoders = {"plain": None, "parallel": llm.decoder}
+    panes = {name: Panel("", title=name) for name in decoders}
     width = max(40, (console.width - 2) // 2)
-    panels = []
-    for name, completion in (("plain", comparison.plain), ("parallel", comparison.parallel)):
-        stats = completion.stats
-        title = f"{name}: {stats.generated} tokens, {stats.forwards} forwards"
-        body = coloured(trace_of(completion, llm)["tokens"])
-        panels.append(Panel(body, title=title, width=width))
-    console.rule(comparison.title)
-    console.print(Columns(panels, padding=(0, 0)))
+    with Live(console=console, auto_refresh=False) as live:
+
+        def draw(name: str, text: Text, tokens: int, forwards: int, seconds: float) -> None:
+            plural = "s" * (forwards != 1)
+            counts = f"{tokens} tokens, {forwards} forward{plural}, {seconds:.2f} s"
+            panes[name] = Panel(text, title=name, subtitle=counts)
+            live.update(Columns(panes.values(), padding=(0, 0), width=width), refresh=True)
+
+        plain, parallel = (
+            decoded(llm, prompt, max_tokens, decoder, name, partial(draw, name))
+            for name, decoder in decoders.items()
+        )
+    if not console.is_terminal:  # It has only the last picture, whose last line Live leaves open.
+        console.line()
+    verified = not _is_canvas(llm) and verifies(str(llm.decoder), llm.decoder.guarantee)
+    return Comparison(title, plain, parallel, verified)
 
 
-def summary(compared: list[Comparison], checked: bool) -> Table:
-    """Lines that give the speeds and say whether the outputs have the same tokens.
+def decoded(
+    llm: LLM,
+    prompt: str,
+    max_tokens: int,
+    decoder: Spec | None,
+    salt: str,
+    draw: Callable[[Text, int, int, float], None],
+) -> Completion:
+    """Decode a prompt, and draw what is known of the answer while it comes.
 
     Args:
-        checked: whether the method verifies all tokens, so that forwards bound its speed-up.
+        draw: shows a text, tokens, forwards and seconds.
+
+    Returns:
+        The completion. Its ``decode_seconds`` leave out what ``draw`` takes. The first forward of
+        a canvas decides positions like any other, so there they begin with the request.
     """
-    table = Table(title="One colour is one forward; underlined tokens were drafted")
-    for heading in ("prompt", "plain", "parallel", "speed-up", "tokens a forward", "same tokens"):
-        table.add_column(heading, justify="left" if heading == "prompt" else "right")
+    on_canvas = _is_canvas(llm)
+    text, tokens, seconds = Text(), 0, 0.0
+    draw(_canvas_text(llm, (None,) * max_tokens if on_canvas else ()), 0, 0, 0.0)
+    drawn = perf_counter()
+    ids = encoder(llm)([{"role": "user", "content": prompt}])
+    chunks = llm.stream(ids, max_tokens=max_tokens, decoder=decoder, salt=salt)
+    while True:
+        began = perf_counter()
+        chunk = next(chunks)
+        ended = perf_counter()
+        if on_canvas or tokens:  # The first tokens of a text come with its prompt.
+            seconds += ended - began
+        if chunk.completion is not None:
+            break
+        tokens += len(chunk.token_ids)
+        for commit in chunk.commits:
+            text.append(visible(commit.text), colour_of(commit.forward))
+        if on_canvas or ended - drawn > FRAME:
+            decided = tokens + sum(token is not None for token in chunk.canvas)
+            draw(text + _canvas_text(llm, chunk.canvas), decided, chunk.forward, seconds)
+            drawn = perf_counter()
+    stats = chunk.completion.stats
+    first = 0 if on_canvas else stats.first_tokens
+    stats = replace(stats, decode_seconds=seconds, first_tokens=first)
+    completion = replace(chunk.completion, stats=stats)
+    final = coloured(trace_of(completion, llm)["tokens"])
+    draw(final, stats.generated, stats.forwards, seconds)
+    return completion
+
+
+def summary(compared: list[Comparison]) -> Table:
+    """The speed-ups as bars, what they come from, and whether the outputs have the same tokens."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in ("prompt", "", "speed-up", "tokens/s", "tokens a forward", "same tokens"):
+        table.add_column(heading, justify="left" if heading in ("prompt", "") else "right")
+    most = max(1.0, *(c.over for c in compared))
     for c in compared:
         slow, fast = c.plain.stats, c.parallel.stats
         table.add_row(
             c.title,
-            f"{slow.tokens_per_second:.0f} tokens/s",
-            f"{fast.tokens_per_second:.0f} tokens/s",
-            marked(f"{c.over:.2f}x", checked and c.suspicious),
+            ProgressBar(most, c.over, width=16),
+            marked(f"{c.over:.2f}x", c.suspicious),
+            f"{slow.tokens_per_second:.0f} to {fast.tokens_per_second:.0f}",
             f"{fast.tokens_per_forward:.2f}",
             "yes" if c.first_difference is None else f"differs at {c.first_difference}",
         )
     return table
+
+
+def _is_canvas(llm: LLM) -> bool:
+    return llm.decoder.method.family == "diffusion"
+
+
+def _canvas_text(llm: LLM, canvas: Sequence[int | None]) -> Text:
+    """Positions behind the text of an output: their tokens, and a line where they are masked."""
+    text = Text()
+    for token in canvas:
+        if token is None:
+            text.append("_", "dim")
+        else:
+            text.append(visible(piece(llm.tokenizer, token)))
+    return text

@@ -52,7 +52,7 @@ def _table(trace: Trace, *headings: str) -> Table:
 def _draft_steps(trace: Trace) -> Table:
     table = _table(trace, "tokens", "accepted")
     for step in cast("list[DraftStepRecord]", trace["steps"]):
-        colour = _colour(step["forward"])
+        colour = colour_of(step["forward"])
         line = Text()
         for place, token in enumerate(step["tokens"]):
             if place == step["accepted"] and (rejected := _rejected(step)):
@@ -96,7 +96,7 @@ def _canvas_steps(trace: Trace) -> Table:
             if by is None:
                 line.append("░" if start <= position < end else "·", "dim")
             else:
-                line.append("█" if by == index else "▄", _colour(_forward(trace, by)))
+                line.append("█" if by == index else "▄", colour_of(_forward(trace, by)))
         table.add_row(
             str(step["forward"]), str(len(step["committed"]["positions"])),
             str(owner.count(None)), _ms(step["seconds"]), line,
@@ -126,7 +126,8 @@ def _branches(trace: Trace) -> Iterator[RenderableType]:
     yield root
 
 
-def _colour(forward: int) -> str:
+def colour_of(forward: int) -> str:
+    """The colour of a forward's tokens; white for what was there before the first."""
     return COLOURS[(forward - 1) % len(COLOURS)] if forward else "white"
 
 
@@ -134,7 +135,7 @@ def coloured(tokens: Iterable[TokenRecord]) -> Text:
     """The output with one colour for each forward; drafted tokens are underlined."""
     text = Text()
     for token in tokens:
-        style = _colour(token["forward"])
+        style = colour_of(token["forward"])
         text.append(visible(token["text"]), f"{style} underline" if token["drafted"] else style)
     return text
 
