@@ -58,7 +58,7 @@ ALLOWED = {
     "completion": INTERFACE | {"methods", "engine", "completion"},
     "search": BACKENDS | {"methods", "engine", "completion", "search"},
     "llm": FRONT - {""},
-    "": FRONT,  # paradecode/__init__.py: what users import.
+    "": FRONT | {"timing"},  # paradecode/__init__.py: what users import.
 }
 """Room -> rooms it may import from."""
 
@@ -82,26 +82,27 @@ for _number, _floor in enumerate(UPSTAIRS):
 ALLOWED["__main__"] |= {"cli"}
 
 BUDGETS = {
-    "core": 1950,
+    "core": 2000,
     "models": 4530,
     "backends.heads": 530,
     "backends.interface": 180,
     "backends.torch": 940,
     "backends.native": 520,
     "backends": 120,
-    "methods": 10060,
+    "methods": 10090,
     "engine": 2620,
     "constraints": 1840,
-    "completion": 90,
+    "completion": 100,
     "search": 1490,
-    "llm": 390,
-    "paradecode": 20,
+    "llm": 530,
+    "paradecode": 30,
+    "__main__": 10,
     "prompts": 130,
     "serve": 6470,
     "testing": 1450,
     "trace": 420,
-    "timing": 90,
-    "cli": 1490,
+    "timing": 160,
+    "cli": 1570,
     "lab.measure": 2570,
     "lab.measure.tasks": 420,
     "lab.measure.replay": 1100,
@@ -113,7 +114,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1900,
     "tools": 7870,
-    "tests": 49870,
+    "tests": 50060,
     "examples": 40,
 }
 """Room -> the most lines of code that it may have. A change that needs more raises the number, and

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from paradecode.core.trace import Commit, Stats, Step, TokenLogprob
 from paradecode.engine.sequence import LiveSequence
@@ -78,6 +79,26 @@ class Completion:
     error: Exception | None = None
     alternatives: tuple[Completion, ...] = ()
     search: SearchCost | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field by name, for JSON.
+
+        ``stats`` is as :meth:`paradecode.core.trace.Stats.record`, and ``error`` is its text. A
+        step of ``trace`` has its forward, tokens, counts and seconds, without the draft's tree.
+        """
+        steps = ("forward", "tokens", "accepted", "drafted", "seconds")
+        return {
+            "text": self.text,
+            "token_ids": self.token_ids,
+            "finish_reason": self.finish_reason,
+            "stats": self.stats.record(),
+            "trace": [{name: getattr(step, name) for name in steps} for step in self.trace],
+            "prompt_token_ids": self.prompt_token_ids,
+            "logprobs": None if self.logprobs is None else list(map(asdict, self.logprobs)),
+            "error": None if self.error is None else str(self.error),
+            "alternatives": [other.to_dict() for other in self.alternatives],
+            "search": None if self.search is None else asdict(self.search),
+        }
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,12 @@ FULL = Path("/dev/full")
 
 def test_version() -> None:
     run = paradecode("--version")
+    assert (run.returncode, run.stdout) == (0, f"paradecode {__version__}\n")
+
+
+def test_the_package_is_the_command() -> None:
+    command = [sys.executable, "-m", "paradecode", "--version"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, f"paradecode {__version__}\n")
 
 

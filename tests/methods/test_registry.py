@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import paradecode
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.plain import Plain
@@ -328,3 +329,11 @@ def test_any_text_is_read_or_refused(text):
         parse(text)()
     except InvalidInput as error:
         assert str(error).startswith(error.field)  # noqa: PT017
+
+
+def test_the_package_can_be_called_for_a_table():
+    rows = {row["method"]: row for row in paradecode.methods()}
+    assert rows.keys() == methods().keys()
+    assert (rows["suffix"]["guarantee"], rows["suffix"]["needs"]) == ("exact", "")
+    assert rows["draft-model"]["needs"] == "a draft model"
+    assert "head" in rows["eagle"]["needs"]

@@ -1,14 +1,15 @@
-"""The public front: load a model once, then generate, chat or stream with any method."""
+"""The public front: load a model once, then chat, complete or stream with any method."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from paradecode.completion import (
     ranked,
     with_alternatives,
 )
-from paradecode.core.checks import whole
+from paradecode.core.checks import is_whole, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import TARGET
@@ -35,12 +36,16 @@ from paradecode.engine.ranking import CandidateReader
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.run import run
 from paradecode.llm.loading import drafting_with, open_engine
-from paradecode.llm.requests import RequestMaker
+from paradecode.llm.requests import RequestMaker, Said, each_of, is_one
+from paradecode.llm.settings import CHAT_SETTINGS, ChatSettings, Settings
 from paradecode.methods.choice import AUTO, Decoder, Profile, choose
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.search import search_together
 from paradecode.search.scorers.follows import Follows
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class LLM(RequestMaker):
@@ -130,28 +135,72 @@ class LLM(RequestMaker):
         self._turn = threading.RLock()
 
     @overload
-    def generate(
-        self, prompts: str, params: SamplingParams | None = ..., **settings: Any
+    def chat(  # type: ignore[overload-overlap]  # An empty list is both.
+        self,
+        messages: str | Sequence[Mapping[str, Any]],
+        params: SamplingParams | None = ...,
+        **settings: Unpack[ChatSettings],
     ) -> Completion: ...
 
     @overload
-    def generate(
+    def chat(
+        self,
+        messages: Sequence[str | Sequence[Mapping[str, Any]]],
+        params: SamplingParams | None = ...,
+        **settings: Unpack[ChatSettings],
+    ) -> list[Completion]: ...
+
+    def chat(
+        self,
+        messages: Said | Sequence[Said],
+        params: SamplingParams | None = None,
+        **settings: Unpack[ChatSettings],
+    ) -> Completion | list[Completion]:
+        """Answer a text or a conversation, or each of a list of them as one batch.
+
+        Args:
+            messages: what the user says; or a list of ``{"role": ..., "content": ...}``; or a
+                list of these. Text that spells a control token stays text.
+            params: as in :meth:`complete`.
+            settings: as in :meth:`complete`, and ``system`` (a text before the conversation),
+                ``tools`` (descriptions of functions, for templates that show them) and
+                ``chat_template`` (Jinja text, in place of the model's own).
+
+        Returns, raises: as :meth:`complete`.
+        """
+        rest: dict[str, Any] = dict(settings)
+        shown = {name: rest.pop(name) for name in CHAT_SETTINGS if name in rest}
+        asked = [self.conversation(each, **shown) for each in each_of(messages)]
+        if is_one(messages):
+            return self._single(asked[0], params, rest)
+        return self._batch(asked, params, rest)
+
+    @overload
+    def complete(  # type: ignore[overload-overlap]  # An empty list is both.
+        self,
+        prompts: str | Sequence[int],
+        params: SamplingParams | None = ...,
+        **settings: Unpack[Settings],
+    ) -> Completion: ...
+
+    @overload
+    def complete(
         self,
         prompts: Sequence[str] | Sequence[Sequence[int]],
         params: SamplingParams | None = ...,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> list[Completion]: ...
 
-    def generate(
+    def complete(
         self,
-        prompts: str | Sequence[str] | Sequence[Sequence[int]],
+        prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
         params: SamplingParams | None = None,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> Completion | list[Completion]:
-        """Continue prompts, given as raw text or token ids (see :meth:`chat` for conversations).
+        """Continue raw text or token ids, without a chat template (see :meth:`chat` for answers).
 
         Args:
-            prompts: one text, or a list of texts or of lists of token ids, run as one batch.
+            prompts: a text, a list of token ids, or a list of these, run as one batch.
             params: how to sample; or give its fields as keywords, e.g. ``max_tokens=64``.
             settings: fields of :class:`SamplingParams`, and ``decoder``, ``priority``,
                 ``deadline`` (seconds), ``salt`` and ``prediction`` (a text or token ids that the
@@ -165,53 +214,86 @@ class LLM(RequestMaker):
                 constraint that the output should follow.
 
         Returns:
-            A completion for one text, a list for a list. In a list a failed request has
+            A completion for one prompt, a list for a list. In a list a failed request has
             ``finish_reason`` ``error`` and does not disturb the others.
 
         Raises:
             InvalidInput: for a prompt or setting that cannot be used.
-            Exception: the error that ended the request, if one text was given.
+            Exception: the error that ended the request, when one prompt was given.
         """
-        if isinstance(prompts, str):
-            return self._single(self.encode(prompts), params, settings)
+        if isinstance(prompts, str) or _are_ids(prompts):
+            return self._single(self.encode(cast("Sequence[int]", prompts)), params, settings)
         return self._batch(self._several("prompts", prompts), params, settings)
 
-    def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        params: SamplingParams | None = None,
-        **settings: Any,
-    ) -> Completion:
-        """Answer a conversation: a list of ``{"role": ..., "content": ...}``.
-
-        Arguments and errors as in :meth:`generate`. Text in the messages that spells a control
-        token stays text.
-        """
-        return self._single(self.chat_tokens(messages), params, settings)
+    generate = complete
 
     def stream(
         self,
         prompt: str | Sequence[int] | Sequence[Mapping[str, Any]],
         params: SamplingParams | None = None,
-        **settings: Any,
-    ) -> Iterator[Chunk]:
+        **settings: Unpack[Settings],
+    ) -> Generator[Chunk, None, None]:
         """Yield the output as it is committed, several tokens at a time where the method can.
 
         Args:
-            prompt: a text, token ids, or the messages of a conversation.
-            params, settings: as in :meth:`generate`; ``n`` must be 1.
+            prompt: a text or token ids, which are continued, or a conversation to be answered.
+            params, settings: as in :meth:`complete`; ``n`` must be 1.
 
         Closing the iterator cancels the request.
         """
-        conversation = isinstance(prompt, (list, tuple)) and prompt[:1]
-        if conversation and isinstance(conversation[0], Mapping):
-            ids = self.chat_tokens(prompt)  # type: ignore[arg-type]
+        if not isinstance(prompt, str) and is_one(prompt):
+            ids = self.conversation(cast(Said, prompt))
         else:
-            ids = self.encode(prompt)  # type: ignore[arg-type]
+            ids = self.encode(cast("Sequence[int]", prompt))
         requests = self.requests(ids, params, settings)
         if len(requests) != 1:
-            raise InvalidInput("n", len(requests), "a stream has one output; use generate")
+            raise InvalidInput("n", len(requests), "a stream has one output; use complete")
         return self._stream(requests[0])
+
+    async def achat(
+        self,
+        messages: str | Sequence[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        **settings: Unpack[ChatSettings],
+    ) -> Completion:
+        """Answer one text or conversation for asyncio; several at a time share their forwards.
+
+        Arguments and errors are those of :meth:`chat`, but ``n`` must be 1. Cancelling the task
+        cancels the request.
+        """
+        rest: dict[str, Any] = dict(settings)
+        shown = {name: rest.pop(name) for name in CHAT_SETTINGS if name in rest}
+        ids = await asyncio.to_thread(partial(self.conversation, messages, **shown))
+        completion = None
+        async for chunk in self.astream(ids, params, **rest):
+            completion = chunk.completion
+        assert completion is not None  # The last chunk of a stream has it.
+        return completion
+
+    async def astream(
+        self,
+        prompt: str | Sequence[int] | Sequence[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        **settings: Unpack[Settings],
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield what :meth:`stream` yields, for asyncio: forwards run in a thread.
+
+        Closing the iterator, or cancelling the task that waits for it, cancels the request. The
+        forward that is going on ends first.
+        """
+        chunks = await asyncio.to_thread(partial(self.stream, prompt, params, **settings))
+        forward: asyncio.Future[Chunk | None] | None = None
+        try:
+            while True:
+                forward = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
+                chunk = await asyncio.shield(forward)
+                if chunk is None:
+                    return
+                yield chunk
+        finally:
+            if forward is not None:
+                await asyncio.wait([forward])
+            chunks.close()
 
     def score(
         self, prompts: Sequence[str | Sequence[int]], top: int = 0
@@ -313,7 +395,7 @@ class LLM(RequestMaker):
                 if sequence.error is not None:
                     raise sequence.error
 
-    def _stream(self, request: GenerationRequest) -> Iterator[Chunk]:
+    def _stream(self, request: GenerationRequest) -> Generator[Chunk, None, None]:
         decided = 0
         with self._turn:
             sequence = self.engine.add(request)
@@ -339,3 +421,10 @@ class LLM(RequestMaker):
                     self.engine.settle()
                 finally:
                     self._turn.release()
+
+
+def _are_ids(given: object) -> bool:
+    """Whether these are the token ids of one prompt."""
+    if isinstance(given, np.ndarray):
+        return given.ndim == 1 and given.dtype.kind in "iu"
+    return isinstance(given, Sequence) and len(given) > 0 and is_whole(given[0])

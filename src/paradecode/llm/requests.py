@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Union, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.constraints.compile import Compiler
-from paradecode.core.checks import known
+from paradecode.core.checks import known, text
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.engine.prompt import PromptReader, reading_request
 from paradecode.engine.ranking import CandidateReader
 from paradecode.engine.request import GenerationRequest, token_ids
+from paradecode.llm.settings import RequestSettings
 from paradecode.methods.choice import Decoder, check_draft_model, spec_for, with_settings
 from paradecode.methods.specs import Spec
+from paradecode.models.chat import MAX_TEMPLATE, find_template
 from paradecode.models.checkpoint import Checkpoint
 
-REQUEST_SETTINGS = {"priority", "deadline", "salt", "owner", "prediction", "constraint"}
+Said = Union[str, Sequence[Mapping[str, Any]]]
+"""What the user says, or a list of ``{"role": ..., "content": ...}``."""
 
 
 class RequestMaker:
@@ -38,7 +41,7 @@ class RequestMaker:
     def __init__(self, checkpoint: Checkpoint, decoder: Decoder, draft_model: str | None) -> None:
         self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
         self.chat_template, self.model = checkpoint.chat_template, checkpoint.config.name
-        self.decoder, self.draft_model = self._spec(decoder), draft_model
+        self.decoder, self.draft_model = self.spec(decoder), draft_model
         self._norm = checkpoint.weights["norm"].float32()
         self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
 
@@ -54,7 +57,7 @@ class RequestMaker:
     def requests(
         self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
     ) -> list[GenerationRequest]:
-        """The requests of :meth:`paradecode.LLM.generate`: one for each of the ``n`` outputs.
+        """The requests of :meth:`paradecode.LLM.complete`: one for each of the ``n`` outputs.
 
         Raises:
             InvalidInput: for a setting that cannot be used; the engine checks some settings later.
@@ -70,10 +73,10 @@ class RequestMaker:
             raise InvalidInput("params", params, "give SamplingParams, or its fields as keywords")
         decoder = self.decoder
         if "decoder" in rest:
-            decoder = self._spec(rest.pop("decoder"))
+            decoder = self.spec(rest.pop("decoder"))
         decoder = with_settings(decoder, rest)
         check_draft_model(decoder, self.draft_model)
-        known(own | REQUEST_SETTINGS, sorted(rest), "setting")
+        known(own | RequestSettings.__annotations__.keys(), sorted(rest), "setting")
         prompt = token_ids(ids)
         if rest.get("prediction") is not None:
             rest["prediction"] = self._prediction(rest["prediction"])
@@ -125,8 +128,43 @@ class RequestMaker:
             variables: others that the template reads, for example ``enable_thinking``.
         """
         if self.chat_template is None:
-            raise InvalidInput("model", self.model, "it has no chat template; use generate")
+            raise InvalidInput("model", self.model, "it has no chat template; use complete")
         return self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
+
+    def conversation(
+        self,
+        messages: Said,
+        *,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+    ) -> list[int]:
+        """Token ids of a conversation, or of a text that the user says.
+
+        Args:
+            system, tools, chat_template: see :meth:`paradecode.LLM.chat`.
+
+        Raises:
+            InvalidInput: for messages or settings that cannot be used.
+            InvalidModel: for a template that is broken.
+        """
+        said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        if system is not None and isinstance(said, (list, tuple)):
+            if said and isinstance(said[0], Mapping) and said[0].get("role") == "system":
+                fix = "the conversation begins with a system message; leave one of them out"
+                raise InvalidInput("system", system, fix)
+            said = [{"role": "system", "content": system}, *said]
+        template = self.chat_template
+        if chat_template is not None:
+            source = text(MAX_TEMPLATE)("chat_template", chat_template)
+            template = find_template(source, self.tokenizer)
+        if template is None:
+            fix = "it has no chat template; use complete, or give chat_template="
+            raise InvalidInput("model", self.model, fix)
+        if tools and "tools" not in template.source:
+            fix = "the chat template shows no tools; give one that does as chat_template="
+            raise InvalidInput("tools", f"{len(tools)} tools", fix)
+        return template.encode(self.tokenizer, said, tools=tools)
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Token ids of a raw text, at least one."""
@@ -138,7 +176,8 @@ class RequestMaker:
             raise InvalidInput("prompt", given, "give a text or a list of token ids")
         return list(prompt)
 
-    def _spec(self, decoder: Decoder) -> Spec:
+    def spec(self, decoder: Decoder) -> Spec:
+        """The method that a caller names; raises InvalidInput if the model cannot use it."""
         return spec_for(decoder, self.model, self.families, self.config.decoder)
 
     def _start_token(self) -> int:
@@ -159,3 +198,23 @@ class RequestMaker:
             raise InvalidInput("prediction", given, "give a text or a list of token ids")
         ids = self._continuation(given)  # type: ignore[arg-type]
         return token_ids(ids, "prediction") if len(ids) else np.empty(0, np.int32)
+
+
+def is_one(messages: object) -> bool:
+    """Whether this is a text or one conversation, and not a list of them.
+
+    An empty list is a conversation, which is refused.
+    """
+    if isinstance(messages, (list, tuple)):
+        return all(isinstance(message, Mapping) for message in messages)
+    return isinstance(messages, str)
+
+
+def each_of(messages: object) -> list[Said]:
+    """The conversations in what :meth:`paradecode.LLM.chat` takes; raises InvalidInput."""
+    if is_one(messages):
+        return [cast(Said, messages)]
+    if not isinstance(messages, Sequence):
+        fix = "give a text, a list of {'role': ..., 'content': ...}, or a list of these"
+        raise InvalidInput("messages", messages, fix)
+    return list(messages)

@@ -1,0 +1,5 @@
+"""`python -m paradecode` is the command `paradecode`."""
+
+from paradecode.cli import main
+
+main()
