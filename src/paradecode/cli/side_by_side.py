@@ -43,8 +43,9 @@ PROMPTS = {
         f'Rewrite this code so that the greeting is "Good morning" in place of "Hello":\n\n{CODE}'
     ),
 }
-CANVAS, CANVAS_TOKENS = "reverse: Ben Sam Art", 16
-"""The prompt of the diffusion model, and the length of its canvas."""
+CANVAS, CANVAS_TOKENS = "reverse: Tom Ben Sam Art Ann Joe", 7
+"""The prompt of the diffusion model, and its canvas: six names and the end. On a longer one plain
+decoding would also fill what is behind the end, and look slower than it is."""
 FRAME = 0.04
 """Seconds between two pictures of a text; a canvas is drawn after each forward."""
 RULES = (
