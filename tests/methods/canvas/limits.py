@@ -90,7 +90,7 @@ class Limit(NamedTuple):
 
 
 def agree(limits: Iterable[Limit], model: Model) -> None:
-    """Run both sides of those that are limits of such models, and compare.
+    """Run both sides of the limits that hold for such models, and compare.
 
     Output: the tokens. Forwards: their number, too. Decisions: this, and which positions are
     decided when. Canvases: everything about each forward that decided, whatever it took.
