@@ -156,7 +156,7 @@ FRESH = (
 WIDE = ("elastic(window=99,track=99,threshold=-1)", "elastic(window=99,track=99,threshold=0.999)")
 """These compute all, and perhaps some layers of it once more."""
 ALWAYS = (*FRESH, *WIDE)
-"""Caches of which nothing is stale."""
+"""Caches in which no row is ever stale."""
 
 
 def policies() -> Iterator[Limit]:
