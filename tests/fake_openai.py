@@ -18,7 +18,8 @@ DELAY = 0.02
 
 TOKENS = 6
 PIECES = {"steady": [1] * TOKENS, "bundled": [4, 1, 1], "whole": [TOKENS]}
-"""Tokens of each chunk; of the behaviours that are not named, as of ``steady``."""
+"""For each behaviour, the number of tokens of each chunk; other behaviours have those of
+``steady``."""
 
 QUICK = ("quick", "brisk", "uncounted", "flaky")
 """Behaviours that answer as ``steady`` does, without a delay."""

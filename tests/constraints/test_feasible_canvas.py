@@ -93,7 +93,8 @@ def test_a_token_is_allowed_exactly_if_a_filling_has_it(automaton, start, output
     st.data(),
 )
 def test_what_was_asked_before_changes_no_answer(automaton, outputs, least, data):
-    """Canvases of any order and of two lengths, as when a text's end shortens one."""
+    """Canvases are asked about in any order and have two lengths, as when a text's end shortens
+    one."""
     asked = Rules(automaton, [EOS], 0, 5, least)
     for output in outputs:
         new = Rules(automaton, [EOS], 0, 5, least)

@@ -190,7 +190,7 @@ ENDLESS = {
         {"type": "string", "pattern": f".*{chr(97 + i % 26)}.{{{i + 5}}}.*"} for i in range(40)
     ]
 }
-"""The library's own limits do not end this one within minutes."""
+"""A constraint that the library's own limits do not end within minutes."""
 
 
 def test_a_trial_ends_what_would_not_end(monkeypatch):

@@ -91,7 +91,7 @@ def test_what_is_not_supported_is_refused(pattern):
 
 
 def test_smallest():
-    """Equivalent states are one: this language has three."""
+    """Equivalent states are merged: the automaton of this language has three states."""
     assert len(byte_automaton(parse("(aa|ab|ba|bb)*"))[0]) == 2
     assert len(byte_automaton(parse("abc|xbc|ybc"))[0]) == 4
 

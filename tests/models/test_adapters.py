@@ -1,4 +1,4 @@
-"""Adapter files: what was saved comes back and is merged, and nothing else is taken."""
+"""Adapters that were saved in files come back and are merged; other files are refused."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_sources(tmp_path):
 
 
 def test_the_default_models_folder(default_model, tmp_path):
-    """Its tokenizer, which splits digits, and its template come back."""
+    """The folder gives back its tokenizer, which splits digits, and its template."""
     from paradecode.models.folder_tokenizer import read_tokenizer
     from paradecode_lab.training.unmasking.described import described
 

@@ -1,4 +1,4 @@
-"""Tiny models: complete, reproducible, and of the two temperaments asked for."""
+"""Tiny models are complete and reproducible, and their logits are as sharp as was asked."""
 
 from __future__ import annotations
 

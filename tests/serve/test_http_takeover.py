@@ -107,7 +107,8 @@ def chained(tokens: list[int]) -> list[str]:
 
 
 def test_a_router_outside_can_follow_the_prefix_caches(pair: Running) -> None:
-    """Which worker has a prompt, what changed since, and that a new worker has nothing."""
+    """A router learns which worker has a prompt, what changed since then, and that a new worker
+    has nothing."""
     prompt = "One two three four five six seven eight nine ten. " * 12
     tokens = pair.post("/tokenize", {"prompt": prompt}).json()["tokens"]
     until(lambda: all(r.open for r in pair.pool._replicas["text"]))

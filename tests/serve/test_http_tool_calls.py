@@ -90,8 +90,8 @@ def test_each_call_has_an_id_of_its_own() -> None:
     "start", ["{", "<tool_call>", "<tool_call>{", "", CALL, CALL + "<tool_call>"]
 )
 def test_little_is_held_back(start: str) -> None:
-    """Each chunk is searched together with what is held: white space without an end was held,
-    and stopped the front for seconds."""
+    """Each chunk is searched together with what is held back: endless white space used to be
+    held back, and stopped the front for seconds."""
     reader = CallReader(NAMES)
     reader.feed(start)
     for _ in range(2 * MOST_HEAD):

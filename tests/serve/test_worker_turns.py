@@ -1,4 +1,4 @@
-"""Whose turn it is in the worker's loop: keys, tenants, priorities, and slow messages."""
+"""The worker's loop gives turns by keys, tenants and priorities, and slow messages delay nobody."""
 
 from __future__ import annotations
 

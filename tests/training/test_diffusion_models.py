@@ -24,7 +24,7 @@ TOKENS = np.array([3, 270, 9, MASK, 300, MASK, 0, 51, 4], np.int32)
 
 @pytest.fixture(scope="module", params=OBJECTIVES)
 def learner(request: pytest.FixtureRequest):
-    """Trained a little, so that no weight is 0."""
+    """A model that was trained a little, so that no weight is 0."""
     shift = request.param == "diffusion"
     made = trainer(objective=request.param, hidden_size=64, heads=1, shift=shift)
     for _ in range(6):

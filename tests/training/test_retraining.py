@@ -155,7 +155,7 @@ def test_ends_are_repeated_where_there_is_one():
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, 3.0])
 def test_the_loss_of_masks_weighs_one_over_their_share(folder, monkeypatch, weight):
-    """Against cross-entropies of single forwards, one mask after the other."""
+    """The reference is the cross-entropy of single forwards, one mask after the other."""
     made, texts = WedlmObjective(open_model(str(folder)), 4, 1, weight, CPU), counting(3)
     shares = np.array([[0.2] * 4 + [0.9] * 4 + [0.5] * 2] * 3)
     masked = np.zeros((3, 10), bool)

@@ -50,7 +50,8 @@ EAGER = "threshold(threshold=0.5)"
 QUICK = ("static", "threshold", EAGER, "static(steps=8)")
 REFINED = ("refine(base=threshold)", f"refine(base={EAGER})", "refine(base=static,steps=8)")
 JOINT, LAYER = "joint-sampler(layer='{}',tokens={})", "layer.safetensors"
-"""With `zero.safetensors`, a layer that changes nothing, as many tokens are taken independently."""
+"""The joint sampler and its layer. With `zero.safetensors`, a layer that changes nothing, it
+takes as many tokens independently."""
 METHODS: Mapping[str, tuple[str, ...]] = {
     DEFAULT_MODEL: (
         *QUICK, "r2", *REFINED, "learn2pd(filter='filter.safetensors')",

@@ -153,7 +153,7 @@ def ik_llama_cpp(model: Path, threads: int, slots: int) -> Server:
 def _llama_server(
     name: str, program: str, model: Path, threads: int, slots: int, *more: str
 ) -> Server:
-    """Continuous batching is its default."""
+    """The server of llama.cpp or ik_llama.cpp, which batches continuously by default."""
     port = _free_port()
     command = [
         program, "--model", str(model), "--port", str(port), "--threads", str(threads),

@@ -93,7 +93,8 @@ class Bench:
         blocks: int | None = None,
         constraint: Constraint | None = None,
     ) -> Outcome:
-        """What plain decoding gives, or a canvas with blocks of a length; computed once."""
+        """The output of plain decoding, or of static blocks of a length; it is computed only
+        once."""
         key = tuple(prompt), repr(params), blocks, constraint
         if key not in self._known:
             self._known[key] = (

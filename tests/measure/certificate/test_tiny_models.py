@@ -79,7 +79,7 @@ def test_the_fingerprint_is_the_weights_and_the_dtype() -> None:
 
 
 def test_differences_of_pytorch_are_near_ties() -> None:
-    """Pairs of equal tokens in fp32: whatever differs there, rounding explains it."""
+    """Pairs should have equal tokens in fp32: rounding explains every difference."""
     pytest.importorskip("torch")
     tied = tiny_checkpoint("qwen3", near_tie=True)
     model = open_backend("torch", *tied, dtype="fp32", threads=1)

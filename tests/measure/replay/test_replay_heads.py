@@ -28,7 +28,7 @@ PARAMS = (SamplingParams(seed=5), SamplingParams(temperature=0.8, seed=11))
 ITEMS = items(3, tokens=32)
 METHOD = {"eagle3": "eagle", "medusa-own": "medusa", "clover-2": "clover"}
 BEHIND = ("kangaroo", "m2r2")
-"""They draft with layers of the model."""
+"""Heads that draft with layers of the model."""
 CONFIG = toy()[TARGET].config
 
 

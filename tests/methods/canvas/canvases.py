@@ -24,7 +24,7 @@ MASK = 28
 """The mask token of every toy model."""
 EOS = 3
 PROMPT = (5, 6, 7, MASK, 9, 4, 1)
-"""Holds the mask token: it is an ordinary one there."""
+"""A prompt that has the mask token, which is an ordinary token there."""
 PROMPTS = (PROMPT, (8,), tuple(4 + (3 * i * i + i) % 24 for i in range(37)), (MASK,) * 9)
 
 POLICIES = policies()

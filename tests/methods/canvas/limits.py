@@ -90,7 +90,7 @@ class Limit(NamedTuple):
 
 
 def agree(limits: Iterable[Limit], model: Model) -> None:
-    """Run both sides of those that are limits of such models, and compare.
+    """Run both sides of the limits that hold for such models, and compare.
 
     Output: the tokens. Forwards: their number, too. Decisions: this, and which positions are
     decided when. Canvases: everything about each forward that decided, whatever it took.
@@ -156,7 +156,7 @@ FRESH = (
 WIDE = ("elastic(window=99,track=99,threshold=-1)", "elastic(window=99,track=99,threshold=0.999)")
 """These compute all, and perhaps some layers of it once more."""
 ALWAYS = (*FRESH, *WIDE)
-"""Caches of which nothing is stale."""
+"""Caches in which no row is ever stale."""
 
 
 def policies() -> Iterator[Limit]:

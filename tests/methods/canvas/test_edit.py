@@ -88,7 +88,7 @@ def test_without_corrections_it_is_the_threshold(model) -> None:
 
 @pytest.mark.parametrize("values", [{"frequency_penalty": 2.0}, {"repetition_penalty": 1.3}])
 def test_what_was_shown_stays(values: dict[str, float]) -> None:
-    """With `lead` the first position of a block is a window of its own, and shown alone."""
+    """With `lead` the first position of a block is a window of its own, and is shown alone."""
     spec = "edit(blocks=lead,least=0.0)"
     made = run(toy("block-shift"), spec, (8, 5, 6, 7), 40, **values)
     shown = corrections = 0

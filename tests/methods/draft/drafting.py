@@ -1,4 +1,4 @@
-"""A request and a target without an engine: what a decoder sees, and nothing else."""
+"""A request and a target without an engine, which have only what a decoder sees."""
 
 from __future__ import annotations
 

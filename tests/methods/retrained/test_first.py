@@ -39,7 +39,8 @@ def of_toy(tmp_path_factory):
 
 
 def by_the_book(model, prompt, made, count):
-    """Greedy tokens, and the layers: the whole text again for each token, in float64."""
+    """Greedy tokens and their layers; the reference computes the whole text again for each
+    token, in float64."""
     import torch
 
     from paradecode.backends.torch.model import attention

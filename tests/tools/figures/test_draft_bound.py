@@ -19,7 +19,7 @@ from tools.figures.draft_bound import Watched, rights, seconds, watched
 def every_way(
     right: list[list[int]], levels: list[float], curve: CostCurve, at: int
 ) -> list[float]:
-    """Seconds of every way from a position on."""
+    """The seconds that each way takes from a position on."""
     if at == len(right):
         return [0.0]
     sizes = [(0, 0.0)]

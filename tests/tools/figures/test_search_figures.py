@@ -42,7 +42,7 @@ def test_a_run_goes_on(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_no_search_pays_for_the_prompt_alone(tmp_path: Path, monkeypatch) -> None:
-    """One sample three times: none of them computes the pages of the prompt."""
+    """One sample runs three times, and none of them computes the pages of the prompt."""
     again = {"again": "best-of(n=1)", "and again": "best-of(n=1)"}
     monkeypatch.setattr(searches, "SEARCHES", {"one sample": "best-of(n=1)", **again})
     monkeypatch.setattr(searches, "CHOSEN", {})

@@ -41,7 +41,8 @@ def training(
 
 
 def learns(trainer: HeadTraining, folder: Path, more: float) -> None:
-    """To the end; then it guesses the next token more often than before, by that share."""
+    """Train to the end; then the head guesses the next token more often than before, by the
+    given share."""
     before = trainer.evaluate()
     assert trainer.run(folder, lambda: False, lambda *_: None)
     after = trainer.evaluate()

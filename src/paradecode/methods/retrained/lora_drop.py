@@ -25,8 +25,7 @@ COMMAND = "paradecode train lora-drop"
 @method("lora-drop", guarantee="lossy", training=COMMAND, paper="LoRA-Drop", arxiv="2601.02569")
 @dataclass
 class LoraDrop:
-    """Skip some layers for the majority of tokens: a LoRA corrects the layers' output for an
-    earlier token.
+    """Skip some layers for most tokens; a LoRA corrects what these layers gave an earlier token.
 
     The prompt runs through all layers, and so does every ``window`` + 1st token behind it: a
     *refresh*. The tokens between leave the trained layers out. They have no keys and values there,

@@ -45,8 +45,7 @@ class RewardJudge:
 @declare("scorer", "reward-model", training="a folder with score weights")
 @dataclass
 class RewardModel:
-    """The score of a reward model for prompt and answer; it is a sequence classifier with one
-    output.
+    """The score of a reward model, a sequence classifier with one output, for prompt and answer.
 
     The folder has the weights of a supported architecture and ``score.weight``, as transformers
     writes a ``LlamaForSequenceClassification``. It is read at the last token; of two outputs the

@@ -31,7 +31,7 @@ from tiers import examples
 
 
 def chances(seed: int, width: int = 3):
-    """Chances of the children of every path: descending, with a sum below one."""
+    """Chances of the children of every path, in descending order, whose sum is below one."""
 
     def of(path: list[int]) -> np.ndarray:
         drawn = np.random.default_rng([seed, *path, len(path)]).dirichlet(np.ones(width + 1))

@@ -49,7 +49,7 @@ def checkpoint(kind: str) -> Checkpoint:
 
 
 def folder_of(target: Checkpoint, folder: Path, size: float = 1.0) -> Path:
-    """Adapters for the target's own layers; of ``size`` 0 they add nothing."""
+    """The folder of adapters for the target's own layers; with ``size`` 0 they add nothing."""
     random_head("m2r2", target[0], folder)
     tensors = {name: values for name, values in load_file(folder / "model.safetensors").items()
                if not name.startswith("verifier_")}  # fmt: skip
@@ -90,7 +90,7 @@ class Paper:
         return self.w[name] @ x + self.w.get(f"{name}.bias", 0)
 
     def turned(self, x: np.ndarray, layer: int, part: str, place: int) -> np.ndarray:
-        """Heads of a query or key at its position."""
+        """Queries or keys, turned to their position."""
         x = x.reshape(-1, self.config.head_dim)
         if self.config.qk_norm:
             x = self.norm(x, f"layers.{layer}.{part}_norm")

@@ -50,7 +50,7 @@ def engine(backend: str = "torch", curve: CostCurve | None = None, **limits: Any
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Prompt tokens that are like the embeddings of tokens."""
+    """A folder of trained prompt tokens that are like the embeddings of tokens."""
     random = np.random.default_rng(5)
     rows = WEIGHTS["embed"].float32()[random.integers(0, CONFIG.vocab_size, LEVELS)]
     random_head("ppd", CONFIG, tmp_path)

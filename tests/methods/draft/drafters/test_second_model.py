@@ -59,7 +59,7 @@ def test_every_budget_gives_the_plain_output(budget):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_draft_like_the_target_is_always_accepted(temperature):
-    """At a temperature, too: both draw with the same noise."""
+    """This holds at a temperature, too: both draw with the same noise."""
     eng = engine(TARGET, TARGET)
     chain, pearl = serve(
         eng,

@@ -215,7 +215,7 @@ def test_the_small_model_sees_the_first_and_the_latest_keys(monkeypatch):
 
 
 def curve(*seconds: float) -> CostCurve:
-    """A row more than one costs a tenth of the first; at 32 and 64 keys."""
+    """Costs at 32 and 64 keys, where each further row costs a tenth of the first one."""
     return CostCurve((1, 11), (32, 64), tuple((first, 2 * first) for first in seconds))
 
 
