@@ -35,12 +35,12 @@ class Engine:
     def chat_tokens(self, messages):
         return [1, 2, 3]
 
-    def generate(self, prompts, params, *, decoder, salt):
+    def complete(self, prompts, params, *, decoder, salt):
         return [self._answer(params.max_tokens, str(parse(decoder)) == "greedy", salt)]
 
     def chat(self, messages, *, max_tokens, salt, decoder="prompt-lookup"):
         params = SamplingParams(max_tokens=max_tokens)
-        return self.generate([[]], params, decoder=decoder, salt=salt)[0]
+        return self.complete([[]], params, decoder=decoder, salt=salt)[0]
 
     def _answer(self, tokens, is_plain, salt):
         self.salts.add(salt)
