@@ -368,7 +368,7 @@ def files_entered(decoder: str) -> list[str]:
 
         llm.engine.step = watched  # type: ignore[method-assign]
         # With a stop text the method makes each step itself, not the backend several at once.
-        llm.generate("sort: Ben Sam Art Tom Ben Art", max_tokens=64, ignore_eos=True, stop="\0")
+        llm.complete("sort: Ben Sam Art Tom Ben Art", max_tokens=64, ignore_eos=True, stop="\0")
     middle = steps[2:-2]  # Not the prompt's, not the last.
     return sorted(str(Path(name).relative_to(here)) for name in max(middle, key=len))
 

@@ -76,7 +76,7 @@ def with_head(kind: str, folder: Path) -> str:
 
 
 def tokens(llm: LLM, decoder: str, **given: Any) -> list[list[int]]:
-    made = llm.generate(PROMPTS, decoder=decoder, **{**PLAIN, **given})
+    made = llm.complete(PROMPTS, decoder=decoder, **{**PLAIN, **given})
     assert [one.error for one in made] == [None] * len(PROMPTS)
     return [one.token_ids for one in made]
 
@@ -238,7 +238,7 @@ def test_ctrl_c_and_aborted_requests_leave_no_thread(
 
     monkeypatch.setattr(module, "drafts_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        llm.generate(PROMPTS, decoder=spec, **PLAIN)
+        llm.complete(PROMPTS, decoder=spec, **PLAIN)
     assert not llm.engine.busy
     assert threading.active_count() == threads
     assert tokens(llm, spec) == plain
@@ -319,4 +319,4 @@ def test_no_request_names_a_device(name: str, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=name):
             parse({"method": "dovetail", name: "cuda:0"}, trusted=trusted)
     with opened(tmp_path) as llm, pytest.raises(InvalidInput, match=name):
-        llm.generate(PROMPTS, decoder="greedy", **{name: "cuda:0"})
+        llm.complete(PROMPTS, decoder="greedy", **{name: "cuda:0"})

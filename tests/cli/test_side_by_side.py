@@ -43,7 +43,7 @@ class Engine:
     def chat_tokens(self, messages):
         return [1, 2, 3]
 
-    def generate(self, prompts, params, *, decoder, salt):
+    def complete(self, prompts, params, *, decoder, salt):
         return [list(self.stream(prompts[0], params.max_tokens, decoder, salt))[-1].completion]
 
     def stream(self, prompt, max_tokens, decoder, salt):

@@ -44,7 +44,7 @@ def test_every_method_gives_the_plain_constrained_output(llm, name, sampling):
     """The plain one alone, the others side by side."""
     constraint, prompt = CASES[name]
     settings = {"max_tokens": 48, "constraint": constraint, **sampling}
-    plain = llm.generate(prompt, decoder="greedy", **settings)
+    plain = llm.complete(prompt, decoder="greedy", **settings)
     asked = [
         request
         for method in METHODS
@@ -61,9 +61,9 @@ def test_every_method_gives_the_plain_constrained_output(llm, name, sampling):
 
 def test_forced_tokens_save_forwards_and_nothing_else_does_here(llm):
     settings = {"max_tokens": 80, "constraint": CASES["schema"][0]}
-    plain = llm.generate("Ann is 31. As JSON:", decoder="greedy", **settings)
+    plain = llm.complete("Ann is 31. As JSON:", decoder="greedy", **settings)
     # Without a prediction this one copies the prompt, which is no JSON.
-    forced = llm.generate(
+    forced = llm.complete(
         "Ann is 31. As JSON:", decoder="predicted-output(budget=fixed)", **settings
     )
     assert plain.stats.drafted == 0
@@ -75,7 +75,7 @@ def test_forced_tokens_save_forwards_and_nothing_else_does_here(llm):
 def test_the_guarantees_of_sampling_verifiers_keep_to_the_constraint(llm):
     for verifier in ("rejection", "specinfer", "block", "traversal", "typical", "nss"):
         for seed in range(3):
-            output = llm.generate(
+            output = llm.complete(
                 CASES["schema"][1], max_tokens=80, temperature=1.0, seed=seed,
                 constraint=CASES["schema"][0],
                 decoder=f"prompt-lookup(verifier={verifier},budget=fixed)",
@@ -91,8 +91,8 @@ def test_constrained_and_free_requests_share_a_batch(llm):
     prompts = [llm.encode(prompt) for _, prompt in CASES.values()]
     wanted, sequences = [], []
     for (constraint, prompt), ids in zip(CASES.values(), prompts, strict=True):
-        wanted.append(llm.generate(prompt, params, constraint=constraint).token_ids)
-        wanted.append(llm.generate(prompt, params).token_ids)
+        wanted.append(llm.complete(prompt, params, constraint=constraint).token_ids)
+        wanted.append(llm.complete(prompt, params).token_ids)
         for given in ({"constraint": constraint}, {}):
             (request,) = llm.requests(ids, params, given)
             assert isinstance(request, GenerationRequest)
@@ -106,34 +106,34 @@ def test_log_probabilities_are_the_models_own(llm):
     """They are computed before the mask: a token that was forced on the model may be very
     unlikely."""
     constraint = {"type": "choice", "value": ["zebra"]}
-    output = llm.generate("1 + 1 =", max_tokens=8, constraint=constraint, logprobs=1)
-    free = llm.generate("1 + 1 =", max_tokens=1, logprobs=1)
+    output = llm.complete("1 + 1 =", max_tokens=8, constraint=constraint, logprobs=1)
+    free = llm.complete("1 + 1 =", max_tokens=1, logprobs=1)
     assert output.text == "zebra"
     assert output.logprobs[0].top == free.logprobs[0].top
     assert output.logprobs[0].logprob < -5.0
 
 
 def test_outputs_end_where_nothing_may_follow_and_where_the_model_ends_them(llm, eos):
-    done = llm.generate("x", max_tokens=8, constraint={"type": "choice", "value": ["zebra"]})
+    done = llm.complete("x", max_tokens=8, constraint={"type": "choice", "value": ["zebra"]})
     assert (done.text, done.finish_reason) == ("zebra", "stop")
     assert done.token_ids[-1] not in eos  # No forward was spent on saying so.
-    ended = llm.generate(
+    ended = llm.complete(
         "x", max_tokens=8, constraint={"type": "regex", "value": "a+"}, logit_bias={eos[0]: 1000.0}
     )
     assert ended.text == "a" * len(ended.text)
     assert len(ended.token_ids) == 2
     assert ended.token_ids[-1] == eos[0]
-    longer = llm.generate(
+    longer = llm.complete(
         "x", max_tokens=8, constraint={"type": "regex", "value": "a+"}, ignore_eos=True
     )
     assert longer.finish_reason == "length"
-    cut = llm.generate("x", max_tokens=3, constraint=CASES["schema"][0])
+    cut = llm.complete("x", max_tokens=3, constraint=CASES["schema"][0])
     assert cut.finish_reason == "length"
 
 
 def test_several_outputs_and_streams(llm):
     constraint, prompt = CASES["schema"]
-    many = llm.generate(prompt, max_tokens=80, temperature=1.0, seed=5, n=3, constraint=constraint)
+    many = llm.complete(prompt, max_tokens=80, temperature=1.0, seed=5, n=3, constraint=constraint)
     for output in (many, *many.alternatives):
         jsonschema.validate(json.loads(output.text), PERSON)
     text = "".join(c.text for c in llm.stream(prompt, max_tokens=80, constraint=constraint))

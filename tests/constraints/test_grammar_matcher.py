@@ -126,15 +126,15 @@ def test_tokens_that_the_tokenizer_lacks_are_never_allowed(llm, eos):
 def test_a_text_that_no_token_begins_ends_its_request_only(tmp_path):
     with LLM(str(write_folder(tmp_path, "llama"))) as llm:  # Its tokenizer has no line break.
         with pytest.raises(InvalidInput, match="cannot complete"):
-            llm.generate("abc", constraint={"type": "regex", "value": r"\n{9}b?"}, max_tokens=4)
-        assert llm.generate("abc", constraint={"type": "regex", "value": "b{2}"}).text == "bb"
+            llm.complete("abc", constraint={"type": "regex", "value": r"\n{9}b?"}, max_tokens=4)
+        assert llm.complete("abc", constraint={"type": "regex", "value": "b{2}"}).text == "bb"
 
 
 def test_a_grammar_that_the_tokens_cannot_finish_ends_its_request_only(llm):
     # Every way to write the closing bracket ends the output, so nothing can close it.
     stops = [i for i in range(llm.config.vocab_size) if llm.tokenizer.token(i).startswith("]")]
     with pytest.raises(InvalidInput, match="cannot complete"):
-        llm.generate(
+        llm.complete(
             "x",
             constraint={"type": "regex", "value": r"\[\]"},
             stop_token_ids=[*stops, *(llm.tokenizer.encode("[]"))],

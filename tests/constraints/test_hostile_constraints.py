@@ -82,7 +82,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_with_a_reason(llm, name):
     with pytest.raises(InvalidInput) as caught:
-        llm.generate("x", max_tokens=64, constraint=REFUSED[name], ignore_eos=True)
+        llm.complete("x", max_tokens=64, constraint=REFUSED[name], ignore_eos=True)
     assert caught.value.field.startswith("constraint")
     assert len(str(caught.value)) < 500
     assert not llm.engine.busy
@@ -150,7 +150,7 @@ def test_heavy_schemas_are_bounded(llm, name):
     """They compile or are refused; without bounds most of them would never end."""
     with suppress(InvalidInput):
         constraint = {"type": "json_schema", "value": HEAVY[name]}
-        output = llm.generate("x", max_tokens=4, constraint=constraint)
+        output = llm.complete("x", max_tokens=4, constraint=constraint)
         assert output.finish_reason in ("length", "stop")
 
 
@@ -225,13 +225,13 @@ def test_long_chains_of_lark_rules_do_not_crash(llm):
         rules = [f"{letter}{i}: {letter}{i + 1}" for i in range(4000)]
         text = "\n".join([f"start: {letter}0", *rules, f'{letter}4000: "a"'])
         with suppress(InvalidInput):
-            assert llm.generate("x", constraint={"type": "lark", "value": text}).text == "a"
+            assert llm.complete("x", constraint={"type": "lark", "value": text}).text == "a"
 
 
 def test_a_constraint_that_becomes_too_complex_costs_its_own_request_only(llm):
     bad = {"type": "lark", "value": "start: s\ns: s s s | s s | /a/ | /[ab]+/ | "}
     params = {"max_tokens": 64, "temperature": 1.0, "seed": 1, "ignore_eos": True}
-    good = llm.generate("Good day", **params)
+    good = llm.complete("Good day", **params)
     from paradecode.core.sampling import SamplingParams
 
     ids = llm.encode("Good day")

@@ -206,12 +206,12 @@ def test_the_default_model_writes_attributes_that_exist(llm):
     prompt = CODE + "print(s."
     for seed in range(4):
         settings = {"max_tokens": 24, "temperature": 1.2, "seed": seed, "constraint": constraint}
-        plain = llm.generate(prompt, decoder="greedy", **settings)
-        drafted = llm.generate(prompt, decoder="prompt-lookup(budget=fixed)", **settings)
+        plain = llm.complete(prompt, decoder="greedy", **settings)
+        drafted = llm.complete(prompt, decoder="prompt-lookup(budget=fixed)", **settings)
         assert drafted.token_ids == plain.token_ids
         monitor = AttributesExist(FILES)
         assert oracle(monitor, (prompt + plain.text).encode())
-    free = [llm.generate(prompt, max_tokens=24, temperature=1.2, seed=s).text for s in range(4)]
+    free = [llm.complete(prompt, max_tokens=24, temperature=1.2, seed=s).text for s in range(4)]
     assert not all(oracle(AttributesExist(FILES), (prompt + text).encode()) for text in free)
 
 

@@ -27,11 +27,11 @@ def test_outputs_validate(llm, pair):
         # The penalty keeps a small model from writing digits of a number for ever.
         settings = {"max_tokens": 700, "frequency_penalty": 0.7, "constraint": constraint}
         try:
-            plain = llm.generate("JSON:", decoder="greedy", **settings)
+            plain = llm.complete("JSON:", decoder="greedy", **settings)
         except InvalidInput:
             refused += 1
             continue
-        drafted = llm.generate("JSON:", temperature=1.2, seed=seed, **settings)
+        drafted = llm.complete("JSON:", temperature=1.2, seed=seed, **settings)
         for output in (plain, drafted):
             assert output.finish_reason == "stop", (schema, output.text)
             jsonschema.validate(

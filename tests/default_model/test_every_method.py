@@ -37,7 +37,7 @@ def plain(llm: LLM) -> dict[float, list[list[int]]]:
 def answers(llm: LLM, decoder: str, temperature: float) -> list[list[int]]:
     prompts = [llm.chat_tokens([{"role": "user", "content": text}]) for text in PROMPTS]
     params = SamplingParams(max_tokens=40, temperature=temperature, seed=11)
-    outputs = llm.generate(prompts, params, decoder=decoder, salt=decoder)
+    outputs = llm.complete(prompts, params, decoder=decoder, salt=decoder)
     assert [output.error for output in outputs] == [None] * len(outputs)
     return [output.token_ids for output in outputs]
 

@@ -41,8 +41,8 @@ def test_parallel_equals_plain(llm: LLM, temperature: float) -> None:
         llm.chat_tokens([{"role": "user", "content": text}]) for text in PROMPTS[::12]
     ]  # fmt: skip
     params = SamplingParams(max_tokens=48, min_tokens=48, temperature=temperature, seed=7)
-    plain = llm.generate(prompts, params, decoder="greedy")
-    parallel = llm.generate(prompts, params, decoder="prompt-lookup(budget=fixed)")
+    plain = llm.complete(prompts, params, decoder="greedy")
+    parallel = llm.complete(prompts, params, decoder="prompt-lookup(budget=fixed)")
     assert [c.token_ids for c in parallel] == [c.token_ids for c in plain]
     assert sum(c.stats.accepted for c in parallel) > len(prompts)
 
@@ -53,6 +53,6 @@ def test_parallel_equals_plain_on_every_prompt(llm: LLM, temperature: float) -> 
     prompts = [llm.chat_tokens([{"role": "user", "content": text}]) for text in PROMPTS]
     assert len(prompts) >= 100
     params = SamplingParams(max_tokens=64, min_tokens=64, temperature=temperature, seed=7)
-    plain = [llm.generate([prompt], params, decoder="greedy")[0] for prompt in prompts]
-    parallel = llm.generate(prompts, params, decoder="prompt-lookup(budget=fixed)")
+    plain = [llm.complete([prompt], params, decoder="greedy")[0] for prompt in prompts]
+    parallel = llm.complete(prompts, params, decoder="prompt-lookup(budget=fixed)")
     assert [c.token_ids for c in parallel] == [c.token_ids for c in plain]

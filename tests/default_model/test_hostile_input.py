@@ -50,7 +50,7 @@ def test_random_prompts(llm: LLM, seed: int) -> None:
         }
         try:
             if rng.random() < 0.5:
-                output = llm.generate(text, **settings)
+                output = llm.complete(text, **settings)
             else:
                 output = llm.chat([{"role": "user", "content": text}], **settings)
         except ParadecodeError:
@@ -63,13 +63,13 @@ def test_random_prompts(llm: LLM, seed: int) -> None:
 
 def test_a_prompt_longer_than_the_context_is_refused(llm: LLM) -> None:
     with pytest.raises(ParadecodeError, match="context"):
-        llm.generate("word " * CONTEXT_CHARACTERS, max_tokens=1)
+        llm.complete("word " * CONTEXT_CHARACTERS, max_tokens=1)
 
 
 @pytest.mark.parametrize("ids", [[], [-1], [10**6], [1 << 40], [1.5], [True], ["a"], [None]])
 def test_bad_token_ids_are_refused(llm: LLM, ids: list) -> None:
     with pytest.raises(ParadecodeError, match="prompt"):
-        llm.generate([ids], max_tokens=1)
+        llm.complete([ids], max_tokens=1)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_bad_messages_are_refused(llm: LLM, messages) -> None:
 
 def test_one_bad_prompt_in_a_batch_is_refused_before_any_runs(llm: LLM) -> None:
     with pytest.raises(ParadecodeError):
-        llm.generate([[1, 2, 3], [10**6]], max_tokens=1)
+        llm.complete([[1, 2, 3], [10**6]], max_tokens=1)
     assert not llm.engine.busy
 
 

@@ -76,9 +76,9 @@ def test_forwards_of_the_engine_correct_its_curve() -> None:
     slow = CostCurve((1,), (256,), ((1.0,),))
     with LLM("paradecode/tiny-autoregressive") as llm:
         llm.engine.load.curve = slow
-        llm.generate("a", max_tokens=32, ignore_eos=True, decoder="greedy")
+        llm.complete("a", max_tokens=32, ignore_eos=True, decoder="greedy")
         assert llm.engine.load.curve is slow  # Its correction is another curve's.
         llm.engine.correction = CostCorrection(slow)
-        llm.generate("a", max_tokens=32, ignore_eos=True, decoder="greedy")
+        llm.complete("a", max_tokens=32, ignore_eos=True, decoder="greedy")
         assert llm.engine.load.curve is not None
         assert llm.engine.load.curve.at(1, 256) < 0.5

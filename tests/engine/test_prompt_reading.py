@@ -36,7 +36,7 @@ def decoded(llm: LLM, ids: list[int]) -> list[float]:
     found = []
     for end in range(1, len(ids)):
         bias = {ids[end]: 100.0}
-        out = llm.generate([ids[:end]], max_tokens=1, logprobs=vocabulary, logit_bias=bias)[0]
+        out = llm.complete([ids[:end]], max_tokens=1, logprobs=vocabulary, logit_bias=bias)[0]
         assert out.token_ids == [ids[end]]
         assert out.logprobs is not None
         found.append(out.logprobs[0].logprob)
@@ -64,7 +64,7 @@ def test_the_cache_and_neighbours_change_nothing(
         alone = cold.embed([TEXT])
     for rows in (7, 16, 128):
         monkeypatch.setattr(reading, "ROWS", rows)
-        llm.generate([TEXT + "!"], max_tokens=4)  # Its pages are in the cache now.
+        llm.complete([TEXT + "!"], max_tokens=4)  # Its pages are in the cache now.
         together = llm.score([TEXT, "b", TEXT + "abc", TEXT])
         assert together[0] == together[3] == plain
         assert together[1] == []
@@ -84,7 +84,7 @@ def test_embeddings_are_means_of_the_last_states(llm: LLM, folder: Path) -> None
     weights = open_model(str(folder)).weights
     head = weights.get("head", weights["embed"]).float32()
     logits = head @ row
-    best = llm.generate([long], max_tokens=1, temperature=0)[0].token_ids[0]
+    best = llm.complete([long], max_tokens=1, temperature=0)[0].token_ids[0]
     assert int(np.argmax(logits)) == best
     assert np.linalg.norm(llm.embed([TEXT])) == pytest.approx(1)
 
@@ -98,7 +98,7 @@ def test_a_prompt_may_fill_the_context() -> None:
         assert len(whole) == most - 1
         assert llm.embed([ids]).shape == (1, llm.config.hidden_size)
         assert llm.embed([]).shape == (0, llm.config.hidden_size)
-        for call in (lambda: llm.score([[*ids, 3]]), lambda: llm.generate([ids], max_tokens=1)):
+        for call in (lambda: llm.score([[*ids, 3]]), lambda: llm.complete([ids], max_tokens=1)):
             with pytest.raises(InvalidInput, match=f"context has {most}"):
                 call()
 
@@ -110,7 +110,7 @@ def test_what_is_no_list_of_prompts(llm: LLM) -> None:
             with pytest.raises(InvalidInput, match="prompts"):
                 call(value)
     for value in (None, b"abc", 5, {"a": 1}):
-        for single in (llm.stream, lambda given: llm.generate(["a", given])):
+        for single in (llm.stream, lambda given: llm.complete(["a", given])):
             with pytest.raises(InvalidInput, match="prompt"):
                 list(single(value))
     for value in ([1, 2, 3], np.array([1, 2, 3])):
@@ -122,7 +122,7 @@ def test_what_is_no_list_of_prompts(llm: LLM) -> None:
             llm.score(["red"], top=top)  # type: ignore[arg-type]
     for params in ({"max_tokens": 3}, False, 3):
         with pytest.raises(InvalidInput, match="params"):
-            llm.generate("red", params)  # type: ignore[call-overload]
+            llm.complete("red", params)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

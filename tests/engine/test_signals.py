@@ -208,7 +208,7 @@ def test_forgotten_streams_are_collected_in_the_middle_of_others(llm: LLM) -> No
         stream: Any = None
         me: Any = None
 
-    wanted = llm.generate("import os", max_tokens=30).token_ids
+    wanted = llm.complete("import os", max_tokens=30).token_ids
     threshold = gc.get_threshold()
     gc.set_threshold(50)
     try:
@@ -217,11 +217,11 @@ def test_forgotten_streams_are_collected_in_the_middle_of_others(llm: LLM) -> No
             holder.stream, holder.me = llm.stream("def foo(bar):", max_tokens=100), holder
             next(holder.stream)
             del holder
-            assert llm.generate("import os", max_tokens=30).token_ids == wanted
+            assert llm.complete("import os", max_tokens=30).token_ids == wanted
     finally:
         gc.set_threshold(*threshold)
     gc.collect()
-    llm.generate("import os", max_tokens=1)
+    llm.complete("import os", max_tokens=1)
     assert not llm.engine.busy
     assert llm.engine.pools["target"].held == 0
 
@@ -240,7 +240,7 @@ def test_a_stream_has_every_token_once_whoever_steps_the_engine(
 ) -> None:
     stream = llm.stream("def foo(", max_tokens=40, ignore_eos=True, logprobs=logprobs)
     chunks = [next(stream)]
-    llm.generate("import os", max_tokens=200, ignore_eos=True)
+    llm.complete("import os", max_tokens=200, ignore_eos=True)
     chunks += stream
     completion = chunks[-1].completion
     assert completion is not None

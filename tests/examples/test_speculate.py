@@ -115,7 +115,7 @@ def test_greedily_it_says_what_the_engine_says(example: ModuleType) -> None:
     model, choose = example.open_model(name), np.random.default_rng(0).choice
     prompt = model.tokenizer.encode("sort: Ben Sam Art Ben Sam Art")
     with LLM(name, decoder=None) as llm:
-        expected = llm.generate([prompt], max_tokens=12, ignore_eos=True)[0].token_ids
+        expected = llm.complete([prompt], max_tokens=12, ignore_eos=True)[0].token_ids
     tokens, backend = [*prompt], example.open_backend("auto", model.config, model.weights)
     forwards = example.decode(backend, tokens, len(prompt) + 12, (), Warp(), choose)
     backend.close()

@@ -73,6 +73,13 @@ def test_complete_continues_texts_and_token_ids(llm: LLM) -> None:
     assert llm.complete([], max_tokens=6) == []
 
 
+def test_generate_warns_and_completes(llm: LLM) -> None:
+    with pytest.warns(DeprecationWarning, match="use complete for that, or chat") as told:
+        made = llm.generate([TEXT], max_tokens=6)
+    assert [each.token_ids for each in made] == [llm.complete(TEXT, max_tokens=6).token_ids]
+    assert told[0].filename == __file__
+
+
 def test_settings_of_editors_are_those_of_the_parameters() -> None:
     assert get_type_hints(SamplingSettings) == get_type_hints(SamplingParams)
 

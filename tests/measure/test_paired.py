@@ -9,13 +9,13 @@ from paradecode_lab.measure.paired import decode_by_turns
 
 def test_greedy_runs_can_be_repeated(monkeypatch):
     """Some methods draw noise at temperature 0, too; without a seed it would be another one."""
-    told, real = [], LLM.generate
+    told, real = [], LLM.complete
 
-    def generate(self, prompts, params, **how):
+    def complete(self, prompts, params, **how):
         told.append((params.temperature, params.seed, params.max_tokens))
         return real(self, prompts, params, **how)
 
-    monkeypatch.setattr(LLM, "generate", generate)
+    monkeypatch.setattr(LLM, "complete", complete)
     with LLM("paradecode/tiny-autoregressive", threads=1) as llm:
         ids = tuple(llm.chat_tokens([{"role": "user", "content": "copy: Ben Sam"}]))
         decode_by_turns(llm, [Item("a", "a", "g", ids, 6)], ["greedy", "jacobi"])

@@ -63,7 +63,7 @@ def test_a_trained_gguf_file_becomes_a_folder(tmp_path, kind, tied):
     outputs = []
     for model in (path, tmp_path / "run" / "model"):
         with LLM(model, backend="torch", dtype="fp32", threads=1) as llm:
-            (out,) = llm.generate([[5, 6, 7]], decoder=None, max_tokens=24, logprobs=2)
+            (out,) = llm.complete([[5, 6, 7]], decoder=None, max_tokens=24, logprobs=2)
             outputs.append((out.token_ids, [one.logprob for one in out.logprobs]))
     assert outputs[0] == outputs[1]
 
@@ -96,7 +96,7 @@ def test_transformers_reads_such_a_folder(tmp_path):
     with torch.no_grad():
         said = theirs(torch.tensor([[5, 6, 7]])).logits[0, -1].log_softmax(-1)
     with LLM(folder, backend="torch", dtype="fp32", threads=1) as llm:
-        (out,) = llm.generate([[5, 6, 7]], decoder=None, max_tokens=1, logprobs=0)
+        (out,) = llm.complete([[5, 6, 7]], decoder=None, max_tokens=1, logprobs=0)
     assert out.token_ids[0] == int(said.argmax())
     assert out.logprobs[0].logprob == pytest.approx(said.max().item(), abs=1e-4)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

@@ -152,8 +152,8 @@ def test_it_decodes_as_its_folder(folder: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "g.gguf", folder, whole)
     prompt = [2, 5, 9, 33, 17, 21, 8, 4, 44, 50]
     with LLM(folder, dtype="q8") as one, LLM(path, dtype="q8") as two:
-        wanted = one.generate([prompt], **params)[0].token_ids
-        assert two.generate([prompt], **params)[0].token_ids == wanted
+        wanted = one.complete([prompt], **params)[0].token_ids
+        assert two.complete([prompt], **params)[0].token_ids == wanted
         assert str(two.decoder) == "renoise"
 
 

@@ -231,7 +231,7 @@ def test_the_command_measures_other_questions(tmp_path: Path) -> None:
         assert len({*made.tensors["scores"].tolist()}) == 3
         made.save(tmp_path / "scores")
         search = f"atts(n=2,chunk=6,scores='{tmp_path / 'scores'}')"
-        (found,) = llm.generate([prompts[0]], search=search, temperature=0.9, seed=1, max_tokens=20)
+        (found,) = llm.complete([prompts[0]], search=search, temperature=0.9, seed=1, max_tokens=20)
         assert found.error is None
         assert found.search is not None
         assert found.search.branches == 2
@@ -281,12 +281,12 @@ def test_backends_with_a_draft_model(backend: str, tmp_path: Path) -> None:
     with LLM(folder, draft_model=folder, decoder=None, backend=backend) as llm:
         asked: dict[str, Any] = {"temperature": 0.9, "seed": 3, "max_tokens": 24}
         ids = [llm.encode("abcabcab, and so on")]
-        (found,) = llm.generate(ids, search="atts(n=3,chunk=6,calibration=4)", **asked)
+        (found,) = llm.complete(ids, search="atts(n=3,chunk=6,calibration=4)", **asked)
         assert found.error is None
         assert found.search is not None
         assert len(found.alternatives) == 2
-        (anew,) = llm.generate(ids, search="atts(n=3,chunk=6,calibration=2,alpha=1)", **asked)
-        (plain,) = llm.generate(ids, search="best-of(n=3)", **asked)
+        (anew,) = llm.complete(ids, search="atts(n=3,chunk=6,calibration=2,alpha=1)", **asked)
+        (plain,) = llm.complete(ids, search="best-of(n=3)", **asked)
         outputs = [
             sorted(one.token_ids for one in (whole, *whole.alternatives)) for whole in (anew, plain)
         ]

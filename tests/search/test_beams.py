@@ -358,7 +358,7 @@ def test_sums_are_what_the_model_says_of_the_whole_text(backend: str, tmp_path: 
     folder = write_folder(tmp_path / "model", "llama")
     with LLM(str(folder), decoder=None, backend=backend) as llm:
         ids = llm.encode("abcabcab, and so on")
-        (found,) = llm.generate([ids], search="beam(width=4,length_penalty=0)", max_tokens=10)
+        (found,) = llm.complete([ids], search="beam(width=4,length_penalty=0)", max_tokens=10)
         assert found.search is not None
         outputs = [found, *found.alternatives]
         assert len({tuple(output.token_ids) for output in outputs}) == 4
@@ -370,7 +370,7 @@ def test_sums_are_what_the_model_says_of_the_whole_text(backend: str, tmp_path: 
         assert [branch.after for branch in tree] == [None, 0, 0, 0, 0]
         assert [branch.chosen for branch in tree] == [True, True, False, False, False]
         kinds = {"type": "choice", "value": ["abc", "cab", "bb"]}
-        (found,) = llm.generate([ids], search="beam(width=3)", max_tokens=10, constraint=kinds)
+        (found,) = llm.complete([ids], search="beam(width=3)", max_tokens=10, constraint=kinds)
         said_ = {output.text for output in (found, *found.alternatives)}
         assert said_ == {"abc", "cab", "bb"}
         assert llm.engine.pools["target"].held == 0

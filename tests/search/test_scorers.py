@@ -38,7 +38,7 @@ def llm(folder: Path) -> Iterator[LLM]:
 
 
 def found(llm: LLM, **settings: Any) -> Any:
-    return llm.generate(PROMPT, search="best-of(n=5)", **{**SAMPLED, **settings})
+    return llm.complete(PROMPT, search="best-of(n=5)", **{**SAMPLED, **settings})
 
 
 def scored(llm: LLM, **settings: Any) -> dict[str, float]:
@@ -138,7 +138,7 @@ def test_a_process_reward_leads_a_star(llm: LLM, tmp_path: Path) -> None:
         "scorer": f"process-reward(path='{head(tmp_path)}')",
         "search": "a-star(step_tokens=4)",
     }
-    first, again = (llm.generate(PROMPT, **{**SAMPLED, **asked}) for _ in range(2))
+    first, again = (llm.complete(PROMPT, **{**SAMPLED, **asked}) for _ in range(2))
     assert first.token_ids == again.token_ids
     assert all(0 < score < 1 for score in first.search.scores)
 

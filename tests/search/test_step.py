@@ -56,10 +56,10 @@ def test_one_step_after_another_is_plain_decoding_where_nothing_is_drawn(
         "temperature": 0.0,
     } | WISHES[wish]
     prompt = wishes.pop("prompt")
-    plain = llm.generate([prompt], decoder="greedy", **wishes)[0]
+    plain = llm.complete([prompt], decoder="greedy", **wishes)[0]
     for step in (1, 3, 8):
         search = f"a-star(k=1,step_tokens={step})"
-        found = llm.generate([prompt], decoder=decoder, search=search, **wishes)[0]
+        found = llm.complete([prompt], decoder=decoder, search=search, **wishes)[0]
         assert found.error is None
         assert (found.token_ids, found.text) == (plain.token_ids, plain.text)
         assert found.finish_reason == plain.finish_reason
@@ -67,7 +67,7 @@ def test_one_step_after_another_is_plain_decoding_where_nothing_is_drawn(
 
 def test_a_constraint_holds_over_all_steps(llm: LLM) -> None:
     for seed in range(4):
-        found = llm.generate(
+        found = llm.complete(
             QUESTION, search="a-star(k=3,step_tokens=2)", temperature=1.0, seed=seed,
             constraint={"type": "choice", "value": ["red green", "red blue", "sailor"]},
         )  # fmt: skip
@@ -133,7 +133,7 @@ def test_a_backend_that_makes_several_steps_does_not_run_past_a_mark(
     llm: LLM, decoder: str
 ) -> None:
     params = SamplingParams(max_tokens=40, ignore_eos=True, seed=1)
-    plain = llm.generate(QUESTION, decoder="greedy", max_tokens=40, ignore_eos=True)
+    plain = llm.complete(QUESTION, decoder="greedy", max_tokens=40, ignore_eos=True)
     prompt = np.array(llm.encode(QUESTION), np.int32)
     asked = GenerationRequest(prompt, parse(decoder), params)
     found = SearchRun(llm.engine, asked, ByMarks((".",)), llm.tokenizer.decode)
@@ -163,7 +163,7 @@ def test_a_mark_counts_in_new_text_only_and_behind_stop_texts() -> None:
 )
 def test_where_fewer_end_than_are_kept_the_method_does_not_matter(llm: LLM, decoder: str) -> None:
     choices = {"type": "choice", "value": ["red", "blue", "red blue", "green"]}
-    found = llm.generate(
+    found = llm.complete(
         [[318] * 20], decoder=decoder, search="ffs(n=3,keep=3)", max_tokens=5, temperature=1.0,
         seed=601, constraint=choices,
     )[0]  # fmt: skip
@@ -175,11 +175,11 @@ def test_where_fewer_end_than_are_kept_the_method_does_not_matter(llm: LLM, deco
 @pytest.mark.parametrize("search", ["best-of(n=2)", "a-star(k=2,step_tokens=4)"])
 def test_log_probabilities_are_told_only_if_they_were_asked_for(llm: LLM, search: str) -> None:
     wishes: dict[str, Any] = {"search": search, "temperature": 1.0, "seed": 1, "max_tokens": 12}
-    plain = llm.generate(QUESTION, **wishes)
+    plain = llm.complete(QUESTION, **wishes)
     assert [one.logprobs for one in (plain, *plain.alternatives)] == [None] * (
         1 + len(plain.alternatives)
     )
-    scored = llm.generate(QUESTION, logprobs=0, **wishes)
+    scored = llm.complete(QUESTION, logprobs=0, **wishes)
     for one in (scored, *scored.alternatives):
         assert one.logprobs is not None
         assert [entry.token for entry in one.logprobs] == one.token_ids

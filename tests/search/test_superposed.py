@@ -215,12 +215,12 @@ def test_backends_read_mixtures(backend: str, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "model", "llama")
     with LLM(str(folder), decoder=None, backend=backend) as llm:
         ids = llm.encode("abcabcab, and so on")
-        plain = llm.generate([ids], max_tokens=12, ignore_eos=True)[0]
-        alone = llm.generate(
+        plain = llm.complete([ids], max_tokens=12, ignore_eos=True)[0]
+        alone = llm.complete(
             [ids], max_tokens=12, ignore_eos=True, search="superposed(k=1,alpha=0)"
         )
         assert alone[0].token_ids == plain.token_ids
-        three = llm.generate([ids], max_tokens=12, ignore_eos=True, search="superposed(alpha=0.1)")
+        three = llm.complete([ids], max_tokens=12, ignore_eos=True, search="superposed(alpha=0.1)")
         drafts = [three[0], *three[0].alternatives]
         assert len({tuple(draft.token_ids) for draft in drafts}) == 3
         assert llm.engine.pools["target"].held == 0

@@ -80,7 +80,7 @@ def test_every_exact_method_equals_the_library(
 ) -> None:
     """All methods and prompts at the same time: the batch they meet in changes nothing."""
     settings = {**sampling, "max_tokens": 40}
-    wanted = {prompt: offline.generate(prompt, **settings).token_ids for prompt in PROMPTS}
+    wanted = {prompt: offline.complete(prompt, **settings).token_ids for prompt in PROMPTS}
     cases = [(prompt, method) for prompt in PROMPTS for method in METHODS]
 
     def ask(case: tuple[str, Any]) -> list[int]:
@@ -102,7 +102,7 @@ def test_the_default_model_equals_the_library(server: Running) -> None:
 
 def test_several_outputs_equal_the_librarys(server: Running, offline: LLM) -> None:
     settings: dict[str, Any] = {"n": 3, "seed": 5, "temperature": 1.0, "max_tokens": 12}
-    wanted = offline.generate(PROMPTS[0], **settings)
+    wanted = offline.complete(PROMPTS[0], **settings)
     answer = server.complete(model="tiny", prompt=PROMPTS[0], **settings).json()
     texts = [choice["text"] for choice in answer["choices"]]
     assert texts == [out.text for out in (wanted, *wanted.alternatives)]
@@ -195,7 +195,7 @@ def test_what_only_the_worker_can_refuse(
 
 def test_diffusion_settings_and_canvas(server: Running, folders: tuple[str, str]) -> None:
     with LLM(folders[1]) as llm:
-        wanted = llm.generate("abcabc", decoder="static", max_tokens=16)
+        wanted = llm.complete("abcabc", decoder="static", max_tokens=16)
     body = {"model": "canvas", "prompt": "abcabc", "temperature": 0, "max_tokens": 16}
     for method in ({"speculative": "none"}, {"diffusion": {"method": "static"}}):
         assert streamed_tokens(server, **body, **method) == wanted.token_ids

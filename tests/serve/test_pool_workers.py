@@ -58,7 +58,7 @@ def test_mixed_methods_equal_the_library(folder: str) -> None:
         with LLM(folder, threads=1) as llm:
             for request, (output, last) in zip(wanted, found):
                 assert isinstance(last, Done)
-                own = llm.generate(str(request.prompt.text), **request.sampling, decoder="greedy")
+                own = llm.complete(str(request.prompt.text), **request.sampling, decoder="greedy")
                 assert output == own.token_ids
         assert SEEN == {"Accepted": 18, "Done": 21}
 
@@ -284,7 +284,7 @@ def test_the_default_model_under_the_pool() -> None:
             await idle(pool)
         with LLM(threads=1) as llm:
             for request, (tokens, _) in zip(wanted, found):
-                own = llm.generate(str(request.prompt.text), **request.sampling, decoder="greedy")
+                own = llm.complete(str(request.prompt.text), **request.sampling, decoder="greedy")
                 assert tokens == own.token_ids
 
     run(test)

@@ -48,7 +48,7 @@ def server(folder: str) -> Iterator[Server]:
 def test_outputs_equal_the_librarys(server: Server, folder: str) -> None:
     settings: dict[str, Any] = {"max_tokens": 24, "temperature": 0.9, "seed": 3}
     with LLM(folder, decoder=None, threads=1) as llm:
-        wanted = [out.text for out in llm.generate(PROMPTS, **settings)]
+        wanted = [out.text for out in llm.complete(PROMPTS, **settings)]
 
     def ask(prompt: str) -> str:
         answer = server.complete(prompt, **settings)

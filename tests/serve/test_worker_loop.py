@@ -48,7 +48,7 @@ def library(llm: LLM, prompt: str = "abcabcab", **settings: Any) -> Any:
     decoder = {"none": "greedy"}.get(str(settings.get("decoder")), settings.get("decoder"))
     if decoder is not None:
         settings["decoder"] = decoder
-    completion = llm.generate([prompt], ignore_eos=True, **settings)[0]
+    completion = llm.complete([prompt], ignore_eos=True, **settings)[0]
     assert completion.error is None
     return completion
 
@@ -309,7 +309,7 @@ def test_ids_that_the_model_does_not_have_are_refused(llm: LLM) -> None:
 def test_canvases_are_shown_on_demand(tmp_path: Path) -> None:
     write_folder(tmp_path, "sdar")
     with LLM(str(tmp_path), threads=1) as llm:
-        expected = llm.generate(["abc"], max_tokens=16, ignore_eos=True)[0]
+        expected = llm.complete(["abc"], max_tokens=16, ignore_eos=True)[0]
         served = Served(llm)
         served.run(
             ask("shown", "abc", max_tokens=16, ignore_eos=True, provisional=True),

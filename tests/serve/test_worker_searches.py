@@ -39,8 +39,8 @@ def told(served: Served, id: str) -> list[BranchNews]:
 def test_served_searches_equal_the_librarys(llm: LLM) -> None:
     """All at the same time, beside a plain request."""
     specs = [*SPECS, "beam(width=3)", "diverse-beam(width=4)", "superposed(k=2)"]
-    wanted = {name: llm.generate("abcabcab", search=name, **SAMPLED) for name in specs}
-    plain = llm.generate("abcabcab", max_tokens=40)
+    wanted = {name: llm.complete("abcabcab", search=name, **SAMPLED) for name in specs}
+    plain = llm.complete("abcabcab", max_tokens=40)
     served = Served(llm)
     for name in specs:
         served.give(ask(name, search=spec(name), **SAMPLED))
@@ -90,7 +90,7 @@ def test_branches_are_told_as_they_grow(llm: LLM, name: str) -> None:
 
 
 def test_the_n_best_are_the_outputs(llm: LLM) -> None:
-    found = llm.generate("abcabcab", search="best-of(n=5)", **SAMPLED)
+    found = llm.complete("abcabcab", search="best-of(n=5)", **SAMPLED)
     served = Served(llm)
     served.give(ask("a", n=3, search=spec("best-of(n=5)"), logprobs=1, **SAMPLED))
     served.finish()

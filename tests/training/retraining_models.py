@@ -47,7 +47,7 @@ def answers(llm: LLM, texts: list[BlockText], decoder: str | None = None) -> flo
     Returns the mean number of forwards.
     """
     prompts = [text.tokens[:3].tolist() for text in texts[:20]]
-    made = llm.generate(prompts, decoder=decoder, max_tokens=12)
+    made = llm.complete(prompts, decoder=decoder, max_tokens=12)
     right = [one.token_ids == text.tokens[3:].tolist() for one, text in zip(made, texts)]
     assert sum(right) >= 18
     return float(np.mean([one.stats.forwards for one in made]))

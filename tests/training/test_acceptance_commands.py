@@ -37,6 +37,6 @@ def test_from_prompts_to_a_file_that_decodes(tmp_path, command, budget, setting)
         run(command, out, *arguments, "--seed", 1)
     spec = f"layer-skip(skip=0.1,budget='{budget}',{setting}='{out}')"
     with LLM() as llm:
-        plain = llm.generate("The three primary colours are", max_tokens=24, decoder=None)
-        made = llm.generate("The three primary colours are", max_tokens=24, decoder=spec)
+        plain = llm.complete("The three primary colours are", max_tokens=24, decoder=None)
+        made = llm.complete("The three primary colours are", max_tokens=24, decoder=spec)
     assert made.token_ids == plain.token_ids

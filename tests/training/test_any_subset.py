@@ -72,7 +72,7 @@ def test_rows_say_what_the_decoder_reads(folders, monkeypatch, kind, placed):
     monkeypatch.setattr(Unmask, "read", noted)
     with LLM(folders[kind], backend="torch", dtype="fp64", threads=1) as llm:
         params = {"max_tokens": 12, "ignore_eos": True, "temperature": 1.0, "seed": 1}
-        (out,) = llm.generate([PROMPT], decoder=f"assd(tokens=4,placed='{placed}')", **params)
+        (out,) = llm.complete([PROMPT], decoder=f"assd(tokens=4,placed='{placed}')", **params)
     made, start = objective(folders[kind]), len(PROMPT)
     tokens = np.array(PROMPT + out.token_ids, np.int32)
     rows = rows_of([BlockText(tokens, start, len(tokens))], CPU)
@@ -171,7 +171,7 @@ def test_a_model_learns_to_write_what_is_given(folders, tmp_path):
     with LLM(tmp_path / "model", threads=1) as llm:
         for token in range(40, 60):
             spec = f"assd(tokens=3,placed='4:{token}')"
-            (out,) = llm.generate([[3, 4]], decoder=spec, max_tokens=6)
+            (out,) = llm.complete([[3, 4]], decoder=spec, max_tokens=6)
             right += out.token_ids == [token] * 5 + [0]
             forwards += out.stats.forwards
     assert right >= 16  # Blind to what is placed it would be one.
@@ -205,7 +205,7 @@ def test_the_command_makes_a_model_of_the_same_kind(folders, tmp_path):
     prompts = (output / "graded-0-40.jsonl").read_text().splitlines()
     assert any(json.loads(line)["prompt"].startswith("chain") for line in prompts)
     with LLM(output / "model", threads=1) as llm:
-        assert llm.generate("copy: Ana", decoder="assd(tokens=3)", max_tokens=5).token_ids
+        assert llm.complete("copy: Ana", decoder="assd(tokens=3)", max_tokens=5).token_ids
     with pytest.raises(InvalidInput, match="drafts"):
         run("assd", output, "--model", folder, "--steps", 2, "--drafts", 2, *SMALL)
 

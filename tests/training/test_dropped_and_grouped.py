@@ -56,7 +56,7 @@ def test_holes_of_training_are_those_of_decoding(deep, tmp_path):
     spec = f"lora-drop(adapters='{tmp_path / ADAPTERS}',window=2)"
     with LLM(deep, backend="torch", dtype="fp64", threads=1) as llm:
         prompts = [text.tokens[:3].tolist() for text in texts]
-        outs = llm.generate(prompts, decoder=spec, max_tokens=9, logprobs=0)
+        outs = llm.complete(prompts, decoder=spec, max_tokens=9, logprobs=0)
     for prompt, out in zip(prompts, outs, strict=True):
         tokens = np.array(prompt + out.token_ids, np.int32)
         logits, right = made.answers(rows_of([BlockText(tokens, 3, len(tokens))], CPU))
@@ -98,7 +98,7 @@ def test_the_command_makes_loras(deep, tmp_path):
     assert "window=1" in said
     with LLM(deep, threads=1) as llm:
         spec = f"lora-drop(adapters='{output / ADAPTERS}',window=1)"
-        assert llm.generate("copy: Ana", decoder=spec, max_tokens=5).token_ids
+        assert llm.complete("copy: Ana", decoder=spec, max_tokens=5).token_ids
     with pytest.raises(InvalidInput, match="window"):
         run("lora-drop", output, "--model", deep, "--steps", 2, *SMALL)
 
@@ -122,7 +122,7 @@ def test_groups_of_training_are_those_of_decoding(folder, tmp_path):
     spec = f"hamburger(parts='{tmp_path / PARTS}',confidence=0)"
     with LLM(tmp_path / "model", backend="torch", dtype="fp64", threads=1) as llm:
         prompts = [text.tokens[:3].tolist() for text in texts]
-        outs = llm.generate(
+        outs = llm.complete(
             prompts, decoder=spec, max_tokens=8, logprobs=0, temperature=1.0, ignore_eos=True
         )
     for prompt, out in zip(prompts, outs, strict=True):
@@ -145,7 +145,7 @@ def test_it_learns_to_write_groups(folder, tmp_path, monkeypatch):
     with LLM(tmp_path / "model", threads=1) as llm:
         prompts = [text.tokens[:3].tolist() for text in texts[:20]]
         spec = f"hamburger(parts='{tmp_path / PARTS}',confidence=0.5)"
-        outs = llm.generate(prompts, decoder=spec, max_tokens=9)
+        outs = llm.complete(prompts, decoder=spec, max_tokens=9)
     right = [one.token_ids == text.tokens[3:].tolist() for one, text in zip(outs, texts)]
     assert sum(right) >= 18
     # One for the prompt, and three for seven tokens.
@@ -158,6 +158,6 @@ def test_the_command_makes_groups(folder, tmp_path):
     assert "hamburger(parts=" in said
     with LLM(output / "model", threads=1) as llm:
         spec = f"hamburger(parts='{output / PARTS}',confidence=0)"
-        assert llm.generate("copy: Ana", decoder=spec, max_tokens=5).token_ids
+        assert llm.complete("copy: Ana", decoder=spec, max_tokens=5).token_ids
     with pytest.raises(InvalidInput, match="blocks"):
         run("hamburger", output, "--model", folder, "--steps", 2, *SMALL)

@@ -87,7 +87,7 @@ def test_states_are_those_of_the_iteration(folder):
     with LLM(folder, backend="torch", dtype="fp32", threads=1) as llm:
         made = record_states(llm, SMALL, 5, 3, quiet)
         prompts = SMALL.asked(llm)
-        plain = llm.generate(prompts, max_tokens=18, temperature=0, decoder="greedy")
+        plain = llm.complete(prompts, max_tokens=18, temperature=0, decoder="greedy")
     for row, (prompt, output) in enumerate(zip(prompts, plain, strict=True)):
         start, end = int(made.start[row]), int(made.end[row])
         text = made.tokens[row, :end].astype(int).tolist()
@@ -213,9 +213,9 @@ def test_from_prompts_to_a_model_whose_jacobi_decoding_is_its_plain_decoding(fol
     with LLM(output / "model", backend="native", threads=1) as llm:
         prompts = SMALL.asked(llm)
         for sampling in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):
-            plain = llm.generate(prompts, max_tokens=24, decoder="greedy", **sampling)
+            plain = llm.complete(prompts, max_tokens=24, decoder="greedy", **sampling)
             for spec in specs:
-                made = llm.generate(prompts, max_tokens=24, decoder=spec, **sampling)
+                made = llm.complete(prompts, max_tokens=24, decoder=spec, **sampling)
                 assert [each.token_ids for each in made] == [each.token_ids for each in plain]
 
 

@@ -168,8 +168,8 @@ def test_it_learns_what_its_target_says(folder, base, tmp_path):
             spec = "deer(width=1,budget=fixed,num_speculative_tokens=8)"
             prompts = [text.tokens[: text.start].tolist() for text in known]
             for params in ({"temperature": 0}, {"temperature": 0.7, "seed": 3}):
-                plain = llm.generate(prompts, decoder="greedy", max_tokens=20, **params)
-                out = llm.generate(prompts, decoder=spec, max_tokens=20, **params)
+                plain = llm.complete(prompts, decoder="greedy", max_tokens=20, **params)
+                out = llm.complete(prompts, decoder=spec, max_tokens=20, **params)
                 assert [one.token_ids for one in out] == [one.token_ids for one in plain]
                 forwards.append(sum(one.stats.forwards for one in out))
     assert forwards[2] < 0.5 * forwards[0]  # Greedily: these were the texts.
@@ -193,7 +193,7 @@ def test_texts_are_the_plain_answers_to_prompts_that_are_not_held_out(folder, tm
             prompts.append(decoded.removeprefix("<|user|>").removesuffix("<|assistant|>"))
             asked = [{"role": "user", "content": prompts[-1]}]
             assert llm.chat_tokens(asked) == entry["prompt"]
-        again = llm.generate(
+        again = llm.complete(
             [json.loads(line)["prompt"] for line in lines], decoder="greedy",
             temperature=0, max_tokens=9,
         )  # fmt: skip
@@ -229,8 +229,8 @@ def test_the_command_makes_a_draft_model(folder, tmp_path):
     said = run("deer", output, "--steps", 2, *given)
     assert "--decoder deer" in said
     with LLM(folder, draft_model=output / "model", threads=1) as llm:
-        out = llm.generate("copy: Ana", decoder="deer(budget=fixed)", max_tokens=9, temperature=0)
-        plain = llm.generate("copy: Ana", decoder="greedy", max_tokens=9, temperature=0)
+        out = llm.complete("copy: Ana", decoder="deer(budget=fixed)", max_tokens=9, temperature=0)
+        plain = llm.complete("copy: Ana", decoder="greedy", max_tokens=9, temperature=0)
         assert out.token_ids == plain.token_ids
         assert out.stats.drafted > 0
     (file,) = output.glob("answers-*.jsonl")

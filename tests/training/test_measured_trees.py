@@ -59,6 +59,6 @@ def test_from_prompts_to_a_tree_that_decodes(tmp_path):
     assert next(iter(tree.rates)) == (0,)
     spec = f"stand(tree='{out}',budget=fixed)"
     with LLM() as llm:
-        plain = llm.generate("The three primary colours are", max_tokens=24, decoder=None)
-        made = llm.generate("The three primary colours are", max_tokens=24, decoder=spec)
+        plain = llm.complete("The three primary colours are", max_tokens=24, decoder=None)
+        made = llm.complete("The three primary colours are", max_tokens=24, decoder=spec)
     assert made.token_ids == plain.token_ids

@@ -238,7 +238,7 @@ def test_gates_of_training_are_the_layers_of_decoding(folder, tmp_path):
         spec = f"first(routers='{tmp_path / ROUTERS}')"
         prompts = [text.tokens[:3].tolist() for text in texts]
         for prompt, out in zip(
-            prompts, llm.generate(prompts, decoder=spec, max_tokens=8, logprobs=0)
+            prompts, llm.complete(prompts, decoder=spec, max_tokens=8, logprobs=0)
         ):
             tokens = np.array(prompt + out.token_ids, np.int32)
             rows = rows_of([BlockText(tokens, 3, len(tokens))], CPU)
@@ -315,7 +315,7 @@ def test_the_command_makes_a_draft_model(folder, tmp_path):
     said = run("sorted", output, "--model", folder, "--steps", 2, "--exits", "1 2", *SMALL)
     assert "s2d(exits='1 2')" in said
     with LLM(folder, draft_model=output / "model", threads=1) as llm:
-        assert llm.generate("copy: Ana", decoder="s2d(exits='1 2')", max_tokens=5).token_ids
+        assert llm.complete("copy: Ana", decoder="s2d(exits='1 2')", max_tokens=5).token_ids
     for field, value in (("exits", "2 1"), ("exits", "1 3"), ("drawn", 3)):
         with pytest.raises(InvalidInput, match=f"--{field}"):
             run("sorted", tmp_path / "x", "--model", folder, "--steps", 1, f"--{field}", value,
@@ -389,7 +389,7 @@ def test_the_command_makes_routers_and_their_model(folder, tmp_path):
     assert "first(routers=" in run("first", output, "--model", folder, "--steps", 4, *SMALL)
     with LLM(output / "model", threads=1) as llm:
         spec = f"first(routers='{output / ROUTERS}')"
-        assert llm.generate("copy: Ana", decoder=spec, max_tokens=5).token_ids
+        assert llm.complete("copy: Ana", decoder=spec, max_tokens=5).token_ids
     with pytest.raises(InvalidInput, match="price"):
         run("first", output, "--model", folder, "--steps", 4, "--price", 1, *SMALL)
 
@@ -405,7 +405,7 @@ def test_the_command_makes_a_model_that_decodes(folder, tmp_path):
     assert not np.array_equal(*(one.weights["embed"].float32() for one in (before, after)))
     with LLM(output / "model", threads=1) as llm:
         assert llm.families[0] == "autoregressive"
-        assert llm.generate("copy: Ana", decoder="lud(threshold=0)", max_tokens=5)
+        assert llm.complete("copy: Ana", decoder="lud(threshold=0)", max_tokens=5)
     with pytest.raises(InvalidInput, match="steps"):
         run("lud", output, "--model", folder, "--steps", 3, *SMALL)
 
@@ -416,7 +416,7 @@ def test_the_command_makes_a_model_with_masks(folder, tmp_path):
     assert "wedlm" in run("wedlm", output, "--model", folder, "--steps", 2, *SMALL)
     with LLM(output / "model", threads=1) as llm:
         assert llm.families == ("autoregressive", "diffusion")
-        out = llm.generate("copy: Ana", decoder="wedlm(entropy=2)", max_tokens=5, ignore_eos=True)
+        out = llm.complete("copy: Ana", decoder="wedlm(entropy=2)", max_tokens=5, ignore_eos=True)
         assert len(out.token_ids) == 5
     with pytest.raises(InvalidInput, match="block"):
         run("wedlm", output, "--model", folder, "--steps", 2, "--block", 16, *SMALL)

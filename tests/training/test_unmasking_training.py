@@ -176,7 +176,7 @@ def test_another_model_of_the_same_name_is_another_origin(llm, folder, tmp_path)
 def test_trajectories_are_those_of_static(llm):
     made = record_trajectories(llm, SMALL, 4, quiet)
     prompts = SMALL.encoded(llm)
-    plain = llm.generate(prompts, max_tokens=12, decoder="static(block_length=4)")
+    plain = llm.complete(prompts, max_tokens=12, decoder="static(block_length=4)")
     for row, (prompt, output) in enumerate(zip(prompts, plain, strict=True)):
         start, end = len(prompt), len(prompt) + len(output.token_ids)
         assert made.tokens[row, :end].astype(int).tolist() == [*prompt, *output.token_ids]
@@ -266,7 +266,7 @@ def test_the_shortest_right_text_is_kept(llm, monkeypatch):
     forwards, fewer = (made.step.max(axis=1) for made in (one, several))
     assert (fewer <= forwards).all()
     assert (fewer < forwards).any()
-    plain = llm.generate(workload.encoded(llm), max_tokens=12, decoder="r2(block_length=8)")
+    plain = llm.complete(workload.encoded(llm), max_tokens=12, decoder="r2(block_length=8)")
     for row, (prompt, output) in enumerate(zip(workload.encoded(llm), plain, strict=True)):
         end = len(prompt) + len(output.token_ids)
         assert one.tokens[row, :end].astype(int).tolist() == [*prompt, *output.token_ids]
@@ -404,7 +404,7 @@ def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command, monkeypa
         changed = open_model(model).weights["embed"].float32()
         assert not np.array_equal(changed, open_model(folder).weights["embed"].float32())
     with front(model) as llm:
-        made = llm.generate("copy: Ana Bob", max_tokens=12, decoder=spec)
+        made = llm.complete("copy: Ana Bob", max_tokens=12, decoder=spec)
     assert 1 <= len(made.token_ids) <= 12
 
 

@@ -55,7 +55,7 @@ COLUMNS = {
 
 def decode(llm: LLM, prompts: list[list[int]], params: SamplingParams, **how: Any) -> list[Any]:
     """Completions of one batch; raises what ended one."""
-    found = llm.generate(prompts, params, **how)
+    found = llm.complete(prompts, params, **how)
     for each in found:
         if each.error is not None:
             raise each.error

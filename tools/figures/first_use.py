@@ -63,20 +63,20 @@ def schema(number: int) -> dict[str, Any]:
 
 
 def generate(**settings: Any) -> Use:
-    return lambda llm, number: llm.generate(
+    return lambda llm, number: llm.complete(
         said(number), **{"decoder": "greedy", **FEW, **settings}
     )
 
 
 def constrained(kind: str, value: Callable[[int], object]) -> Use:
-    return lambda llm, number: llm.generate(
+    return lambda llm, number: llm.complete(
         said(number), **FEW, decoder="greedy", constraint={"type": kind, "value": value(number)}
     )
 
 
 def long_prompt(llm: LLM, number: int) -> None:
     ids = [256 + (31 * number + 7 * place) % 40_000 for place in range(480)]
-    llm.generate([ids], max_tokens=1, decoder="greedy")
+    llm.complete([ids], max_tokens=1, decoder="greedy")
 
 
 OF_LLM: dict[str, Use] = {
@@ -113,7 +113,7 @@ def canvas(**settings: Any) -> Use:
     def use(llm: LLM, number: int) -> object:
         names = [NAMES[(number >> 2 * place) % len(NAMES)] for place in range(3)]
         given = {name: each(number) if callable(each) else each for name, each in settings.items()}
-        return llm.generate("copy: " + " ".join(names), max_tokens=16, **given)
+        return llm.complete("copy: " + " ".join(names), max_tokens=16, **given)
 
     return use
 

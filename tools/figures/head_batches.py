@@ -36,7 +36,7 @@ def lists(llm: LLM, prompts: list[list[int]], batch: int, method: str, salt: str
     started = time.perf_counter()
     for first in range(0, len(prompts), batch):
         some = prompts[first : first + batch]
-        made += llm.generate(some, params, decoder=method.partition(",")[0] if method == AGAIN
+        made += llm.complete(some, params, decoder=method.partition(",")[0] if method == AGAIN
                              else method, salt=f"{salt} {method}")  # fmt: skip
     seconds = time.perf_counter() - started
     for one in made:

@@ -173,7 +173,7 @@ def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
             for first in batches:
                 for way in ways:
                     began = time.perf_counter()
-                    outputs = llm.generate(
+                    outputs = llm.complete(
                         asked[first : first + given.batch], decoder=way, temperature=0, seed=0,
                         max_tokens=given.max_tokens,
                     )  # fmt: skip

@@ -81,7 +81,7 @@ def speed(
     """Output tokens per second of lists of ``batch`` prompts, one list after the other."""
     started, tokens = time.perf_counter(), 0
     for first in range(0, len(prompts), batch):
-        outputs = llm.generate(prompts[first : first + batch], params, decoder=decoder)
+        outputs = llm.complete(prompts[first : first + batch], params, decoder=decoder)
         tokens += sum(output.stats.generated for output in outputs)
     return tokens / (time.perf_counter() - started)
 
@@ -148,7 +148,7 @@ def main() -> None:
             for turn in turns:
                 first = turn * lists * batch
                 some, copies = (some_of(all_, first, lists * batch) for all_ in (every, chat))
-                llm.generate(some + copies, max_tokens=1)  # All settings find the prompts cached.
+                llm.complete(some + copies, max_tokens=1)  # All settings find the prompts cached.
                 for setting in np.random.default_rng(turn).permutation(settings).tolist():
                     prompts = some if setting in mixed else copies
                     decoder = mixed.get(setting, setting)

@@ -45,7 +45,7 @@ def main() -> None:
             items = first_turns(load_prompts(), llm.chat_tokens, given.max_tokens)
             params = SamplingParams(temperature=0.0, max_tokens=given.max_tokens)
             err.print(f"{llm.model}: {len(items)} prompts", highlight=False)
-            answers = llm.generate([item.token_ids for item in items], params, decoder=None)
+            answers = llm.complete([item.token_ids for item in items], params, decoder=None)
             said = [(item.group, answer.token_ids) for item, answer in zip(items, answers)]
             for group in ("all", *sorted({group for group, _ in said})):
                 mine = [answer for own, answer in said if group in ("all", own)]

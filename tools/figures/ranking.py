@@ -38,7 +38,7 @@ def main() -> None:
         for number in track(range(given.rounds), console=err, description="rounds"):
             start = number * given.context
             context = ids[start : start + given.context]
-            made = llm.generate(
+            made = llm.complete(
                 [context], n=given.candidates, temperature=1.0, seed=number, ignore_eos=True,
                 max_tokens=given.length,
             )[0]  # fmt: skip

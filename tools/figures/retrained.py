@@ -126,7 +126,7 @@ def measured(given: Namespace) -> dict[str, Any]:
                 for way, (llm, spec) in ways.items():
                     prompts = [llm.chat_tokens([{"role": "user", "content": p}]) for p in part]
                     began = time.perf_counter()
-                    outputs = llm.generate(
+                    outputs = llm.complete(
                         prompts, decoder=spec, temperature=0, seed=0, max_tokens=given.max_tokens
                     )
                     seconds, number = time.perf_counter() - began, ran(llm.config.layers)

@@ -96,14 +96,14 @@ def main() -> None:
             prompt = llm.chat_tokens([{"role": "user", "content": question}])
             missing = [name for name in wanted if (number, name) not in done]
             if missing and time.monotonic() <= end:
-                llm.generate([prompt], max_tokens=1)  # The first search would pay for the prompt.
+                llm.complete([prompt], max_tokens=1)  # The first search would pay for the prompt.
             for name in missing:
                 if time.monotonic() > end:
                     break
                 reward = f"process-reward(path={given.reward!r})"
                 scorer = reward if name.endswith("reward") else None
                 forwards = llm.engine.forwards
-                found = llm.generate(
+                found = llm.complete(
                     [prompt], search=SEARCHES.get(name, name), temperature=given.temperature,
                     seed=number, max_tokens=given.max_tokens, scorer=scorer,
                 )[0]  # fmt: skip

@@ -46,10 +46,10 @@ def main() -> None:
         asked = asked[:: max(1, len(asked) // given.prompts)][: given.prompts]
         for number, prompt in enumerate(track(asked, console=err, description="prompts")):
             ids = llm.chat_tokens([{"role": "user", "content": prompt.turns[0]}])
-            llm.generate([ids], max_tokens=1)  # The prompt is cached for all ways.
+            llm.complete([ids], max_tokens=1)  # The prompt is cached for all ways.
             for way in given.ways.split(";"):
                 before, began = llm.engine.forwards, time.perf_counter()
-                found = llm.generate(
+                found = llm.complete(
                     [ids], search=way, temperature=given.temperature, seed=number,
                     max_tokens=given.max_tokens, ignore_eos=True,
                 )[0]  # fmt: skip

@@ -106,7 +106,7 @@ def load(path: str) -> None:
     llm = LLM(path or None)
     loaded = time.perf_counter()
     peak = memory("VmHWM")
-    llm.generate("Say hello.", max_tokens=2)
+    llm.complete("Say hello.", max_tokens=2)
     answered, resident = time.perf_counter(), memory("VmRSS")
     figures: dict[str, float] = {
         "load_seconds": loaded - begun, "first_answer_seconds": answered - begun,
@@ -114,7 +114,7 @@ def load(path: str) -> None:
     }  # fmt: skip
     for seed, name in enumerate(PROMPTS):  # Tokens of its own, so that no prefix is found.
         ids = np.random.default_rng(seed).integers(256, llm.config.vocab_size - 256, PROMPT)
-        stats = llm.generate([ids.tolist()], max_tokens=1, decoder="greedy")[0].stats
+        stats = llm.complete([ids.tolist()], max_tokens=1, decoder="greedy")[0].stats
         figures[name] = PROMPT / stats.prefill_seconds
     print(json.dumps(figures))
 

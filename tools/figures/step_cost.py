@@ -54,7 +54,7 @@ def main() -> None:
             chosen = every[:: len(every) // max(batch, ALONE)]
             groups = [[one] for one in chosen[:ALONE]] if batch == 1 else [chosen[:batch]]
             every_one = [prompt for group in groups for prompt in group]
-            llm.generate(every_one, max_tokens=1)  # All settings find the prompts cached.
+            llm.complete(every_one, max_tokens=1)  # All settings find the prompts cached.
             rounds = progress.track(range(given.rounds), description=f"batches of {batch}")
             rows += of_batch(llm, batch, groups, rounds, given.max_tokens)
             save(stamped(**facts, settings=rows), given.out)
@@ -75,7 +75,7 @@ def of_batch(
                     stop=stop,
                 )  # fmt: skip
                 for group in groups:
-                    done = llm.generate(group, params, decoder=decoder)
+                    done = llm.complete(group, params, decoder=decoder)
                     stats = max((one.stats for one in done), key=lambda one: one.forwards)
                     steps[decoder, temperature, way] += stats.forwards
                     spent = stats.prefill_seconds + stats.decode_seconds

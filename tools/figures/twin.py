@@ -36,7 +36,7 @@ def main() -> None:
             texts = []
             for first in range(0, len(prompts), given.batch):
                 part = prompts[first : first + given.batch]
-                made = llm.generate(part, max_tokens=96, temperature=0, decoder=None)
+                made = llm.complete(part, max_tokens=96, temperature=0, decoder=None)
                 texts += [completion.text.strip() for completion in made]
             right = [task.check(i, text) for i, text in zip(found, texts, strict=True)]
             exact = asdict(wilson(sum(right), len(right)))

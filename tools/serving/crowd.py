@@ -151,7 +151,7 @@ def offline(llm: LLM, asked: Asked) -> list[int]:
         settings["constraint"] = {"type": "json_schema", "value": body["guided_json"]}
     if "guided_regex" in body:
         settings["constraint"] = {"type": "regex", "value": body["guided_regex"]}
-    return llm.generate(body["prompt"], decoder=PLAIN[body["model"]], **settings).token_ids
+    return llm.complete(body["prompt"], decoder=PLAIN[body["model"]], **settings).token_ids
 
 
 def valid(asked: Asked) -> bool:

@@ -142,7 +142,7 @@ class SamplingOptions:
     seed: int | None = option(None, "Makes sampling repeatable.")
 
     def params(self) -> dict[str, Any]:
-        """Keywords of `LLM.generate`, checked before a model is loaded.
+        """Keywords of `LLM.complete`, checked before a model is loaded.
 
         Raises:
             InvalidInput: a setting out of range.
@@ -164,7 +164,7 @@ class SearchOptions:
     )
 
     def params(self) -> dict[str, str]:
-        """Keywords of `LLM.generate`. Raises InvalidInput for a scorer without a search."""
+        """Keywords of `LLM.complete`. Raises InvalidInput for a scorer without a search."""
         if self.scorer is not None and self.search is None:
             raise InvalidInput("--scorer", self.scorer, "give --search, which uses it")
         return {name: value for name, value in vars(self).items() if value is not None}
@@ -183,7 +183,7 @@ class Constraining:
     )
 
     def constraint(self) -> dict[str, Any] | None:
-        """The setting `constraint` of `LLM.generate`, or None.
+        """The setting `constraint` of `LLM.complete`, or None.
 
         Raises:
             InvalidInput: several were given, or a file cannot be read.

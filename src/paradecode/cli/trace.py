@@ -72,7 +72,7 @@ def trace(
 def answered(llm: LLM, target: Any, params: Mapping[str, Any]) -> Completion:
     """The answer to a plain text, or to the messages of a conversation."""
     if isinstance(target, str):
-        return llm.generate(target, **params)
+        return llm.complete(target, **params)
     return llm.chat(target, **params)
 
 

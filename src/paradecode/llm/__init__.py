@@ -225,7 +225,14 @@ class LLM(RequestMaker):
             return self._single(self.encode(cast("Sequence[int]", prompts)), params, settings)
         return self._batch(self._several("prompts", prompts), params, settings)
 
-    generate = complete
+    def generate(self, prompts: Any, params: SamplingParams | None = None, **settings: Any) -> Any:
+        """Do what :meth:`complete` does, with a warning; from version 0.4 on this chats."""
+        said = (
+            "LLM.generate continues raw text: use complete for that, or chat for answers. "
+            "From 0.4 on generate chats, as the command does."
+        )
+        warnings.warn(said, DeprecationWarning, stacklevel=2)
+        return self.complete(prompts, params, **settings)
 
     def stream(
         self,

@@ -76,7 +76,7 @@ def _decode(llm: LLM, method: str | Spec, sampling: SamplingParams, tokens: int)
 
     def answer(turn: int, missing: int) -> int:
         params = replace(sampling, max_tokens=min(missing, context - len(prompt)), ignore_eos=True)
-        made = llm.generate([prompt], params, decoder=method, salt=f"warm-up {turn} {method}")[0]
+        made = llm.complete([prompt], params, decoder=method, salt=f"warm-up {turn} {method}")[0]
         if made.error is not None:
             raise made.error
         return made.stats.generated

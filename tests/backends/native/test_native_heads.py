@@ -209,7 +209,7 @@ def test_the_head_of_a_loaded_model_is_packed_before_its_first_draft(tmp_path: P
     for spec in (f"eagle(head='{folder}',dtype=q4)", f"prompt-lookup+eagle(head='{folder}')"):
         with LLM("paradecode/tiny-autoregressive", decoder=spec) as llm:
             assert len(llm.backend._heads._heads) == 1
-            llm.generate("aba", max_tokens=8, budget="fixed")
+            llm.complete("aba", max_tokens=8, budget="fixed")
             assert len(llm.backend._heads._heads) == 1
 
 

@@ -110,8 +110,8 @@ def test_a_profile_is_loaded_and_stays_exact(tuned):
     with LLM(profile=tuned) as llm:
         assert str(llm.decoder) == Profile.load(tuned).decoder
         prompt = "Say: a b c d e f g. Again: a b c"
-        parallel = llm.generate(prompt, max_tokens=12)
-        assert parallel.token_ids == llm.generate(prompt, max_tokens=12, decoder=None).token_ids
+        parallel = llm.complete(prompt, max_tokens=12)
+        assert parallel.token_ids == llm.complete(prompt, max_tokens=12, decoder=None).token_ids
     asked = ["generate", "Hello", "--max-tokens", "4", "--profile", str(tuned), "--json"]
     run = CliRunner().invoke(app, asked)
     assert run.exit_code == 0, run.stderr

@@ -263,7 +263,7 @@ def test_the_diffusion_model_that_ships() -> None:
             for task in TASKS[:4]
         ]
         one, five = (
-            llm.generate(prompts, max_tokens=24, decoder=f"assd(tokens={n})") for n in (1, 5)
+            llm.complete(prompts, max_tokens=24, decoder=f"assd(tokens={n})") for n in (1, 5)
         )
         assert [a.token_ids for a in one] == [b.token_ids for b in five]
         assert sum(b.stats.forwards for b in five) < sum(a.stats.forwards for a in one)

@@ -50,7 +50,7 @@ def test_generate_stream_and_batch(folders: dict[str, Path], kind: str, backend:
     with LLM(folders[kind], backend=backend, dtype="fp32" if backend == "torch" else "f32") as llm:
         assert llm.families == ("diffusion",)
         assert llm.decoder.method.name == "threshold"
-        whole = llm.generate("abc", max_tokens=20, ignore_eos=True, decoder="static")
+        whole = llm.complete("abc", max_tokens=20, ignore_eos=True, decoder="static")
         assert len(whole.token_ids) == 20
         assert whole.stats.forwards <= 24
         chunks = list(llm.stream("abc", max_tokens=20, ignore_eos=True, decoder="static"))
@@ -63,11 +63,11 @@ def test_generate_stream_and_batch(folders: dict[str, Path], kind: str, backend:
             shown += len(chunk.token_ids)
             for place, token in enumerate(chunk.canvas, shown):
                 assert token is None or token == final.get(place, token)
-        batch = llm.generate(["abc", "xyz hello"], max_tokens=20, ignore_eos=True, decoder="static")
+        batch = llm.complete(["abc", "xyz hello"], max_tokens=20, ignore_eos=True, decoder="static")
         assert batch[0].token_ids == whole.token_ids
-        fewer = llm.generate("abc", gen_length=16, steps=4, block_length=8, decoder="static")
+        fewer = llm.complete("abc", gen_length=16, steps=4, block_length=8, decoder="static")
         assert fewer.stats.forwards <= 5
-        plain = llm.generate("abc", max_tokens=20, ignore_eos=True, decoder=None)
+        plain = llm.complete("abc", max_tokens=20, ignore_eos=True, decoder=None)
         assert plain.token_ids == whole.token_ids
 
 
@@ -79,9 +79,9 @@ def test_methods_of_the_other_family(folders: dict[str, Path]) -> None:
     with LLM(folders["llama"]) as llm:
         assert str(llm.decoder) == "prompt-lookup"
         with pytest.raises(InvalidInput, match="needs autoregressive methods"):
-            llm.generate("abc", decoder="threshold")
+            llm.complete("abc", decoder="threshold")
         with pytest.raises(InvalidInput, match="setting"):
-            llm.generate("abc", steps=3)
+            llm.complete("abc", steps=3)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_methods_of_the_other_family(folders: dict[str, Path]) -> None:
 def test_hostile_settings(folders: dict[str, Path], settings: dict[str, object]) -> None:
     with LLM(folders["llada"]) as llm:
         with pytest.raises(InvalidInput):
-            llm.generate(
+            llm.complete(
                 "abc", **{"max_tokens": 8, **settings} if "gen_length" not in settings else settings
             )  # type: ignore[call-overload]
-        assert llm.generate("abc", max_tokens=4, ignore_eos=True).stats.generated == 4
+        assert llm.complete("abc", max_tokens=4, ignore_eos=True).stats.generated == 4
 
 
 def test_command_line(folders: dict[str, Path]) -> None:

@@ -47,7 +47,7 @@ def test_it_opens_and_decodes_without_a_flag(name: str, tmp_path: Path) -> None:
         config = llm.config
         facts = (config.attention, config.block_length, config.mask_token, config.shift)
         assert (*facts, str(llm.decoder)) == FACTS[name]
-        answer = llm.generate("in the end", max_tokens=12, ignore_eos=True)
+        answer = llm.complete("in the end", max_tokens=12, ignore_eos=True)
         assert len(answer.token_ids) == 12
         assert config.mask_token not in answer.token_ids
         assert TURN_ENDS.get(config.mask_token or 0, 151645) in config.eos_tokens
@@ -57,8 +57,8 @@ def test_it_opens_and_decodes_without_a_flag(name: str, tmp_path: Path) -> None:
 def test_blocks_pay_for_the_prompt_once(tmp_path: Path) -> None:
     with LLM(write_published("SDAR-1.7B-Chat", tmp_path), threads=1) as llm:
         prompt = "the end of it in the middle " * 6
-        usual = llm.generate(prompt, max_tokens=16, ignore_eos=True)
-        plain = llm.generate(
+        usual = llm.complete(prompt, max_tokens=16, ignore_eos=True)
+        plain = llm.complete(
             prompt, max_tokens=16, ignore_eos=True, decoder="threshold(threshold=0.85)"
         )
         assert usual.token_ids == plain.token_ids

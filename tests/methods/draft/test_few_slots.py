@@ -34,9 +34,9 @@ def test_drafts_fit_into_the_slots_for_them(slots: int) -> None:
     drafted = 0
     with LLM(MODEL, draft_model=MODEL, limits=Limits(draft_tokens=slots), threads=1) as llm:
         for wish in wishes:
-            (plain,) = llm.generate([LOOP], decoder="greedy", max_tokens=20, **wish)
+            (plain,) = llm.complete([LOOP], decoder="greedy", max_tokens=20, **wish)
             for method in METHODS:
-                (made,) = llm.generate([LOOP], decoder=method, max_tokens=20, **wish)
+                (made,) = llm.complete([LOOP], decoder=method, max_tokens=20, **wish)
                 assert made.error is None, method
                 assert made.token_ids == plain.token_ids, method
                 assert max(step.drafted for step in made.trace) <= slots, method

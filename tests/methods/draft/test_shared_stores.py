@@ -26,11 +26,11 @@ def stores(llm: LLM, salt: str) -> list[str]:
 
 
 def test_a_tenant_with_ever_new_settings_does_not_cost_another_its_stores(llm: LLM) -> None:
-    llm.generate("red blue green red", decoder="suffix", salt="modest", max_tokens=8)
+    llm.complete("red blue green red", decoder="suffix", salt="modest", max_tokens=8)
     known = stores(llm, "modest")
     assert "suffix" in known
     for keys in range(8, 68):
-        llm.generate(
+        llm.complete(
             "red blue", decoder=f"triforce(keys={keys},guesses=0,budget=fixed)", salt="greedy",
             max_tokens=4, ignore_eos=True,
         )  # fmt: skip
@@ -43,7 +43,7 @@ def test_a_tenant_with_ever_new_settings_does_not_cost_another_its_stores(llm: L
 @pytest.mark.parametrize(("method", "setting"), [("swift", "skip"), ("s2d", "sure")])
 def test_settings_that_hardly_differ_learn_together(llm: LLM, method: str, setting: str) -> None:
     for number in range(6):
-        llm.generate(
+        llm.complete(
             "red blue", decoder=f"{method}({setting}={0.3 + number / 1500},budget=fixed)",
             salt=method, max_tokens=3, ignore_eos=True,
         )  # fmt: skip

@@ -80,7 +80,7 @@ def test_the_plain_reading_gives_the_same_tokens(tmp_path):
         asked = ("copy: Ana Bob", "add: 47 + 85", "sort: 3 1 2", "reverse: Ben Sam Art Ida")
         prompts = [llm.encode(text) for text in asked]
         wanted = [by_the_book(model, prompt, made, 10) for prompt in prompts]
-        found = llm.generate(prompts, decoder=f"first(routers='{path}')", max_tokens=10)
+        found = llm.complete(prompts, decoder=f"first(routers='{path}')", max_tokens=10)
     assert [one.token_ids for one in found] == [tokens for tokens, _ in wanted]
     assert len({tuple(kept) for _, kept in wanted}) > 1  # By the prompt.
     assert all(1 < len(kept) < 6 for _, kept in wanted)
@@ -170,6 +170,6 @@ def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
     with LLM(MODEL, threads=1) as llm:
         for path, fix in refused.items():
             with pytest.raises(InvalidInput, match=fix):
-                llm.generate("copy: Ana", decoder=f"first(routers='{path}')", max_tokens=2)
+                llm.complete("copy: Ana", decoder=f"first(routers='{path}')", max_tokens=2)
     with pytest.raises(InvalidInput, match="server"):
         parse(f"first(routers='{of_toy}')", trusted=False)

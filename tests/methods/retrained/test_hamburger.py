@@ -142,7 +142,7 @@ def test_the_plain_reading_gives_the_same_groups(path):
         for confidence in (0.02, 0.5):
             wanted = [by_the_book(model, prompt, made, 9, confidence) for prompt in prompts]
             spec = f"hamburger(parts='{path}',confidence={confidence})"
-            found = llm.generate(prompts, decoder=spec, max_tokens=9)
+            found = llm.complete(prompts, decoder=spec, max_tokens=9)
             assert [one.token_ids for one in found] == [[*chain(*groups)] for groups in wanted]
             # The prompt takes two forwards, of which the second is the first group's.
             assert [one.stats.forwards - 1 for one in found] == [len(groups) for groups in wanted]
@@ -193,14 +193,14 @@ def test_groups_of_one_are_plain_decoding(path):
         prompts = [llm.encode(text) for text in ASKED]
         for settings in ({"temperature": 0}, {"temperature": 0.9, "seed": 3, "min_tokens": 9}):
             one, some, plain = (
-                [made.token_ids for made in llm.generate(
+                [made.token_ids for made in llm.complete(
                     prompts, decoder=spec, max_tokens=12, **settings
                 )]
                 for spec in (*specs, "greedy")
             )  # fmt: skip
             assert one == plain != some
             for prompt, wanted in zip(prompts, some, strict=True):
-                (alone,) = llm.generate([prompt], decoder=specs[1], max_tokens=12, **settings)
+                (alone,) = llm.complete([prompt], decoder=specs[1], max_tokens=12, **settings)
                 assert alone.token_ids == wanted
 
 
@@ -214,6 +214,6 @@ def test_files_that_do_not_fit_are_refused(tmp_path, path):
     with LLM(MODEL, threads=1) as llm:
         for wrong, fix in refused.items():
             with pytest.raises(InvalidInput, match=fix):
-                llm.generate("copy: Ana", decoder=f"hamburger(parts='{wrong}')", max_tokens=2)
+                llm.complete("copy: Ana", decoder=f"hamburger(parts='{wrong}')", max_tokens=2)
     with pytest.raises(InvalidInput, match="server"):
         parse(f"hamburger(parts='{path}')", trusted=False)

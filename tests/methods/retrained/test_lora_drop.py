@@ -93,8 +93,8 @@ def test_the_plain_reading_gives_the_same_tokens(tmp_path, dropped, window):
         prompts = [llm.encode(text) for text in asked]
         wanted = [by_the_book(model, prompt, made, window, 11) for prompt in prompts]
         spec = f"lora-drop(adapters='{path}',window={window})"
-        found = llm.generate(prompts, decoder=spec, max_tokens=11)
-        plain = llm.generate(prompts, decoder="greedy", max_tokens=11)
+        found = llm.complete(prompts, decoder=spec, max_tokens=11)
+        plain = llm.complete(prompts, decoder="greedy", max_tokens=11)
     assert [one.token_ids for one in found] == wanted
     assert [one.token_ids for one in plain] != wanted
     for prompt, one in zip(prompts, found, strict=True):
@@ -177,6 +177,6 @@ def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
     with LLM(MODEL, threads=1) as llm:
         for path, fix in refused.items():
             with pytest.raises(InvalidInput, match=fix):
-                llm.generate("copy: Ana", decoder=f"lora-drop(adapters='{path}')", max_tokens=2)
+                llm.complete("copy: Ana", decoder=f"lora-drop(adapters='{path}')", max_tokens=2)
     with pytest.raises(InvalidInput, match="server"):
         parse(f"lora-drop(adapters='{of_toy}')", trusted=False)

@@ -101,7 +101,7 @@ def test_a_unit_ends_where_no_token_may_follow(allowed):
 def test_a_model_without_a_placeholder_is_refused():
     model = LLM("paradecode/tiny-autoregressive", threads=1)
     with model as llm, pytest.raises(InvalidInput, match="train lud"):
-        llm.generate("copy: Ana", decoder="lud", max_tokens=4)
+        llm.complete("copy: Ana", decoder="lud", max_tokens=4)
 
 
 @pytest.mark.parametrize("setting", ["placeholders=-1", "placeholders=17", "threshold=-0.1"])

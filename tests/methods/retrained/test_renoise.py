@@ -166,7 +166,7 @@ def test_the_sampler_is_the_published_one(
         stability_threshold=stable, t_min=0.4, t_max=0.8, eos_token_id=None, pad_token_id=None,
     )  # fmt: skip
     wanted = made.sequences[0, len(PROMPT) :].tolist()
-    (ours,) = llm.generate([PROMPT], max_tokens=3 * CANVAS, ignore_eos=True, seed=5, steps=steps,
+    (ours,) = llm.complete([PROMPT], max_tokens=3 * CANVAS, ignore_eos=True, seed=5, steps=steps,
                            **settings)  # fmt: skip
     assert ours.token_ids == wanted
     assert len(set(wanted)) > 4
@@ -204,10 +204,10 @@ def test_the_surest_tokens_are_kept() -> None:
 def test_a_batch_changes_no_token(llm: Any, temperature: float) -> None:
     prompts = [PROMPT, PROMPT[:3], [*PROMPT, *PROMPT, 7]]
     params = {"max_tokens": 20, "temperature": temperature, "seed": 3, "steps": 6}
-    together = [one.token_ids for one in llm.generate(prompts, **params)]
-    alone = [llm.generate([prompt], **params)[0].token_ids for prompt in prompts]
+    together = [one.token_ids for one in llm.complete(prompts, **params)]
+    alone = [llm.complete([prompt], **params)[0].token_ids for prompt in prompts]
     assert together == alone
-    other = llm.generate([PROMPT], **{**params, "seed": 4})[0]
+    other = llm.complete([PROMPT], **{**params, "seed": 4})[0]
     assert other.token_ids != alone[0]
     assert other.finish_reason in ("stop", "length")
 
@@ -216,28 +216,28 @@ def test_a_prompt_is_shared_and_the_text_goes_on(folder: Path) -> None:
     with LLM(folder, dtype="q8", limits=Limits(batch=4, kv_tokens=2048)) as llm:
         prompt = PROMPT * 4
         params = {"max_tokens": 2 * CANVAS + 3, "ignore_eos": True, "seed": 1, "steps": 4}
-        first, again = (llm.generate([prompt], **params)[0] for _ in range(2))
+        first, again = (llm.complete([prompt], **params)[0] for _ in range(2))
         assert again.token_ids == first.token_ids
         assert len(first.token_ids) == 2 * CANVAS + 3
         assert again.stats.cached_tokens >= 32
         # The last canvas stands whole behind the text, whatever is left of max_tokens.
-        shorter = llm.generate([prompt], **{**params, "max_tokens": CANVAS + 1})[0]
+        shorter = llm.complete([prompt], **{**params, "max_tokens": CANVAS + 1})[0]
         assert shorter.token_ids == first.token_ids[: CANVAS + 1]
 
 
 def test_ends_and_bans_are_kept(llm: Any) -> None:
-    plain = llm.generate([PROMPT], max_tokens=16, ignore_eos=True, seed=2, steps=4)[0].token_ids
+    plain = llm.complete([PROMPT], max_tokens=16, ignore_eos=True, seed=2, steps=4)[0].token_ids
     unwanted = plain[3]
-    banned = llm.generate([PROMPT], max_tokens=16, ignore_eos=True, seed=2, steps=4,
+    banned = llm.complete([PROMPT], max_tokens=16, ignore_eos=True, seed=2, steps=4,
                           logit_bias={unwanted: -100.0})[0]  # fmt: skip
     assert unwanted not in banned.token_ids
-    ended = llm.generate([PROMPT], max_tokens=16, seed=2, steps=4, logit_bias={END: 100.0})[0]
+    ended = llm.complete([PROMPT], max_tokens=16, seed=2, steps=4, logit_bias={END: 100.0})[0]
     assert ended.finish_reason == "stop"
     assert ended.token_ids == [END]
-    later = llm.generate([PROMPT], max_tokens=16, seed=2, steps=4, min_tokens=10,
+    later = llm.complete([PROMPT], max_tokens=16, seed=2, steps=4, min_tokens=10,
                          logit_bias={END: 100.0})[0]  # fmt: skip
     assert later.token_ids.index(END) == len(later.token_ids) - 1 >= 10
-    said = llm.generate([PROMPT], max_tokens=12, ignore_eos=True, steps=3, logprobs=2)[0]
+    said = llm.complete([PROMPT], max_tokens=12, ignore_eos=True, steps=3, logprobs=2)[0]
     assert said.logprobs is not None
     assert [entry.token for entry in said.logprobs] == said.token_ids
 
@@ -250,13 +250,13 @@ def test_a_folder_opens_by_its_path(folder: Path) -> None:
         assert llm.config.eos_tokens == (END, 3)
         for spec, fix in (("threshold", "use renoise"), ("static(cache=prefix)", "use renoise")):
             with pytest.raises(InvalidInput, match=fix):
-                llm.generate("ab", decoder=spec, max_tokens=4)
+                llm.complete("ab", decoder=spec, max_tokens=4)
         with pytest.raises(InvalidInput, match="diffusion"):
-            llm.generate("ab", decoder="prompt-lookup", max_tokens=4)
+            llm.complete("ab", decoder="prompt-lookup", max_tokens=4)
         with pytest.raises(InvalidInput, match="renoise has none"):
-            llm.generate("ab", repetition_penalty=1.2, max_tokens=4)
+            llm.complete("ab", repetition_penalty=1.2, max_tokens=4)
         with pytest.raises(InvalidInput, match="renoise cannot follow"):
-            llm.generate("ab", constraint={"type": "choice", "value": ["a"]}, max_tokens=4)
+            llm.complete("ab", constraint={"type": "choice", "value": ["a"]}, max_tokens=4)
 
 
 def test_what_cannot_run_it_says_so(folder: Path, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_what_cannot_run_it_says_so(folder: Path, tmp_path: Path) -> None:
         LLM(folder, ranks=2)
     other = write_folder(tmp_path / "sdar", "llada")
     with LLM(other) as llm, pytest.raises(InvalidInput, match="DiffusionGemma"):
-        llm.generate("ab", decoder="renoise", max_tokens=4)
+        llm.complete("ab", decoder="renoise", max_tokens=4)
 
 
 def test_published_layouts_of_wide_heads_mean_the_same(folder: Path, tmp_path: Path) -> None:

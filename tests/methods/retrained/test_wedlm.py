@@ -323,7 +323,7 @@ def test_other_models_are_refused(facts: dict[str, Any]) -> None:
 
 def test_a_model_without_masks_is_refused_by_the_front() -> None:
     with LLM("paradecode/tiny-autoregressive", threads=1) as llm, pytest.raises(InvalidInput):
-        llm.generate("copy: Ana", decoder="wedlm", max_tokens=4)
+        llm.complete("copy: Ana", decoder="wedlm", max_tokens=4)
 
 
 @pytest.mark.parametrize("setting", ["window=0", "entropy=-1", "distance=-0.1", "window=5000"])

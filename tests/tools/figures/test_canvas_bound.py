@@ -37,7 +37,7 @@ def test_forwards_have_the_rows_of_a_block_and_of_the_block_before_it(
             return forward(spans)
 
         monkeypatch.setattr(llm.backend, "forward", counted)
-        llm.generate(["chain: 3 5 0 6 1 2 4 7"], decoder="static(cache=prefix)",
+        llm.complete(["chain: 3 5 0 6 1 2 4 7"], decoder="static(cache=prefix)",
                      max_tokens=4 * BLOCK, ignore_eos=True)  # fmt: skip
         # A block with one token a forward: the last one.
         assert asked[-BLOCK:] == [

@@ -61,7 +61,7 @@ def test_watched_drafters_change_nothing() -> None:
             ids, lambda: decoder, SamplingParams(temperature=0.0, max_tokens=24)
         )
         sequence = run(llm.engine, [request])[0]
-        plain = llm.generate([ids.tolist()], decoder="greedy", temperature=0, max_tokens=24)[0]
+        plain = llm.complete([ids.tolist()], decoder="greedy", temperature=0, max_tokens=24)[0]
     output = sequence.tokens[len(ids) :].tolist()
     assert output == plain.token_ids
     drafts = cast(Watched, decoder.drafter).drafts

@@ -43,14 +43,14 @@ def test_trained_models_are_decoded_as_the_model_that_they_began_with(tasks: str
 
 def test_runs_can_be_repeated(monkeypatch) -> None:
     """Some ways draw noise at temperature 0, too."""
-    told, real = set(), LLM.generate
+    told, real = set(), LLM.complete
 
-    def generate(self, prompts, *given, **how):
+    def complete(self, prompts, *given, **how):
         if not given:  # The warm-up gives its parameters in one piece.
             told.add((how["decoder"], how["temperature"], how["seed"]))
         return real(self, prompts, *given, **how)
 
-    monkeypatch.setattr(LLM, "generate", generate)
+    monkeypatch.setattr(LLM, "complete", complete)
     ways = ("greedy", "jacobi(explore=always)")
     given = SimpleNamespace(instances=1, batch=1, rounds=1, max_tokens=4, trained="")
     rows = measured(Ways("jacobi", TARGET, ways, tasks=tasks_named("simple")[:2]), given)

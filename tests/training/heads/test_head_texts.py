@@ -88,7 +88,7 @@ def test_models_without_a_chat_format_go_on_with_what_they_began(tmp_path):
         assert len(found.texts) > 20
         for text in found.texts[:3]:
             count, prompt = len(text.tokens) - text.start, text.tokens[: text.start].tolist()
-            plain = llm.generate([prompt], max_tokens=count, decoder=None)[0]
+            plain = llm.complete([prompt], max_tokens=count, decoder=None)[0]
             assert plain.token_ids == text.tokens[text.start :].tolist()
 
 
@@ -104,7 +104,7 @@ def test_texts_are_the_models_own_and_cut_files_are_mended(llm, source, data, tm
     text = next(text for text in data.texts if text.greedy)
     prompt = text.tokens[: text.start].tolist()
     count = len(text.tokens) - text.start
-    plain = llm.generate([prompt], max_tokens=count, decoder=None)[0]
+    plain = llm.complete([prompt], max_tokens=count, decoder=None)[0]
     assert plain.token_ids == text.tokens[text.start :].tolist()
 
 

@@ -55,7 +55,7 @@ def learned(llm, data, folder: Path, method: str, rate: float, steps: int = 8, *
     prompt = [text.tokens[: text.start].tolist()]
     llm.engine.load.curve = None  # On a busy machine no row would seem worth its cost.
     spec = f"{method}(head='{folder / HEAD}',budget=fixed)"
-    plain, drafted = (llm.generate(prompt, decoder=each, max_tokens=24)[0] for each in (None, spec))
+    plain, drafted = (llm.complete(prompt, decoder=each, max_tokens=24)[0] for each in (None, spec))
     assert drafted.token_ids == plain.token_ids
     assert drafted.stats.drafted > 0
     assert drafted.stats.rows > plain.stats.rows

@@ -60,7 +60,7 @@ def decode_by_turns(
         params = replace(sampling or SamplingParams(seed=0), max_tokens=item.max_tokens)
         first = number % len(methods)
         for method in [*methods[first:], *methods[:first]]:
-            output = llm.generate(
+            output = llm.complete(
                 [list(item.token_ids)], params, decoder=method, salt=f"{salt} {method}"
             )[0]
             if output.error is not None:

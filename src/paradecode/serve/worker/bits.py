@@ -30,7 +30,7 @@ def bits(llm: LLM, settings: WorkerSettings) -> str:
     found = hashlib.sha256("\n".join(parts).encode() + repr(llm.config).encode())
     length = min(PROBE, llm.config.context_length // 2)
     tokens = np.linspace(0, llm.config.vocab_size - 1, length).astype(int).tolist()
-    (made_of_it,) = llm.generate(
+    (made_of_it,) = llm.complete(
         [tokens], decoder=None, max_tokens=4, temperature=0, logprobs=8, ignore_eos=True
     )
     found.update(repr((made_of_it.token_ids, made_of_it.logprobs)).encode())

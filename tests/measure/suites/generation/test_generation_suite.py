@@ -222,7 +222,7 @@ def test_a_one_off_cost_of_plain_decoding_is_paid_before_it_counts(
     llm, prompts, tmp_path, monkeypatch
 ):
     """A clock of the test: a millisecond a forward, and a second at the 64th greedy token."""
-    greedy, real_play, real_generate = [0], running.play, LLM.generate
+    greedy, real_play, real_complete = [0], running.play, LLM.complete
 
     def seconds(spec, tokens: int) -> float:
         if str(spec) != "greedy":
@@ -230,8 +230,8 @@ def test_a_one_off_cost_of_plain_decoding_is_paid_before_it_counts(
         before, greedy[0] = greedy[0], greedy[0] + tokens
         return float(before < 64 <= greedy[0])
 
-    def generate(self, prompts, params=None, **given):
-        made = real_generate(self, prompts, params, **given)
+    def complete(self, prompts, params=None, **given):
+        made = real_complete(self, prompts, params, **given)
         seconds(given.get("decoder"), sum(len(each.token_ids) for each in made))
         return made
 
@@ -244,7 +244,7 @@ def test_a_one_off_cost_of_plain_decoding_is_paid_before_it_counts(
 
     plan = GenerationPlan(("suffix",), tuple(load_prompts(prompts)), max_tokens=8)
     inputs(llm, plan)
-    monkeypatch.setattr(LLM, "generate", generate)
+    monkeypatch.setattr(LLM, "complete", complete)
     monkeypatch.setattr(running, "play", timed)
     found = measure(llm, prompts, plan, tmp_path / "j.jsonl", {}, lambda new, total: None)
     assert max(r.decode_seconds for r in found.records) < 0.1
@@ -274,7 +274,7 @@ def test_later_turns_continue_plain_decodings_own_answer(llm, prompts):
     assert dropped == 0
     first, second = items[0], items[1]
     assert (first.id, second.id) == ("a-1/1", "a-1/2")
-    own = llm.generate([list(first.token_ids)], max_tokens=12, decoder="greedy")[0].text
+    own = llm.complete([list(first.token_ids)], max_tokens=12, decoder="greedy")[0].text
     said = llm.chat_tokens(
         [
             {"role": "user", "content": load_prompts(prompts)[0].turns[0]},

@@ -185,7 +185,7 @@ def test_answers_and_their_costs(llm):
 def test_a_batch_is_what_generate_gives(llm):
     items = items_of(llm, ["copy"], 2)
     given = [list(item.token_ids) for item in items]
-    outputs = llm.generate(given, max_tokens=32, seed=0, decoder="threshold")
+    outputs = llm.complete(given, max_tokens=32, seed=0, decoder="threshold")
     records = played(llm, "threshold", items, lambda item, text: False)
     assert [list(record.token_ids) for record in records] == [o.token_ids for o in outputs]
     assert [record.text for record in records] == [output.text for output in outputs]

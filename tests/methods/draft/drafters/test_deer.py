@@ -295,10 +295,10 @@ def test_the_models_that_ship() -> None:
         ]
         spec = "deer(budget=fixed,num_speculative_tokens=16,width=1)"
         for params in ({"temperature": 0}, {"temperature": 0.8, "seed": 5}):
-            plain = llm.generate(prompts, max_tokens=48, decoder="greedy", **params)
-            made = llm.generate(prompts, max_tokens=48, decoder=spec, **params)
+            plain = llm.complete(prompts, max_tokens=48, decoder="greedy", **params)
+            made = llm.complete(prompts, max_tokens=48, decoder=spec, **params)
             assert [m.token_ids for m in made] == [p.token_ids for p in plain]
             assert [m.error for m in made] == [None] * 6
-        greedy = llm.generate(prompts, max_tokens=48, temperature=0, decoder=spec)
+        greedy = llm.complete(prompts, max_tokens=48, temperature=0, decoder=spec)
         tokens = sum(m.stats.generated for m in greedy)
         assert tokens > 2.5 * sum(m.stats.forwards for m in greedy)

@@ -27,19 +27,19 @@ def test_datastore_command(tmp_path, llm):
     assert tokens[-1] == -1
     # Text that spells a control token stays text.
     assert tokens[:-1] == llm.tokenizer.encode(text.read_text(), parse_special=False)
-    drafted = llm.generate("The quick brown", max_tokens=3, decoder=f"rest(datastore='{store}')")
-    assert drafted.text == llm.generate("The quick brown", max_tokens=3, decoder="none").text
+    drafted = llm.complete("The quick brown", max_tokens=3, decoder=f"rest(datastore='{store}')")
+    assert drafted.text == llm.complete("The quick brown", max_tokens=3, decoder="none").text
 
 
 def test_predictions(llm):
-    plain = llm.generate("Once upon a time", max_tokens=40, decoder="none")
+    plain = llm.complete("Once upon a time", max_tokens=40, decoder="none")
     for prediction in (plain.text, plain.token_ids):
-        told = llm.generate("Once upon a time", max_tokens=40, prediction=prediction)
+        told = llm.complete("Once upon a time", max_tokens=40, prediction=prediction)
         assert told.token_ids == plain.token_ids
         assert told.stats.forwards <= 6
-    wrong = llm.generate("Once upon a time", max_tokens=40, prediction="Something else entirely.")
-    empty = llm.generate("Once upon a time", max_tokens=40, prediction="")
+    wrong = llm.complete("Once upon a time", max_tokens=40, prediction="Something else entirely.")
+    empty = llm.complete("Once upon a time", max_tokens=40, prediction="")
     assert wrong.token_ids == empty.token_ids == plain.token_ids
     for bad in ([-3], ["a"], 5):
         with pytest.raises(InvalidInput, match="prediction"):
-            llm.generate("Once", prediction=bad)
+            llm.complete("Once", prediction=bad)

@@ -100,7 +100,7 @@ def test_outputs_are_plain_and_a_tree_finds_more(tmp_path: Path) -> None:
     with LLM(decoder=None) as llm:
         params = SamplingParams(max_tokens=60)
         prompts = ["The capital of France is", "A list of animals:"]
-        plain = llm.generate(prompts, params)
+        plain = llm.complete(prompts, params)
         pairs = [pair for each in plain for pair in zip(each.token_ids, each.token_ids[1:])]
         # The right token is the second most frequent one everywhere.
         texts = [[one, 5] for one, _ in pairs] * 7 + [[*pair] for pair in pairs] * 5
@@ -109,12 +109,12 @@ def test_outputs_are_plain_and_a_tree_finds_more(tmp_path: Path) -> None:
         for method in ("prompt-lookup", "lookup-tree"):
             spec = {"method": method, "table": str(tmp_path / "a.ngrams"), "budget": "fixed",
                     "num_speculative_tokens": 6}  # fmt: skip
-            found = llm.generate(prompts, params, decoder=spec)
+            found = llm.complete(prompts, params, decoder=spec)
             assert [each.token_ids for each in found] == [each.token_ids for each in plain]
             forwards[method] = sum(each.stats.forwards for each in found)
         assert forwards["lookup-tree"] < 0.8 * forwards["prompt-lookup"]
         seeded = SamplingParams(max_tokens=40, temperature=0.8, seed=5)
-        sampled = llm.generate(prompts, seeded, decoder=spec)
+        sampled = llm.complete(prompts, seeded, decoder=spec)
         assert [each.token_ids for each in sampled] == [
-            each.token_ids for each in llm.generate(prompts, seeded)
+            each.token_ids for each in llm.complete(prompts, seeded)
         ]

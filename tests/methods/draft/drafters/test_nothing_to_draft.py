@@ -57,8 +57,8 @@ def test_low_temperatures(llm: LLM, method: str, temperature: float) -> None:
         wishes: dict[str, Any] = {
             "temperature": temperature, "seed": seed, "max_tokens": 16, "ignore_eos": True,
         }  # fmt: skip
-        plain = llm.generate([LOOP, QUESTION], decoder="greedy", **wishes)
-        made = llm.generate([LOOP, QUESTION], decoder=method, **wishes)
+        plain = llm.complete([LOOP, QUESTION], decoder="greedy", **wishes)
+        made = llm.complete([LOOP, QUESTION], decoder=method, **wishes)
         assert [one.error for one in made] == [None, None]
         assert [one.token_ids for one in made] == [one.token_ids for one in plain]
 
@@ -73,17 +73,17 @@ def test_a_draft_model_that_says_none_of_the_tokens_that_may_follow(few: LLM, me
         wishes: dict[str, Any] = {
             "temperature": 0.7, "seed": seed, "max_tokens": 20, "constraint": CHOICE,
         }  # fmt: skip
-        made = few.generate(QUESTION, decoder=method, **wishes)
+        made = few.complete(QUESTION, decoder=method, **wishes)
         assert made.error is None
         assert made.text in CHOICE["value"]
         if "verifier" not in method:
-            assert made.token_ids == few.generate(QUESTION, decoder="greedy", **wishes).token_ids
+            assert made.token_ids == few.complete(QUESTION, decoder="greedy", **wishes).token_ids
 
 
 @pytest.mark.parametrize("method", ["stand(verifier=rsd)", "stand(verifier=block,budget=fixed)"])
 def test_stored_distributions_at_low_temperatures(llm: LLM, method: str) -> None:
     for seed in range(4):
-        made = llm.generate(
+        made = llm.complete(
             LOOP, decoder=method, temperature=1e-3, seed=seed, max_tokens=24, ignore_eos=True
         )
         assert made.error is None

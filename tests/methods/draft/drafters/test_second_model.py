@@ -337,7 +337,7 @@ def test_a_draft_model_with_threads_of_its_own_changes_no_token(temperature, tmp
             assert llm.engine.apart
             assert llm.backend.threads == max(1, default_threads() - 1)
             for spec in ("greedy", "pearl", "mirror-sd", "draft-model"):
-                outputs = llm.generate(prompts, decoder=spec, max_tokens=24, ignore_eos=True,
+                outputs = llm.complete(prompts, decoder=spec, max_tokens=24, ignore_eos=True,
                                        temperature=temperature, seed=5)  # fmt: skip
                 found[spec, draft] = [one.token_ids for one in outputs]
     assert all(tokens == found["greedy", folder] for tokens in found.values())

@@ -135,7 +135,7 @@ def test_a_table_of_n_grams_says_which_tokens_are_left(tmp_path):
         vocabulary = llm.engine.vocabularies["draft"]
         assert set(vocabulary.outputs.tolist()) <= set(SOME.tolist())
         plain, made = (
-            llm.generate([list(PROMPT)], decoder=spec, max_tokens=24, ignore_eos=True)[0]
+            llm.complete([list(PROMPT)], decoder=spec, max_tokens=24, ignore_eos=True)[0]
             for spec in ("greedy", "draft-model(budget=fixed)")
         )
     assert made.token_ids == plain.token_ids

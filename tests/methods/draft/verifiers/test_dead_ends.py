@@ -43,8 +43,8 @@ def test_drafts_end_as_plain_decoding_does(
         "max_tokens": 20, "stop": stop, "stop_token_ids": [letter], "temperature": temperature,
         "seed": 1, "constraint": {"type": "regex", "value": "hello world"},
     }  # fmt: skip
-    (plain,) = llm.generate(["What is 17"], decoder="greedy", **wishes)
-    (made,) = llm.generate(["What is 17"], decoder=method, **wishes)
+    (plain,) = llm.complete(["What is 17"], decoder="greedy", **wishes)
+    (made,) = llm.complete(["What is 17"], decoder=method, **wishes)
     assert (made.text, made.token_ids) == (plain.text, plain.token_ids)
     assert (made.finish_reason, str(made.error)) == (plain.finish_reason, str(plain.error))
     assert len(plain.token_ids) == (1 if stop == ("h",) else 2)

@@ -56,7 +56,7 @@ class DraftWorkload:
 
         def answer(messages: Messages, limit: int) -> str:
             ids = encode(messages)
-            return llm.generate([ids], max_tokens=limit, decoder=None)[0].text
+            return llm.complete([ids], max_tokens=limit, decoder=None)[0].text
 
         return make_items(prompts, encode, answer, self.max_tokens)
 

@@ -149,7 +149,7 @@ class EngineWriter:
         """See :class:`Writer`."""
         if not layers or not prompts:
             none = np.empty((0, 0), np.float16)
-            made = self.llm.generate(prompts, params, decoder=None)
+            made = self.llm.complete(prompts, params, decoder=None)
             return [Answer(each.text, each.token_ids, none) for each in made]
         writers = [StateWriter(layers) for _ in prompts]
         every, lot = [params] * len(prompts), len(prompts)
@@ -159,7 +159,7 @@ class EngineWriter:
 
     def sampled(self, prompt: list[int], params: SamplingParams) -> list[Answer]:
         """See :class:`Writer`."""
-        made = self.llm.generate([prompt], replace(params, n=TOGETHER), decoder=None)[0]
+        made = self.llm.complete([prompt], replace(params, n=TOGETHER), decoder=None)[0]
         none = np.empty((0, 0), np.float16)
         return [Answer(e.text, e.token_ids, none) for e in (made, *made.alternatives)]
 

@@ -38,7 +38,7 @@ def head_speed(
         made = []
         for which, spec in enumerate((None, decoder)):
             begun = time.perf_counter()
-            made.append(llm.generate([prompt], decoder=spec, seed=0, max_tokens=max_tokens)[0])
+            made.append(llm.complete([prompt], decoder=spec, seed=0, max_tokens=max_tokens)[0])
             seconds[which] += time.perf_counter() - begun
         if made[1].error is not None:
             raise made[1].error

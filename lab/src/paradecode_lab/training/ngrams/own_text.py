@@ -49,7 +49,7 @@ def own_conversations(
     for asked in own_questions(llm, count, seed, done):
         prompts = [ids for _, ids in asked]
         greedy = SamplingParams(temperature=0.0, max_tokens=max_tokens)
-        outputs = llm.generate(prompts, greedy, decoder=None)
+        outputs = llm.complete(prompts, greedy, decoder=None)
         yield [(prompt, output.token_ids) for prompt, output in zip(prompts, outputs)]
 
 
@@ -81,7 +81,7 @@ def _sampled(
     params = SamplingParams(
         temperature=1.0, top_p=0.95, seed=seed % (1 << 31), n=count, max_tokens=max_tokens
     )
-    made = llm.generate([prompt], params, decoder=None)[0]
+    made = llm.complete([prompt], params, decoder=None)[0]
     return made, *made.alternatives
 
 

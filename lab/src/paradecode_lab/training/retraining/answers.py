@@ -29,7 +29,7 @@ def write_answers(
         found = islice(stream(tasks, Random(f"answers/{seed}")), done, count)
         while some := list(islice(found, TOGETHER)):
             prompts = [encode([{"role": "user", "content": one.prompt}]) for one in some]
-            answers = llm.generate(prompts, greedy, decoder=None)
+            answers = llm.complete(prompts, greedy, decoder=None)
             yield [(prompt, one.token_ids) for prompt, one in zip(prompts, answers, strict=True)]
 
     write_rounds(path, count, rounds, tick)

@@ -171,7 +171,7 @@ def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[
         ids = encode(messages)
         if len(ids) >= room:  # The turns that follow are too long as well, and are dropped.
             return ""
-        found = llm.generate([ids], max_tokens=limit, decoder=plain, salt="turns")[0]
+        found = llm.complete([ids], max_tokens=limit, decoder=plain, salt="turns")[0]
         if found.error is not None:
             raise InvalidInput("prompts", messages[-1]["content"], f"plain decoding: {found.error}")
         return found.text
