@@ -114,7 +114,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1900,
     "tools": 7870,
-    "tests": 50060,
+    "tests": 50070,
     "examples": 40,
 }
 """Room -> the most lines of code that it may have. A change that needs more raises the number, and
