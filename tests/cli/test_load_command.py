@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from fake_openai import TOKENS, FakeServer
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
+from paradecode_lab.measure.result_files import read_json
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +46,8 @@ def test_json_and_files(server: FakeServer, tmp_path: Path) -> None:
     )  # fmt: skip
     assert code == 0
     found = json.loads(printed)
-    assert found == json.loads(file.read_text("utf-8"))
-    assert found["schema"] == "paradecode-bench/4"
+    assert found == read_json(file)
+    assert found["schema"] == "paradecode-bench/5"
     assert found["machine"]["cores"] >= 1
     assert [e["weights"] for e in found["engines"]] == ["model-of-quick", "model-of-brisk"]
     assert found["settings"]["loads"] == ["c=1", "c=2", "50/s"]

@@ -74,7 +74,7 @@ def test_bad_token_ids_are_refused(llm: LLM, ids: list) -> None:
 
 @pytest.mark.parametrize(
     "messages",
-    [[], "hi", [{}], [{"role": "king", "content": "x"}], [{"role": "user"}], [3],
+    [[], 5, [{}], [{"role": "king", "content": "x"}], [{"role": "user"}], [3],
      [{"role": "user", "content": 5}]],
 )  # fmt: skip
 def test_bad_messages_are_refused(llm: LLM, messages) -> None:
