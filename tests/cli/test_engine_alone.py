@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from paradecode.cli.later import LABORATORY
 from repository import ROOT
 
 MISSING = ("paradecode_lab", "torch", "matplotlib")
@@ -70,12 +71,12 @@ def test_generate_answers_a_file(tmp_path: Path) -> None:
     assert json.loads(run("generate", "--prompts", str(prompts), "--json", *MODEL))["id"] == "a"
 
 
-@pytest.mark.parametrize("command", ["tune", "bench", "replay", "report", "train", "verify"])
-def test_a_command_of_the_laboratory_names_its_package(command: str) -> None:
-    said = run(command, "--help", status=2)
-    assert command in said
+def test_a_command_of_the_laboratory_names_its_package() -> None:
+    said = run("tune", "--help", status=2)
+    assert "tune" in said
     assert 'pip install "paradecode[lab]"' in said
-    assert f" {command} " not in run("--help")
+    shown = run("--help")
+    assert not [command for command in LABORATORY if f" {command} " in shown]
 
 
 def test_a_server_answers() -> None:
