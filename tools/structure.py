@@ -114,7 +114,7 @@ BUDGETS = {
     "lab.training": 6540,
     "lab": 0,
     "lab.commands": 1900,
-    "tools": 6430,
+    "tools": 6190,
     "tests": 50070,
     "examples": 40,
 }
