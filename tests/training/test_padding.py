@@ -26,7 +26,7 @@ from paradecode_lab.training.retraining.hamburger import HamburgerObjective  # n
 from paradecode_lab.training.retraining.lora_drop import LoraDropObjective  # noqa: E402
 from paradecode_lab.training.retraining.lud import LexicalUnitObjective  # noqa: E402
 from paradecode_lab.training.retraining.nested import NestedObjective  # noqa: E402
-from paradecode_lab.training.retraining.objective import Objective  # noqa: E402
+from paradecode_lab.training.retraining.run import Objective  # noqa: E402
 from paradecode_lab.training.retraining.texts import rows_of  # noqa: E402
 from paradecode_lab.training.retraining.wedlm import WedlmObjective  # noqa: E402
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from paradecode.models.checkpoint import Checkpoint
-    from paradecode_lab.training.retraining.objective import Objective
+    from paradecode_lab.training.retraining.run import Objective
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import pytest
 from parallel_runs import PLAIN, Behaviour, good, make
 
 from paradecode.core.errors import InvalidInput
+from paradecode_lab.measure.report.compare import method_changes
 from paradecode_lab.measure.report.from_parallel import sheet_of_parallel
 from paradecode_lab.measure.report.write import write_beside
 from paradecode_lab.measure.result_files import read_results, write_results
 from paradecode_lab.measure.results import EngineInfo
 from paradecode_lab.measure.statistics import frontier, gain
-from paradecode_lab.measure.suites.parallel.compare import changes
 from paradecode_lab.measure.suites.parallel.suite import aggregates
 from paradecode_lab.measure.suites.parallel.summary import summarise
 from paradecode_lab.measure.suites.parallel.verdicts import is_lossless, verdicts
@@ -198,13 +198,13 @@ def test_figures_of_a_committed_file_follow_from_its_records():
 def test_two_results_are_compared_on_what_both_have():
     before = make({"static": PLAIN, "threshold": Behaviour(8), "factor": Behaviour(8)})
     now = make({"static": PLAIN, "threshold": Behaviour(4), "credit": Behaviour(8)}, count=100)
-    found = {change.method: change for change in changes(before, now)}
+    found = {change.method: change for change in method_changes(before, now)}
     assert found.keys() == {"static", "threshold"}
     assert found["threshold"].versus.forwards.value == pytest.approx(2)
     assert found["threshold"].versus.items == 200
     assert found["static"].versus.identical == 200
     with pytest.raises(InvalidInput, match="in common"):
-        changes(before, make({"static": PLAIN}, tasks=["sort"]))
+        method_changes(before, make({"static": PLAIN}, tasks=["sort"]))
 
 
 def test_batches_of_two_share_their_seconds():

@@ -16,7 +16,7 @@ from torch import Tensor
 from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.batched import BatchedModel, final_states
-from paradecode_lab.training.retraining.objective import Objective
+from paradecode_lab.training.retraining.run import Objective
 from paradecode_lab.training.retraining.texts import AnswerRows
 
 Marks = NDArray[np.bool_]

@@ -23,7 +23,7 @@ from paradecode.methods.retrained.first import Routers
 from paradecode.models.adapter import MASK, Facts, check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.adaptation.model import Adapted, new_adapter
-from paradecode_lab.training.retraining.objective import Objective
+from paradecode_lab.training.retraining.run import Objective
 from paradecode_lab.training.retraining.texts import MODEL, AnswerRows, causal_states
 from paradecode_lab.training.unmasking.folder import save_folder
 

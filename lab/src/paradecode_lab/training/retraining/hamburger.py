@@ -27,7 +27,7 @@ from paradecode.methods.retrained.token_groups import (
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.batched import attention_in, spread
-from paradecode_lab.training.retraining.objective import Objective
+from paradecode_lab.training.retraining.run import Objective
 from paradecode_lab.training.retraining.texts import MODEL, AnswerRows, causal_states
 from paradecode_lab.training.unmasking.folder import save_folder
 

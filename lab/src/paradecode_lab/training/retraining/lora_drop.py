@@ -22,7 +22,7 @@ from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
 from paradecode_lab.training.batched import attention_in, final_states
-from paradecode_lab.training.retraining.objective import Objective
+from paradecode_lab.training.retraining.run import Objective
 from paradecode_lab.training.retraining.texts import AnswerRows
 
 ADAPTERS = "adapters.safetensors"

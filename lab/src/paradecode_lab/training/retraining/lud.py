@@ -18,7 +18,7 @@ from torch import Tensor
 
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.batched import final_states, spread
-from paradecode_lab.training.retraining.objective import MaskedObjective
+from paradecode_lab.training.retraining.run import MaskedObjective
 from paradecode_lab.training.retraining.texts import AnswerRows, causal_states
 
 GROUPS = 8

@@ -21,7 +21,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.batched import spread
-from paradecode_lab.training.retraining.objective import Objective
+from paradecode_lab.training.retraining.run import Objective
 from paradecode_lab.training.retraining.texts import MODEL, AnswerRows, causal_states
 from paradecode_lab.training.unmasking.folder import change_config
 

@@ -1,18 +1,91 @@
-"""A model that is trained to decode in another way; it can be stopped and continued."""
+"""Models that are trained to decode in another way: what is trained, and the training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from paradecode.backends.torch.model import Transformer
+from paradecode.models.adapter import check_base, unused_token
+from paradecode.models.checkpoint import Checkpoint
+from paradecode_lab.measure import machine
 from paradecode_lab.training.adaptation.texts import BlockText, digest
-from paradecode_lab.training.retraining.objective import Objective
-from paradecode_lab.training.retraining.texts import rows_of
+from paradecode_lab.training.retraining.texts import MODEL, AnswerRows, rows_of
 from paradecode_lab.training.running import TuneSettings, WeightTraining
+from paradecode_lab.training.unmasking.folder import change_config, save_folder, source_of
+
+
+class Objective:
+    """The common part of objectives.
+
+    Args:
+        checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
+        name: name of the objective.
+        settings: settings that the result depends on.
+
+    Attributes:
+        trained: name -> tensor that the optimiser changes.
+        facts: settings, objective and weights; a checkpoint with others is refused.
+
+    Raises:
+        InvalidInput, InvalidModel: if the model cannot be written.
+    """
+
+    trained: Mapping[str, Tensor]
+
+    def __init__(
+        self, checkpoint: Checkpoint, device: torch.device, name: str, **settings: object
+    ) -> None:
+        self.checkpoint, self.device = checkpoint, device
+        self.facts = {
+            "objective": name,
+            "weights": machine.digest(source_of(checkpoint)),
+            **settings,
+        }
+
+    def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
+        """The loss of a step; ``done`` is the share of all steps that are done."""
+        raise NotImplementedError
+
+    def export(self, folder: Path) -> None:
+        """Write MODEL, a copy of the model's folder with the trained weights."""
+        save_folder(self.checkpoint, self.trained, folder / MODEL)
+
+
+class MaskedObjective(Objective):
+    """Training of all weights of a causal model that gets a mask token.
+
+    Args:
+        checkpoint: its configuration may have fewer layers than the file; deeper ones are left
+            out.
+
+    Attributes:
+        mask: id of the mask token.
+
+    Raises:
+        InvalidInput, InvalidModel: if the model cannot be written, is not dense and causal, or has
+            no token to spare.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, device: torch.device, name: str, **settings: object
+    ) -> None:
+        check_base(checkpoint.config)
+        self.mask = unused_token(checkpoint)
+        super().__init__(checkpoint, device, name, mask=self.mask, **settings)
+        self.model = Transformer(checkpoint.config, checkpoint.weights, torch.float32, device)
+        self.trained = self.model.w
+
+    def export(self, folder: Path) -> None:
+        """Write MODEL, a folder whose configuration names the mask token."""
+        super().export(folder)
+        layers = self.checkpoint.config.layers
+        change_config(folder / MODEL, layers, attention="causal", mask_token_id=self.mask)
 
 
 @dataclass(frozen=True, kw_only=True)
