@@ -18,6 +18,7 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import Attend, Transformer
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.drafters.s2d import usual_exits
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.batched import spread
@@ -45,7 +46,7 @@ class NestedObjective(Objective):
 
     Args:
         checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
-        exits: number of layers before each exit, ascending.
+        exits: number of layers before each exit, ascending; none are the usual ones.
         drawn: number of exits that a step learns from; 0 means all.
     """
 
@@ -54,6 +55,7 @@ class NestedObjective(Objective):
     ) -> None:
         config = checkpoint.config
         check_base(config)
+        exits = exits or usual_exits(config.layers)
         if exits[-1] > config.layers:
             raise InvalidInput("--exits", exits[-1], f"the model has {config.layers} layers")
         if drawn > len(exits):
