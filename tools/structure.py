@@ -113,7 +113,7 @@ BUDGETS = {
     "lab.training": 6540,
     "lab": 0,
     "lab.commands": 1900,
-    "tools": 7870,
+    "tools": 6430,
     "tests": 50070,
     "examples": 40,
 }
