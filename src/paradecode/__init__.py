@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     def methods() -> ResultTable:
         """Every method; see :mod:`paradecode.methods`, which can be called."""
-        ...
 
 
 __all__ = [

@@ -108,11 +108,9 @@ class RunsNetworks(Protocol):
         Raises:
             InvalidInput: if an item lacks an input of the network.
         """
-        ...
 
     def close(self) -> None:
         """Free memory and threads; further calls are errors."""
-        ...
 
 
 class Backend(RunsNetworks, Protocol):
@@ -123,7 +121,6 @@ class Backend(RunsNetworks, Protocol):
 
     def reserve(self, pages: int) -> None:
         """Provide memory for pages 0 .. pages - 1, all layers. Called once, before any forward."""
-        ...
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         """Run one packed forward. All spans name the same ``layers``.
@@ -131,14 +128,12 @@ class Backend(RunsNetworks, Protocol):
         Raises:
             InvalidInput: if a size, index or token id is out of range; nothing was stored then.
         """
-        ...
 
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         """Copy K/V rows between physical slots (page * PAGE + row) in every layer.
 
         All sources are read before a target is written.
         """
-        ...
 
 
 class CommittedStep(NamedTuple):
@@ -213,15 +208,12 @@ class Stepper(Protocol):
             rows: the sequence's rows in the last forward.
             hidden: layers, from 0, whose outputs the steps return.
         """
-        ...
 
     def hold(self, pages: NDArray[np.int32]) -> None:
         """Take the page table, int32 [P], that holds from now on; no step writes beyond it."""
-        ...
 
     def leave(self) -> None:
         """Give the method what was learned since :meth:`enter`."""
-        ...
 
 
 @runtime_checkable
@@ -238,12 +230,10 @@ class MakesSteps(Protocol):
             warp, seed: sampling settings; the keys are those of :func:`paradecode.core.noise.key`.
             scored: whether log-probabilities of its tokens are wanted.
         """
-        ...
 
     def steps(self, steppers: Sequence[Stepper], given: StepsInput) -> list[list[CommittedStep]]:
         """Make steps; returns those of each sequence. There are none if the first step would
         fail for a sequence, or needs more pages."""
-        ...
 
 
 @runtime_checkable
@@ -252,12 +242,10 @@ class RunsHeads(Protocol):
 
     def pack(self, head: Head) -> None:
         """Do now what the first draft of a head would wait for."""
-        ...
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         """Draft with a head; arguments and result are those of
         :func:`paradecode.backends.heads.run.run_head`."""
-        ...
 
 
 def drafts_of(place: RunsNetworks, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:

@@ -29,4 +29,3 @@ class Decoder(Protocol):
 
     def decode(self, seq: TokenSequence) -> Steps:
         """Decode until ``seq.finished``."""
-        ...

@@ -103,25 +103,20 @@ class TokenSequence(Protocol):
     @property
     def finished(self) -> bool:
         """Whether the output has ended; then nothing may be committed."""
-        ...
 
     @property
     def tokens(self) -> NDArray[np.int32]:
         """int32 [n]: prompt and output so far; a read-only view, valid until the next commit."""
-        ...
 
     @property
     def pending(self) -> NDArray[np.int32]:
         """int32: committed tokens whose keys and values are not in the target's cache yet."""
-        ...
 
     def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
         """The committed tokens that are not in a model's cache yet, in that model's token ids."""
-        ...
 
     def about(self, model: str = TARGET) -> ModelFacts:
         """Facts about a model; raises DecoderError if there is no model of that name."""
-        ...
 
     def head(self, path: str, vocabulary: int = 0, dtype: str = "q8") -> Head:
         """The draft head in a folder, made for the target; read once.
@@ -133,35 +128,28 @@ class TokenSequence(Protocol):
         Raises:
             InvalidModel: if there is none, or it does not fit the target.
         """
-        ...
 
     def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
         """float32 [n, hidden size]: the target's embeddings, for ``Forward.embeddings``."""
-        ...
 
     def found(self, model: str = TARGET) -> int:
         """Number of a canvas's leading tokens whose final keys and values earlier requests have
         left."""
-        ...
 
     def room_for(self, model: str) -> int:
         """Number of tokens that fit into another model's cache after the committed ones."""
-        ...
 
     @property
     def room(self) -> int:
         """Number of tokens that this sequence may still commit (``max_tokens`` and context)."""
-        ...
 
     @property
     def scratch(self) -> int:
         """Number of tentative rows that fit behind the committed tokens."""
-        ...
 
     @property
     def neighbours(self) -> int:
         """Number of other sequences that share the engine's steps now."""
-        ...
 
     def step_seconds(self, rows: int, model: str = TARGET, keys: int | None = None) -> float | None:
         """Seconds of a step in which this sequence has ``rows`` rows; None if not measured.
@@ -169,7 +157,6 @@ class TokenSequence(Protocol):
         Args:
             keys: how many cached keys they see; None for all.
         """
-        ...
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         """The object that all requests of a tenant share under ``name``; ``make`` builds it.
@@ -177,11 +164,9 @@ class TokenSequence(Protocol):
         Methods use it to learn from one request for the next (suffix trees, token matrices). Such
         an object lives as long as the engine and must bound its own size.
         """
-        ...
 
     def commit(self, verdict: Verdict) -> None:
         """Append tokens up to the first that ends the output; their rows stay in the cache."""
-        ...
 
     def fill(
         self,
@@ -192,15 +177,12 @@ class TokenSequence(Protocol):
     ) -> None:
         """Report a step of a canvas, and append ``tokens``, in front of which everything is
         decided."""
-        ...
 
     def adopt(self, child: TokenSequence) -> None:
         """Take over the tokens and the cache of a fork."""
-        ...
 
     def release(self) -> None:
         """Give the pages of a fork back; its tokens stay, but nothing more can be run on it."""
-        ...
 
 
 if not TYPE_CHECKING:  # Type checkers learn the new name alone.

@@ -61,7 +61,6 @@ class Monitor(Protocol):
     @property
     def triggers(self) -> frozenset[int]:
         """The bytes after which a name may begin that :meth:`names` knows."""
-        ...
 
     def names(self, text: bytes) -> Collection[bytes] | None:
         """The names that may follow ``text``, which ends with a trigger.
@@ -69,11 +68,9 @@ class Monitor(Protocol):
         None, or no names, allows anything. After a name the text ends, or a byte follows that ends
         names.
         """
-        ...
 
     def ends(self, value: int) -> bool:
         """Whether a byte ends a name because no name can contain it."""
-        ...
 
 
 class _TokenWords:

@@ -25,7 +25,6 @@ class Draws(Protocol):
         Args:
             width: the most children of the node.
         """
-        ...
 
     def draw(self) -> list[int]:
         """Draw until a row is missing; returns the nodes whose rows are needed, the most promising
@@ -33,7 +32,6 @@ class Draws(Protocol):
 
         A node whose row was asked for and did not come gets no children.
         """
-        ...
 
 
 @dataclass

@@ -35,11 +35,9 @@ class LevelRows(Protocol):
     @property
     def room(self) -> int:
         """Number of further nodes that may have a row."""
-        ...
 
     def seconds(self, rows: int) -> float:
         """Seconds of the next :meth:`look`; 0 when it was not measured."""
-        ...
 
     def look(
         self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
@@ -50,7 +48,6 @@ class LevelRows(Protocol):
             own: the tree's tokens in the draft model's ids.
             states: whether the states are wanted as well.
         """
-        ...
 
 
 class DraftSource(Protocol):
@@ -58,7 +55,6 @@ class DraftSource(Protocol):
 
     def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
         """The rows of a draft of at most ``limit`` nodes."""
-        ...
 
 
 def share_of(facts: ModelFacts, layers: Layers, logits: bool = True) -> float:

@@ -51,7 +51,6 @@ class BranchScorer(Protocol):
 
     def rate(self, rated: Rated) -> Sequence[float]:
         """A finite number for each branch; higher is better. An exception ends the search."""
-        ...
 
 
 class ReadsStates(BranchScorer, Protocol):

@@ -39,11 +39,9 @@ class Chance(Protocol):
 
     def accept(self, p: float, q: float = 1.0) -> bool:
         """True with probability min(1, p / q)."""
-        ...
 
     def draw(self, weights: Row) -> int:
         """An index with probability proportional to its weight."""
-        ...
 
 
 Accepted = tuple[list[int], int]
