@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.parameters import local_path, parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.search.branch import (
     Asked,
     Branch,

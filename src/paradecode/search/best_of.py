@@ -6,8 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 from paradecode.search.branch import (
     Asked,
     Branch,

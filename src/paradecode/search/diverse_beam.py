@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.parameters import choice, parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import choice, declare, parameter
 from paradecode.search.beams import MOST_BEAMS, Beam, BeamDecoder, Group
 from paradecode.search.branch import Asked, Searched, SearchTask
 

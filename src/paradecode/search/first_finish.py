@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.parameters import choice, parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import choice, declare, parameter
 from paradecode.search.branch import Asked, Branch, Grow, Searched, SearchTask, Start
 from paradecode.search.majority import final_answer
 

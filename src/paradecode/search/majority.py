@@ -9,8 +9,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from paradecode.methods.parameters import choice, parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import choice, declare, parameter
 from paradecode.search.branch import (
     Asked,
     Branch,

@@ -9,8 +9,7 @@ from typing import Any
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.ngram_table import load_ngrams
-from paradecode.methods.parameters import local_path, parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.search.branch import (
     Asked,
     Branch,

@@ -13,13 +13,14 @@ from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.parameters import parameter, part
 from paradecode.methods.parts import (
     Method,
     declare,
     make,
     origin,
+    parameter,
     parameters_of,
+    part,
     read,
     register,
     told,

@@ -20,7 +20,7 @@ from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.past_states import PastStates, TextStates
-from paradecode.methods.parameters import choice, local_path, parameter
+from paradecode.methods.parts import choice, local_path, parameter
 
 
 @dataclass(kw_only=True)

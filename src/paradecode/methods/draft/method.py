@@ -11,13 +11,15 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import MAX_DRAFT, Drafter, DraftVerify
 from paradecode.methods.draft.verifiers.coupled import Verifier
-from paradecode.methods.parameters import local_path, parameter, part
 from paradecode.methods.parts import (
     Method,
     declare,
+    local_path,
     make,
     origin,
+    parameter,
     parameters_of,
+    part,
     read,
     register,
     told,

@@ -13,7 +13,7 @@ from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.priors import load_priors, priors_of
-from paradecode.methods.parameters import local_path
+from paradecode.methods.parts import local_path
 
 
 class RatedTree(TreeBuilder):

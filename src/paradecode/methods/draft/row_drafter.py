@@ -26,7 +26,7 @@ from paradecode.methods.draft.prompt_rows import (
     paying,
     root_only,
 )
-from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import local_path, parameter
 
 TRIAL = 32
 """Steps without prompt rows after they did not pay; then the root gets some as a trial. The number

@@ -14,8 +14,7 @@ from paradecode.core.request import Forward
 from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
-from paradecode.methods.parameters import local_path, parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import local_path, method, parameter
 from paradecode.methods.trained import TrainedPart
 
 COMMAND = "paradecode train first"

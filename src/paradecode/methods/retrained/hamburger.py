@@ -14,8 +14,7 @@ from paradecode.core.request import Apply, Forward, Overwrite, Reply, Request, S
 from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
-from paradecode.methods.parameters import local_path, parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import local_path, method, parameter
 from paradecode.methods.retrained.token_groups import TokenGroups
 
 COMMAND = "paradecode train hamburger"

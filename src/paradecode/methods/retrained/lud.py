@@ -12,8 +12,7 @@ from paradecode.core.logits import Logits
 from paradecode.core.request import Forward
 from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import method, parameter
 
 
 @method(

@@ -20,8 +20,7 @@ from paradecode.core.noise import Purpose, key, uniform
 from paradecode.core.request import Attend, Denoise, Forward, Reply, Store
 from paradecode.core.sequence import TokenSequence
 from paradecode.core.trace import CanvasStep
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import method, parameter
 
 Tokens = NDArray[np.int32]
 

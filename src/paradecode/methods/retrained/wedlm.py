@@ -16,8 +16,7 @@ from paradecode.methods.canvas.caches.base import CacheRule
 from paradecode.methods.canvas.loop import Unmask, decided
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, View, Window
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import method, parameter
 
 
 @method(

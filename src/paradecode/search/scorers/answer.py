@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.parameters import text
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, text
 from paradecode.search.majority import final_answer
 from paradecode.search.scorers.scorer import Rated, Reads
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paradecode.methods.parameters import choice
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import choice, declare
 from paradecode.search.scorers.scorer import Rated, Reads
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from paradecode.core.network import Network
 from paradecode.methods.draft.budgets.networks import ResidualHead
-from paradecode.methods.parameters import local_path
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, local_path
 from paradecode.search.scorers.scorer import Rated, Reads
 
 

@@ -13,8 +13,7 @@ from paradecode.core.network import Array, Network, Op
 from paradecode.engine.engine import Engine
 from paradecode.engine.prompt import LastStateReader, reading_request
 from paradecode.engine.run import run
-from paradecode.methods.parameters import local_path, parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.methods.read_once import read_once
 from paradecode.methods.trained import linear, rms_norm
 from paradecode.models.checkpoint import Checkpoint

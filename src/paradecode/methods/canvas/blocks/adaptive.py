@@ -9,8 +9,7 @@ import numpy as np
 from paradecode.methods.canvas.blocks.base import Blocks, limit
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import View, Window
-from paradecode.methods.parameters import parameter, text
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter, text
 
 NEWLINE = "198"
 """The line feed of the vocabularies of GPT-2, Llama 3, Qwen, SmolLM2 and LLaDA."""

@@ -10,8 +10,7 @@ import numpy as np
 from paradecode.methods.canvas.blocks.base import Blocks, limit
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 LEFT = (
     "tokens that the window has left would stay cached as the masks that they were; "

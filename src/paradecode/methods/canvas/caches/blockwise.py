@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, marks, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 
 @declare("cache", "none")

@@ -10,8 +10,7 @@ from paradecode.core.noise import Purpose, key, uniform
 from paradecode.methods.canvas.caches.base import CacheRule, Marks, RowPlan, everything, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Decision, Scores, View, Window
-from paradecode.methods.parameters import choice, parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import choice, declare, parameter
 
 
 @declare("cache", "dkv", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")

@@ -15,8 +15,7 @@ from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.tracked import Tracked, asked_about
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 EMPTY = np.empty(0, np.int32)
 BUDGET = 1 << 28

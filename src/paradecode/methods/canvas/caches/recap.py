@@ -9,8 +9,7 @@ import numpy as np
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Decision, View, Window
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 
 @declare("cache", "recap", guarantee="lossy", paper="ReCAP", arxiv="2505.19089")

@@ -10,8 +10,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.caches.base import CacheRule, Marks, RowPlan, first_masks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 
 @declare("cache", "window", guarantee="lossy", paper="Window-Diffusion", arxiv="2601.20332")

@@ -18,7 +18,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision
-from paradecode.methods.parameters import parameter, text
+from paradecode.methods.parts import parameter, text
 
 EXACT = "it keeps the keys and values of what is decided, which are final: leave cache=none"
 

@@ -12,8 +12,7 @@ from paradecode.core.logits import Logits
 from paradecode.core.request import Apply
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Decision, Positions, View
-from paradecode.methods.parameters import part
-from paradecode.methods.parts import make
+from paradecode.methods.parts import make, part
 
 
 class Policy:

@@ -14,7 +14,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.planned import quota
 from paradecode.methods.canvas.view import NO_POSITIONS, Decision, Positions, View
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 WARM_UP, LATE = 5, 0.1
 """Numbers of the released form: the steps before it looks back, and the share of masks below

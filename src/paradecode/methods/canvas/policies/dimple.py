@@ -12,7 +12,7 @@ from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.planned import Planned, masks_of, noisy, share, times
 from paradecode.methods.canvas.policies.static import NAMES, SCORES, scores_of
 from paradecode.methods.canvas.view import Decision, Positions, View
-from paradecode.methods.parameters import choice, parameter, text
+from paradecode.methods.parts import choice, parameter, text
 
 OTHERS = ("origin", "origin_ratio", "autoregressive")
 """Values of ``score`` for choosing where no position is sure; the probability says what is sure."""

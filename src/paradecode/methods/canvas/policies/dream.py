@@ -11,7 +11,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.planned import Planned, masks_of, noisy, share, times
 from paradecode.methods.canvas.policies.static import NAMES, SCORES, scores_of
 from paradecode.methods.canvas.view import Decision, Positions, View
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 FINEST = 64
 """The most steps for each mask into which ``origin`` is divided; more change the text hardly at

@@ -18,7 +18,7 @@ from paradecode.methods.canvas.loop import Unmask, decided, fitting
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, Positions, View, Window
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 
 class Corrector(Policy):

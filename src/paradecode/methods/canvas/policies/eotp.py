@@ -10,7 +10,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy, Wrapper
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import choice
+from paradecode.methods.parts import choice
 
 DECIDED, GUESSED = "decided", "guessed"
 ENDS = (DECIDED, GUESSED)

@@ -24,7 +24,7 @@ from paradecode.methods.canvas.loop import Unmask, apply, decided
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.view import Decision, Positions, View, Window
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 MOST_DRAFTED = 4
 """Canvases of one forward, unless the request says how many; more save forwards and cost rows."""

@@ -16,7 +16,7 @@ from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.view import View, Window
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 
 class Guide(Unmask):

@@ -16,7 +16,7 @@ from paradecode.methods.canvas.networks import JointLayer
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.static import SCORES
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import choice, local_path, parameter
+from paradecode.methods.parts import choice, local_path, parameter
 
 COMMAND = "paradecode train joint-sampler"
 

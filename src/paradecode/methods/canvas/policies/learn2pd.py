@@ -14,7 +14,7 @@ from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.policies.eotp import DECIDED, ENDS, GUESSED, cut, refuse_revising
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import choice, local_path, parameter
+from paradecode.methods.parts import choice, local_path, parameter
 
 COMMAND = "paradecode train unmask-filter"
 OFF = "off"

@@ -11,7 +11,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import parameter, text
+from paradecode.methods.parts import parameter, text
 
 EARLY, LATE = 0.33, 0.67
 """Shares of the planned steps at which the threshold falls."""

@@ -11,7 +11,7 @@ from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 
 @policy(

@@ -11,7 +11,7 @@ from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.planned import Planned, share
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 ROUNDS = 8
 """The most rounds for each mask of a block."""

@@ -11,7 +11,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.planned import quota
 from paradecode.methods.canvas.view import Decision, Scores, View
-from paradecode.methods.parameters import choice
+from paradecode.methods.parts import choice
 
 SCORES: Mapping[str, Callable[[View], Scores]] = {
     "confidence": lambda view: view.confidence,

@@ -9,7 +9,7 @@ import numpy as np
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 
 @policy(

@@ -22,8 +22,7 @@ from paradecode.methods.draft.budgets.base import (
     reach_of,
 )
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 HABIT = 4
 """Refusals in a row after which a cheap drafter is asked less often; higher asks a bad drafter

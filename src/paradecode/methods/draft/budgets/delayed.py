@@ -16,8 +16,7 @@ from paradecode.methods.draft.budgets.networks import TreeSelector, choices
 from paradecode.methods.draft.budgets.shapes import Action, Shape, Shaped, actions
 from paradecode.methods.draft.budgets.situations import Situation, Situations
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import local_path
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, local_path
 
 
 @declare("budget", "delayed", paper="Dynamic Delayed Tree Expansion", arxiv="2602.16994")

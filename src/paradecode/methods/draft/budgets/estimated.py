@@ -21,8 +21,7 @@ from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget, Estimates, Marks, Nodes, Seconds, reach_of
 from paradecode.methods.draft.greedy_draws import Draws, GreedyDraws
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 
 @dataclass

@@ -20,8 +20,7 @@ from paradecode.methods.draft.budgets.acceptance_head import (
 from paradecode.methods.draft.budgets.base import Budget, DraftRows, Nodes, Seconds, needs_levels
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import local_path, parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, local_path, parameter
 
 REFIT = 128
 """Judged tokens between two trainings of the head; more train less often on more data."""

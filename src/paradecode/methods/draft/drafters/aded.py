@@ -17,7 +17,7 @@ from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
 from paradecode.methods.draft.trigrams import trigrams
-from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import local_path, parameter
 
 MOST_PROMPT = 4096
 """Tokens of a prompt, the last ones, that are counted."""

@@ -9,7 +9,7 @@ from paradecode.methods.draft.history import evidence
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 _BASE = 0x100000001B3
 _MASK = (1 << 64) - 1

@@ -29,7 +29,7 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import LevelRows
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 
 @dataclass

@@ -20,7 +20,7 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 MEMORY = 0.95
 

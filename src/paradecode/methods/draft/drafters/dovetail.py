@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paradecode.methods.draft.head_drafter import HeadDrafter
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 SOURCE = "a Dovetail head of the target"
 

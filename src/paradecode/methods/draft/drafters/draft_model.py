@@ -12,7 +12,7 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 
 @drafter(

@@ -17,7 +17,7 @@ from paradecode.methods.draft.exploration import Exploration, random_tokens
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 KINDS = 6
 """Kinds of evidence: guesses that were corrected 0, 1, ... times."""

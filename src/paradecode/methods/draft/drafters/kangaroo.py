@@ -15,7 +15,7 @@ from paradecode.methods.draft.head_drafter import HeadDrafter
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.source import Source
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 SOURCE = "a Kangaroo adapter of the target"
 

@@ -14,7 +14,7 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 
 def spread(total: int, kept: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from paradecode.methods.draft.exploration import Exploration, random_tokens
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 Ngram = tuple[int, ...]
 """The tokens of an n-gram behind its first token."""

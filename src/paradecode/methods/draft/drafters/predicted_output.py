@@ -8,7 +8,7 @@ from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.alignment import Alignment
 from paradecode.methods.draft.drafters.input_copy import InputCopy
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 
 @drafter(

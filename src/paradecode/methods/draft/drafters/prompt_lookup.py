@@ -19,7 +19,7 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree
 from paradecode.methods.draft.ngram_index import LONGEST, NgramIndex, length_class
 from paradecode.methods.draft.ngram_table import LEAST, ORDER, TableDrafts, load_ngrams
-from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import local_path, parameter
 
 ALONE, AGREES, DIFFERS = range(3)  # What the table says of a copied token.
 

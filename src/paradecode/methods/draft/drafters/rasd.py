@@ -12,8 +12,7 @@ from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.drafters.retrieval import Retrieval
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.parameters import choice, local_path
-from paradecode.methods.parts import make
+from paradecode.methods.parts import choice, local_path, make
 
 PARTNERS = ("token-recycling", "aded", "stand", "suffix", "draft-model")
 

@@ -11,7 +11,7 @@ from paradecode.methods.draft.history import continuations, following, occurrenc
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import local_path, parameter
 
 
 @drafter(

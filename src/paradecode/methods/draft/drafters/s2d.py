@@ -19,7 +19,7 @@ from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import parameter, text
+from paradecode.methods.parts import parameter, text
 
 PIECE = 64
 """The most rows of one forward that catches up with the text."""

@@ -25,7 +25,7 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.ngram_distributions import WIDTH, NgramDistributions
-from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import local_path, parameter
 
 
 @dataclass

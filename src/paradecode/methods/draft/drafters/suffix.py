@@ -14,7 +14,7 @@ from paradecode.methods.draft.history import Branch, expected, plant
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.suffix_automaton import START, SuffixAutomaton
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 MOST_BYTES = 16 << 20
 """Bytes for the outputs of one tenant; about 100,000 tokens without repeats, and more with

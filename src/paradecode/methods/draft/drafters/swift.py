@@ -17,7 +17,7 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 BAYES_EVERY, POOL, REMEMBERED, KAPPA = 25, 256, 128, 2.5
 TOLERANCE, GOOD_ENOUGH = 100, 0.95

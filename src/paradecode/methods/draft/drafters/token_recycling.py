@@ -17,7 +17,7 @@ from paradecode.methods.draft.growth import Candidate, Path, accepted_last, grow
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 PAGE_BYTES = 4096
 

@@ -19,7 +19,7 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.two_levels import SHORT, TwoLevels, check, chosen, farthest
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 
 @drafter(

@@ -10,8 +10,7 @@ from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.drafters.layer_skip import spread
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import method, parameter
 
 
 @method(

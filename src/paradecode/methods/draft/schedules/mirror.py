@@ -15,8 +15,7 @@ from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.chain_draft import ChainDraft, Correction, own_id
 from paradecode.methods.draft.loop import MAX_DRAFT
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.parameters import choice, parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import choice, method, parameter
 
 
 @method(

@@ -10,8 +10,7 @@ from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.chain_draft import ChainDraft
 from paradecode.methods.draft.loop import MAX_DRAFT
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import method, parameter
 
 
 @method(

@@ -8,8 +8,7 @@ import numpy as np
 
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Row, Rows, SamplingVerifier
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 
 @declare(
