@@ -7,6 +7,8 @@ print(LLM().chat("What is speculative decoding?").text)
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from paradecode.core import moved as moved
+
 if TYPE_CHECKING:
     from paradecode.completion import Chunk, Completion
     from paradecode.core.errors import ParadecodeError

@@ -19,8 +19,8 @@ from paradecode.constraints.regular.expressions import between
 from paradecode.constraints.regular.schema import schema_expression
 from paradecode.constraints.regular.syntax import parse
 from paradecode.core.automaton import TokenAutomaton
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest

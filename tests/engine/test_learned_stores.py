@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from driving import add, finish, plainly, toy_engine
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Fork, Steps, TokenSequence
 from paradecode.core.errors import CapacityError
-from paradecode.core.request import Fork
-from paradecode.core.sequence import TokenSequence
 from paradecode.engine.resources import Limits, Resources
 from paradecode.methods.draft.drafters.suffix import PastOutputs
 from paradecode.methods.draft.drafters.token_recycling import RecyclingTable

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from paradecode.backends.interface import Span, SpanResult
-from paradecode.core.request import DRAFT, Forward, Overlap, Store
+from paradecode.core.decoder import DRAFT, TARGET, Forward, Overlap, Store, TokenSequence
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TARGET, TokenSequence
 from paradecode.engine import overlap
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest

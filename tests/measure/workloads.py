@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from paradecode.backends.interface import Backend
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits

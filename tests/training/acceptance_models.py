@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest

@@ -24,8 +24,8 @@ import numpy as np
 from rich.progress import track
 
 from paradecode import LLM
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.request import GenerationRequest

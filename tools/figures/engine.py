@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from paradecode import LLM
 from paradecode.backends.interface import PAGE, Span
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.engine import cost
 from paradecode.engine.cost import CostCurve
 

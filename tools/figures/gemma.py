@@ -23,7 +23,7 @@ from rich.progress import Progress
 
 from paradecode.backends.interface import PAGE, Span
 from paradecode.backends.native.backend import NativeBackend, NativeLogits
-from paradecode.core.request import Denoise
+from paradecode.core.decoder import Denoise
 from paradecode.models.diffusion.diffusion_gemma import diffusion_gemma
 from paradecode.models.metadata import Metadata
 from paradecode.models.weights import Kind, Tensor

@@ -25,7 +25,7 @@ import numpy as np
 from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Limits
 from paradecode.methods.draft.loop import Drafter

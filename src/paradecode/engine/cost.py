@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from paradecode.backends.interface import PAGE, Backend, Span
-from paradecode.core.sequence import TARGET
+from paradecode.core.decoder import TARGET
 
 QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 5, 8, 16, 32), (256,), 5
 FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Backend, Span, SpanResult
+from paradecode.core.decoder import TARGET, Apply, Forward, Reply, Store
 from paradecode.core.errors import BackendLost
 from paradecode.core.layers import Layers, work
 from paradecode.core.network import Array
-from paradecode.core.request import TARGET, Apply, Forward, Reply, Store
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.kv import KVCache, given_rows
 from paradecode.engine.lowering import checked, span_of

@@ -15,10 +15,10 @@ from itertools import chain
 from typing import Any
 
 from paradecode.backends.interface import PAGE
+from paradecode.core.decoder import Apply, Fork, Forward, Overlap, Store
 from paradecode.core.errors import DecoderError
 from paradecode.core.handoff import Handoff
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.request import Apply, Fork, Forward, Overlap, Store
 from paradecode.engine.forward import Pending, PendingApply, PendingForward
 from paradecode.engine.multi_step import PendingSteps
 from paradecode.engine.output import State

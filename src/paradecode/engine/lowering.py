@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, gives_attention
 from paradecode.core.checks import indices, is_whole
+from paradecode.core.decoder import Attend, Forward, Overwrite, Store
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.layers import halves, is_layer
-from paradecode.core.request import Attend, Forward, Overwrite, Store
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.engine.kv import KVCache, given_rows
 from paradecode.engine.visibility import mask_of, seen_slots

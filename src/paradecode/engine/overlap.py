@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import Any, TypeVar
 
+from paradecode.core.decoder import TARGET, Forward, Overlap
 from paradecode.core.errors import DecoderError
-from paradecode.core.request import TARGET, Forward, Overlap
 from paradecode.engine.forward import PendingForward, by_model_and_layers
 
 Result = TypeVar("Result")

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Decoder, Steps
+from paradecode.core.decoder import Apply, Decoder, Forward, Steps, Store, TokenSequence
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logprobs import token_logprobs
 from paradecode.core.network import Network
-from paradecode.core.request import Apply, Forward, Store
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.engine.request import GenerationRequest, token_ids
 from paradecode.models.config import ModelConfig

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Request, Steps, Store, TokenSequence
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logprobs import token_logprobs
-from paradecode.core.request import Forward, Request, Store
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.prompt import NOTHING
 

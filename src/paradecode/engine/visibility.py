@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite
 from paradecode.core.errors import DecoderError
-from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite
 from paradecode.core.tree import TokenTree
 from paradecode.engine.kv import KVCache
 

@@ -26,9 +26,9 @@ from paradecode.completion import (
     with_alternatives,
 )
 from paradecode.core.checks import is_whole, whole
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TARGET
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.engine import Limits
 from paradecode.engine.prompt import PromptReader, unit_means

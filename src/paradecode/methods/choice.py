@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.core.aliases import own_names
+from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sequence import DRAFT
 from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.parts import find
 from paradecode.methods.spec_text import name_and_settings, named

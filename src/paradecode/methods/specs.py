@@ -8,9 +8,8 @@ from dataclasses import field as dataclass_field
 from typing import Any, cast
 
 from paradecode.core.aliases import own_names
-from paradecode.core.decoder import Decoder, Guarantee, weakest
+from paradecode.core.decoder import DRAFT, Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT
 from paradecode.methods import parts as registered
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.loop import Drafter, DraftVerify

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
+from paradecode.core.decoder import ModelFacts
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Array, Network, Op
-from paradecode.core.sequence import ModelFacts
 from paradecode.core.tensor_file import Facts, load, save
 from paradecode.methods.read_once import read_once
 

@@ -8,11 +8,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Fork, Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Logits
-from paradecode.core.request import Fork, Forward
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.engine.prompt import NOTHING
 from paradecode.engine.sequence import LiveSequence
 from paradecode.search.branch import (

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import DRAFT, Fork, Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.noise import Purpose, key
-from paradecode.core.request import Fork, Forward
-from paradecode.core.sequence import DRAFT, TokenSequence, Verdict
 from paradecode.engine.prompt import NOTHING, ROWS
 from paradecode.search.conformal import p_value
 

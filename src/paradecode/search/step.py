@@ -7,9 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from paradecode.core.decoder import Decoder, Steps
+from paradecode.core.decoder import Decoder, Steps, TokenSequence
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.sequence import TokenSequence
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.text_stream import OutputText
 

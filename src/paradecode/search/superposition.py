@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
-from paradecode.core.request import Forward
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.engine.prompt import NOTHING
 from paradecode.methods.draft.ngram_table import NgramTable
 from paradecode.search.branch import SearchTask

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import TARGET, Forward, Reply, Steps, TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.methods.draft.verifiers import coupled

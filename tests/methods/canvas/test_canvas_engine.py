@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from canvases import EOS, MASK, PROMPT, PROMPTS, run, run_all, toy
 
+from paradecode.core.decoder import Forward, Overwrite, Store
 from paradecode.core.errors import DecoderError, InvalidInput
-from paradecode.core.request import Forward, Overwrite, Store
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest

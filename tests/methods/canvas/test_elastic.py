@@ -9,8 +9,8 @@ from elastic_reference import Elastic
 
 from paradecode.backends import open_backend
 from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.decoder import Store
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Store
 from paradecode.methods.canvas.blocks.fixed import Full
 from paradecode.methods.canvas.caches import elastic
 from paradecode.methods.canvas.caches.elastic import ElasticCache

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from paradecode.backends import open_backend
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest

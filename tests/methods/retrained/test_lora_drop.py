@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from toys import outputs, requests
 
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM

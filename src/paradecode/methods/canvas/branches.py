@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite, Reply, Store
 from paradecode.core.logits import Logits
-from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Reply, Store
 from paradecode.methods.canvas.canvas import Canvas
 
 MOST_ROWS = 4096

@@ -6,8 +6,8 @@ from copy import copy
 
 import numpy as np
 
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.errors import DecoderError, InvalidInput
-from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.feasible import Marks, Positions, Rules, Tokens, rules_of
 
 NOTHING = -1

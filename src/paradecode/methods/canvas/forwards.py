@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.errors import DecoderError
-from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.methods.canvas.caches.base import RowPlan
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.feasible import Marks, Positions, Tokens

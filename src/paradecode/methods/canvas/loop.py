@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Apply, Forward, Steps, TokenSequence
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.logprobs import token_logprobs
-from paradecode.core.request import Apply, Forward
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Attend, Forward, Reply, Store
 from paradecode.core.layers import Half
-from paradecode.core.request import Attend, Forward, Reply, Store
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.feasible import Positions
 from paradecode.methods.canvas.view import Scores

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import DRAFT, Forward, Reply, TokenSequence, Verdict
 from paradecode.core.logits import Logits
-from paradecode.core.request import DRAFT, Forward, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.candidates import candidates
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paradecode.core.constraint import Matcher
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.acceptance import Odds

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.request import Forward, Reply
+from paradecode.core.decoder import Forward, Reply
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 
 NO_TOKENS = np.empty(0, np.int32)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.noise import Purpose, uniform
-from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.budgets.base import Budget
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from paradecode.core.decoder import TARGET, Forward, Reply, TokenSequence, Verdict
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.joining import share

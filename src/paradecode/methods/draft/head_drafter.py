@@ -8,12 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Apply, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.multi_step import StepsMade
 from paradecode.core.network import Array
-from paradecode.core.request import Apply, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paradecode.core.request import Reply
-from paradecode.core.sequence import Verdict
+from paradecode.core.decoder import Reply, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 
 

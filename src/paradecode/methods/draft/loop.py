@@ -6,11 +6,9 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Apply, Forward, Reply, Request, Steps, TokenSequence, Verdict
 from paradecode.core.drawn import Mode
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.request import Apply, Forward, Reply, Request
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, Budget
 from paradecode.methods.draft.constrained import ForcedTokens

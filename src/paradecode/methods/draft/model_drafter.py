@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Forward, Reply, TokenSequence, Verdict
 from paradecode.core.drawing import Ids, Weights, distribution, draw, draw_pooled
 from paradecode.core.drawn import Mode
 from paradecode.core.logits import Logits
-from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Odds

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Forward, Reply, TokenSequence
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Logits
-from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import LAST
 from paradecode.methods.draft.exit_rows import NO_TOKENS

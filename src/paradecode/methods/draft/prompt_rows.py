@@ -10,9 +10,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Forward, Reply, TokenSequence
 from paradecode.core.logits import Logits
-from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.auto import OTHERS

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from paradecode.core.decoder import TARGET, Forward, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head
 from paradecode.core.logits import Logits
 from paradecode.core.multi_step import StepsMade
-from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.candidates import candidates

@@ -9,9 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import TARGET, Forward, ModelFacts, Reply, TokenSequence
 from paradecode.core.layers import Layers, halves, work
-from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import ModelFacts, TokenSequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Seconds
 from paradecode.methods.draft.exit_rows import NO_TOKENS, ExitRows

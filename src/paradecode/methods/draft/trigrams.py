@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import TokenSequence
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
 
 PAIR_BYTES = 1200

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import DRAFT, TARGET, Forward, ModelFacts, Reply, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT, TARGET, Forward, Reply
-from paradecode.core.sequence import ModelFacts, TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import DraftRows, Nodes
 from paradecode.methods.draft.candidates import candidates

@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import Forward
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import Forward, Steps, TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
 from paradecode.methods.parts import local_path, method, parameter

@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import Apply, Forward, Overwrite, Reply, Request, Store
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import (
+    Apply,
+    Forward,
+    Overwrite,
+    Reply,
+    Request,
+    Steps,
+    Store,
+    TokenSequence,
+)
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
 from paradecode.methods.parts import local_path, method, parameter

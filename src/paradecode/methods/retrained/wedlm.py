@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, ModelFacts, Reply, Steps, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import ModelFacts, TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule

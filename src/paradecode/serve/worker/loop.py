@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from paradecode.core.sequence import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.engine.prompt import PromptReader
 from paradecode.engine.ranking import CandidateReader
 from paradecode.engine.request import GenerationRequest

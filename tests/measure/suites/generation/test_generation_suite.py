@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from paradecode.core.decoder import Forward, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY
 from paradecode.llm import LLM
 from paradecode.methods.draft.verifiers import coupled

@@ -14,8 +14,8 @@ from small_models import PROMPT, deep, serve
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits

@@ -16,8 +16,8 @@ from small_models import PROMPT, deep, serve
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
+from paradecode.core.decoder import TARGET, Forward
 from paradecode.core.errors import DecoderError, InvalidInput, InvalidModel
-from paradecode.core.request import TARGET, Forward
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits

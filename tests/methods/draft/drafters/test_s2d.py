@@ -9,9 +9,9 @@ import pytest
 from small_models import PROMPT, backend, deep, engine, permuted, serve, spelling
 
 from paradecode.backends.interface import PAGE, Span
+from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits, Warp
-from paradecode.core.request import DRAFT
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.budgets.specdec import SpecDecPP
 from paradecode.methods.draft.drafters import s2d

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from small_models import deep, engine, serve
 
+from paradecode.core.decoder import Forward, ModelFacts
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import Half
-from paradecode.core.request import Forward
-from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.drafters.del_ import EarlyExits
 from paradecode.methods.draft.drafters.layer_skip import LayerSkip, first, spread

@@ -8,7 +8,7 @@ from drafting import Request, certain, draft, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paradecode.core.sequence import Verdict
+from paradecode.core.decoder import Verdict
 from paradecode.methods.draft.drafters.suffix import PastOutputs, Suffix
 from paradecode.methods.draft.history import expected
 from paradecode.methods.draft.suffix_automaton import START, SuffixAutomaton

@@ -7,11 +7,10 @@ import pytest
 from small_models import backend, deep, engine, permuted, serve
 
 from paradecode.backends.interface import PAGE, Span
+from paradecode.core.decoder import DRAFT, TARGET, ModelFacts
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits, Warp
-from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import ModelFacts
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits

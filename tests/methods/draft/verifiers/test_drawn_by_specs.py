@@ -17,10 +17,9 @@ from drafting import Request
 from languages import RULES, Builder, Language, distance, drafts, emitted, expected_length
 
 from paradecode.core import drawing
+from paradecode.core.decoder import TARGET, Forward, ModelFacts, Reply
 from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft import greedy_draws

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from languages import VERIFIERS
 
+from paradecode.core.decoder import Reply
 from paradecode.core.drawing import distribution, draw, draw_pooled
 from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.errors import BackendError, DecoderError, InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Reply
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder

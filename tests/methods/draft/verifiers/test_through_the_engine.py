@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from chisquare import SIGNIFICANT, p_value
 
-from paradecode.core.decoder import Decoder
+from paradecode.core.decoder import TARGET, Decoder
 from paradecode.core.drawing import distribution, draw, draw_pooled
 from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder

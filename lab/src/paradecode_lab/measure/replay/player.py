@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from paradecode.core.decoder import Decoder
+from paradecode.core.decoder import TARGET, Decoder, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits

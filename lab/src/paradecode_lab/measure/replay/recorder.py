@@ -10,11 +10,9 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Reply, Steps, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward, Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest

@@ -9,12 +9,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.drawing import draw_swor
 from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import mix
-from paradecode.core.request import Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.base import Budget

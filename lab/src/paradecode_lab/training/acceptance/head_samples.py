@@ -15,9 +15,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import TokenSequence, Verdict
 from paradecode.core.logits import Logits
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.acceptance_head import features

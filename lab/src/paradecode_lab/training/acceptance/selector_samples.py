@@ -16,10 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.base import Budget, DraftRows, Seconds

@@ -10,10 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Decoder
+from paradecode.core.decoder import Decoder, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.exploration import random_tokens

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.request import Forward, Reply
+from paradecode.core.decoder import Forward, Reply
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Decision, Marks, View, Window
 

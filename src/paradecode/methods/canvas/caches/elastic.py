@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Forward, Overwrite, Reply
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward, Overwrite, Reply
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, first_masks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.tracked import Tracked, asked_about

@@ -8,9 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import Reply, Steps, TokenSequence
 from paradecode.methods.canvas.canvas import NOTHING, Canvas
 from paradecode.methods.canvas.forwards import ordered
 from paradecode.methods.canvas.loop import Unmask

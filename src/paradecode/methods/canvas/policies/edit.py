@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import Steps, TokenSequence
 from paradecode.methods.canvas.caches.base import RowPlan, everything, marks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.feasible import Marks

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import Steps, TokenSequence
 from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
 from paradecode.methods.canvas.loop import Unmask, decided
 from paradecode.methods.canvas.method import policy

@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.decoder import Guarantee, Steps
+from paradecode.core.decoder import Apply, Guarantee, Steps, TokenSequence
 from paradecode.core.logits import Logits
-from paradecode.core.request import Apply
-from paradecode.core.sequence import TokenSequence
 from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask, apply, decided

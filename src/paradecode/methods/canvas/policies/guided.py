@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from paradecode.core.decoder import Forward, Reply, Store
 from paradecode.core.logits import Bias, Logits
-from paradecode.core.request import Forward, Reply, Store
 from paradecode.methods.canvas.caches.base import RowPlan
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import Apply, Forward, Reply, Store
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import Apply, Forward, Reply, Steps, Store, TokenSequence
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.networks import JointLayer

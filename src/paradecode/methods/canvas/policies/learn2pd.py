@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from paradecode.core.request import Apply
+from paradecode.core.decoder import Apply
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.canvas.policies.base import Wrapper

@@ -8,8 +8,8 @@ from enum import Enum
 
 import numpy as np
 
+from paradecode.core.decoder import TokenSequence, Verdict
 from paradecode.core.multi_step import BudgetState
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.budgets.account import HOPE, RECENT, DraftAccount, Experience
 from paradecode.methods.draft.budgets.base import (

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.request import Apply, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Apply, Reply, TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import DraftRows, Nodes, needs_levels
 from paradecode.methods.draft.budgets.networks import TreeSelector, choices

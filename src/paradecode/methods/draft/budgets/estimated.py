@@ -10,12 +10,12 @@ from heapq import nsmallest
 
 import numpy as np
 
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.drawing import Ids, Weights, draw_swor, noise_key
 from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.multi_step import BudgetState
 from paradecode.core.noise import mix, uniform
 from paradecode.core.sampling import Sampler
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.parts import declare

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import TokenSequence
 from paradecode.methods.draft.budgets.shapes import Path, Shape, Shaped
 from paradecode.methods.parts import declare
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.logits import Logits
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Nodes
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.request import Apply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Apply, TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceHead,

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.noise import Purpose, uniform
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.bandit_search import BanditSearch
 from paradecode.methods.draft.growth import guess, log_softmax

@@ -12,9 +12,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import DRAFT, Forward, Reply, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT, Forward, Reply
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.canvas.caches.base import RowPlan, everything, exact_prefix, marks
 from paradecode.methods.canvas.canvas import Canvas

@@ -11,8 +11,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.request import TARGET, Forward, Reply, Store
-from paradecode.core.sequence import ModelFacts, TokenSequence, Verdict
+from paradecode.core.decoder import (
+    TARGET,
+    Forward,
+    ModelFacts,
+    Reply,
+    Store,
+    TokenSequence,
+    Verdict,
+)
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import Budget, Seconds
 from paradecode.methods.draft.loop import Proposal

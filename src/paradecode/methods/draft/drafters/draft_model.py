@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.core.request import DRAFT
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import DRAFT, TokenSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter

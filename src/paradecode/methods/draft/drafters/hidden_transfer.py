@@ -10,10 +10,9 @@ from time import perf_counter
 
 import numpy as np
 
+from paradecode.core.decoder import Apply, Forward, Reply, TokenSequence
 from paradecode.core.head import Head
 from paradecode.core.network import Array
-from paradecode.core.request import Apply, Forward, Reply
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.exit_rows import NO_TOKENS
 from paradecode.methods.draft.loop import Scoring

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import TokenSequence
 from paradecode.methods.draft.alignment import Alignment
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree

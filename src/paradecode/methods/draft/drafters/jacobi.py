@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.exploration import Exploration, random_tokens
 from paradecode.methods.draft.method import drafter

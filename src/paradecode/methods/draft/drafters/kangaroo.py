@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.request import TARGET, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import TARGET, Reply, TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.head_drafter import HeadDrafter

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.request import TARGET
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import TARGET, TokenSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import BothOdds, Odds
 from paradecode.methods.draft.drafters.prompt_lookup import AGREES, ALONE, DIFFERS, PromptLookup

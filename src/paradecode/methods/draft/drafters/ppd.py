@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.head import Head
-from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.prompt_rows import Counts, PromptRows
 from paradecode.methods.draft.row_drafter import RowDrafter

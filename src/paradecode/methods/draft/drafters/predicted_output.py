@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import TokenSequence
 from paradecode.methods.draft.alignment import Alignment
 from paradecode.methods.draft.drafters.input_copy import InputCopy
 from paradecode.methods.draft.method import drafter

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.multi_step import BudgetState, Lookup, LookupState, MultiStep
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.base import Budget

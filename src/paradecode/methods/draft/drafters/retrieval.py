@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.datastore import CONTEXT, Datastore, open_datastore
 from paradecode.methods.draft.history import continuations, following, occurrences, plant
 from paradecode.methods.draft.method import drafter

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import DRAFT, Forward, Overwrite, Reply, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT, Forward, Overwrite, Reply
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import DraftRows, Nodes

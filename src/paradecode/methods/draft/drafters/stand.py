@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.drawing import Ids, Weights, draw
 from paradecode.core.drawn import Mode
-from paradecode.core.request import Reply
 from paradecode.core.sampling import Sampler
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import kind_of

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.history import Branch, expected, plant
 from paradecode.methods.draft.method import drafter

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import TARGET, Forward, Reply, Store, TokenSequence
 from paradecode.core.layers import Half, Layers
-from paradecode.core.request import TARGET, Forward, Reply, Store
-from paradecode.core.sequence import TokenSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter

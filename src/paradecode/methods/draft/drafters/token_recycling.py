@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.growth import Candidate, Path, accepted_last, grow, guess, log_softmax

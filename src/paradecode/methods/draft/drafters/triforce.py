@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import DRAFT, TARGET, Forward, Reply, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT, TARGET, Forward, Reply
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal

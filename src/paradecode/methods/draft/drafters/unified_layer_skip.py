@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import Forward, Reply, Steps, TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.drafters.layer_skip import spread
 from paradecode.methods.draft.verifiers import coupled

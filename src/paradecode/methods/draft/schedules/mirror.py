@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import DRAFT, Forward, Overlap, Reply
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import DRAFT, Forward, Overlap, Reply, Steps, TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.chain_draft import ChainDraft, Correction, own_id

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import DRAFT, Forward, Overlap
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import DRAFT, Forward, Overlap, Steps, TokenSequence
 from paradecode.methods.draft.chain_draft import ChainDraft
 from paradecode.methods.draft.loop import MAX_DRAFT
 from paradecode.methods.draft.verifiers import coupled

@@ -9,8 +9,8 @@ from typing import Any
 
 from paradecode.backends.interface import PAGE
 from paradecode.core.checks import maybe, whole
+from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
