@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,29 @@ from paradecode.core.network import Array
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.past_states import PastStates, TextStates
 from paradecode.methods.parts import choice, local_path, parameter
+
+Class = TypeVar("Class", bound=type[Any])
+
+
+def head_method(name: str, source: str, *kinds: str, **about: Any) -> Callable[[Class], Class]:
+    """Class decorator: make a drafter with a trained head the method ``name``.
+
+    Args:
+        source: what has to be trained or loaded first.
+        kinds: kinds of heads that the method runs; by default the one with its name.
+        about: what :func:`paradecode.methods.draft.method.drafter` takes.
+    """
+
+    def add(cls: Class) -> Class:
+        cls.source, cls.kinds = source, kinds or (name,)
+        return drafter(name, training=source, **about)(cls)
+
+    return add
 
 
 @dataclass(kw_only=True)

@@ -44,12 +44,12 @@ class RowDrafter(Drafter):
 
     Attributes:
         source: what has to be trained first.
-        kind: kind of heads that the method runs.
+        kinds: kinds of heads that the method runs.
     """
 
     needs = Needs(noise=True, all_rows=True, runs=(TARGET,), rests=True)
     source: ClassVar[str]
-    kind: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
 
     head: str = local_path("folder of what the rows are made of")
     width: int = parameter(10, 1, 32, "candidates of each level")
@@ -83,7 +83,7 @@ class RowDrafter(Drafter):
         if self.rest > 0:
             self.rest -= 1
             return EMPTY
-        key, levels = f"{self.kind} {self.head} {self.width}", self.levels(self._head(seq))
+        key, levels = f"{self.kinds[0]} {self.head} {self.width}", self.levels(self._head(seq))
         odds = seq.shared(key, lambda: new_odds(levels, self.width))
         self._seq, self._limit, self._rated = seq, limit, RatedTree(odds)
         if self.offer.alone:
@@ -152,6 +152,6 @@ class RowDrafter(Drafter):
 
     def _head(self, seq: TokenSequence) -> Head:
         found = seq.head(self.head)
-        if found.kind != self.kind:
+        if found.kind not in self.kinds:
             raise InvalidInput("head", found.kind, f"name the folder of {self.source}")
         return found

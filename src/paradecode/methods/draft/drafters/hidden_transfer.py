@@ -15,13 +15,11 @@ from paradecode.core.head import Head
 from paradecode.core.network import Array
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.exit_rows import NO_TOKENS
+from paradecode.methods.draft.head_drafter import head_method
 from paradecode.methods.draft.loop import Scoring
-from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.prompt_rows import Counts, GuessRows, RowCost
 from paradecode.methods.draft.row_drafter import RowDrafter
 from paradecode.methods.draft.source import share_of
-
-SOURCE = "the target's transfer matrices"
 
 
 @dataclass
@@ -93,11 +91,11 @@ def _first(rows: TokenTree, real: int, kept: np.ndarray) -> TokenTree:
     )
 
 
-@drafter(
+@head_method(
     "hidden-transfer",
+    "the target's transfer matrices",
     paper="Parallel Decoding via Hidden Transfer for Lossless Large Language Model Acceleration",
     arxiv="2404.12022",
-    training=SOURCE,
 )
 @dataclass
 class HiddenTransfer(RowDrafter):
@@ -113,8 +111,6 @@ class HiddenTransfer(RowDrafter):
     forwards, of the layers before l and of the others: no weight is read twice.
     """
 
-    source = SOURCE
-    kind = "hidden-transfer"
     _took: list[float] = field(default_factory=list, init=False, repr=False)
 
     def levels(self, head: Head) -> int:

@@ -6,19 +6,17 @@ from dataclasses import dataclass
 
 from paradecode.core.decoder import TokenSequence
 from paradecode.core.head import Head
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.head_drafter import head_method
 from paradecode.methods.draft.prompt_rows import Counts, PromptRows
 from paradecode.methods.draft.row_drafter import RowDrafter
 
-SOURCE = "the target's prompt tokens"
 
-
-@drafter(
+@head_method(
     "ppd",
+    "the target's prompt tokens",
     paper="Hardware-Aware Parallel Prompt Decoding for Memory-Efficient Acceleration of LLM "
     "Inference",
     arxiv="2405.18628",
-    training=SOURCE,
     aliases=("parallel-prompt-decoding",),
 )
 @dataclass
@@ -32,9 +30,6 @@ class Ppd(RowDrafter):
 
     When: there are such tokens for the target, a draft may cost no model, and rows are cheap.
     """
-
-    source = SOURCE
-    kind = "ppd"
 
     def levels(self, head: Head) -> int:
         return 0 if head.prompts is None else len(head.prompts)
