@@ -23,7 +23,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.methods.draft import row_drafter
 from paradecode.methods.draft.acceptance import Odds
-from paradecode.methods.draft.prompt_rows import gains, hung, root_only
+from paradecode.methods.draft.row_drafter import gains, hung, root_only
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.files import write_head
 from paradecode.testing.conformance import check

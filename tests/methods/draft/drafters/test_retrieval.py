@@ -20,8 +20,7 @@ from paradecode.methods.draft.datastore import (
     open_datastore,
     order_by_context,
 )
-from paradecode.methods.draft.drafters.rasd import Rasd
-from paradecode.methods.draft.drafters.retrieval import Retrieval
+from paradecode.methods.draft.drafters.retrieval import Rasd, Retrieval
 from paradecode.methods.specs import parse
 
 

@@ -26,7 +26,7 @@ from paradecode.methods.draft import greedy_draws
 from paradecode.methods.draft.budgets import estimated
 from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.draft.drafters.deer import Deer
-from paradecode.methods.draft.ngram_distributions import NgramDistributions
+from paradecode.methods.draft.drafters.stand import NgramDistributions
 from paradecode.methods.specs import parse
 
 EXACT = 1e-12

@@ -1,7 +1,4 @@
-"""Hidden Transfer: states in the middle of the target, mapped to those of tokens further on.
-
-Rows enter the target in the middle; they are made from the states of the rows that they follow.
-"""
+"""PPD and Hidden Transfer: rows of the target's own forward guess what may follow the draft."""
 
 from __future__ import annotations
 
@@ -17,9 +14,40 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.exit_rows import NO_TOKENS
 from paradecode.methods.draft.head_drafter import head_method
 from paradecode.methods.draft.loop import Scoring
-from paradecode.methods.draft.prompt_rows import Counts, GuessRows, RowCost
-from paradecode.methods.draft.row_drafter import RowDrafter
+from paradecode.methods.draft.row_drafter import Counts, GuessRows, PromptRows, RowCost, RowDrafter
 from paradecode.methods.draft.source import share_of
+
+
+@head_method(
+    "ppd",
+    "the target's prompt tokens",
+    paper="Hardware-Aware Parallel Prompt Decoding for Memory-Efficient Acceleration of LLM "
+    "Inference",
+    arxiv="2405.18628",
+    aliases=("parallel-prompt-decoding",),
+)
+@dataclass
+class Ppd(RowDrafter):
+    """Rows of trained embeddings in the target's own forward guess the tokens further on.
+
+    Chen et al. 2024. Prompt row k behind a token guesses the token k + 1 further on; the guesses
+    behind the last accepted token make the next draft. A node gets prompt rows by the paper's rule
+    (the chance that a verification ends there times what a level of guesses adds), with rates that
+    are counted while decoding, and this machine's measured cost of rows.
+
+    When: there are such tokens for the target, a draft may cost no model, and rows are cheap.
+    """
+
+    def levels(self, head: Head) -> int:
+        return 0 if head.prompts is None else len(head.prompts)
+
+    def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> PromptRows:
+        assert head.prompts is not None
+        return PromptRows(counts, head.prompts)
+
+
+# Hidden Transfer maps states in the middle of the target to those of tokens further on. Its rows
+# enter the target there; they are made from the states of the rows that they follow.
 
 
 @dataclass
