@@ -1,4 +1,4 @@
-"""Modules that the documents named to authors of decoders keep their old names until version 0.4."""
+"""Modules that authors of decoders import keep their old names until version 0.4."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from paradecode.core.moved import MOVED
         ("paradecode.core.sequence", "Sequence", "TokenSequence"),
         ("paradecode.core.request", "Forward", "Forward"),
         ("paradecode.methods.parameters", "parameter", "parameter"),
+        ("paradecode.methods.draft.method", "drafter", "drafter"),
     ],
 )
 def test_an_old_name_warns_and_is_the_new_one(monkeypatch, old, name, new):

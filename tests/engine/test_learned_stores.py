@@ -16,7 +16,7 @@ from paradecode.methods.draft.drafters.aded import TriGrams
 from paradecode.methods.draft.drafters.stand import NgramDistributions
 from paradecode.methods.draft.drafters.suffix import PastOutputs
 from paradecode.methods.draft.drafters.token_recycling import RecyclingTable
-from paradecode.methods.draft.past_states import PastStates
+from paradecode.methods.draft.head_drafter import PastStates
 from paradecode.testing.toy import ToyBackend
 
 

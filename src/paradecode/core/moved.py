@@ -13,6 +13,7 @@ from types import ModuleType
 MOVED = {
     "paradecode.core.request": "paradecode.core.decoder",
     "paradecode.core.sequence": "paradecode.core.decoder",
+    "paradecode.methods.draft.method": "paradecode.methods.draft.loop",
     "paradecode.methods.parameters": "paradecode.methods.parts",
 }
 RENAMED = {"Sequence": "TokenSequence"}

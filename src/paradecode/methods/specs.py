@@ -12,8 +12,13 @@ from paradecode.core.decoder import DRAFT, Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
 from paradecode.methods import parts as registered
 from paradecode.methods.draft.fuse import Fused
-from paradecode.methods.draft.loop import Drafter, DraftVerify
-from paradecode.methods.draft.method import DraftSettings, assemble, guarantee_under
+from paradecode.methods.draft.loop import (
+    Drafter,
+    DraftSettings,
+    DraftVerify,
+    assemble,
+    guarantee_under,
+)
 from paradecode.methods.parts import Method, checked, parameters_of, written
 from paradecode.methods.spec_text import name_and_settings, named, parts_of
 

@@ -1,18 +1,51 @@
-"""Trained parts of methods: a checked file, and the network that it holds."""
+"""Trained parts of methods: a checked file, read once for all requests, and the network that it holds."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from functools import cached_property, lru_cache, wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from paradecode.core.decoder import ModelFacts
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Array, Network, Op
 from paradecode.core.tensor_file import Facts, load, save
-from paradecode.methods.read_once import read_once
+
+T = TypeVar("T")
+Args = ParamSpec("Args")
+Read = Callable[Concatenate[str, Args], T]
+
+MOST_KEPT = 4
+"""Files of one kind that stay in memory; beyond that, the file unused longest goes."""
+
+
+def read_once(field: str) -> Callable[[Read[Args, T]], Read[Args, T]]:
+    """Decorate a function that reads the file at a path; its other arguments are hashable.
+
+    Args:
+        field: the user's name for the file. InvalidInput for a path without a file has that name.
+    """
+
+    def decorated(read: Read[Args, T]) -> Read[Args, T]:
+        def fresh(stamp: tuple[int, int], path: str, *args: Args.args, **kwargs: Args.kwargs) -> T:
+            return read(path, *args, **kwargs)
+
+        kept: Callable[..., T] = lru_cache(maxsize=MOST_KEPT)(fresh)
+
+        @wraps(read)
+        def found(path: str, *args: Args.args, **kwargs: Args.kwargs) -> T:
+            try:
+                info = os.stat(path)
+            except (OSError, ValueError) as error:
+                raise InvalidInput(field, path, f"give a readable file ({error})") from None
+            return kept((info.st_mtime_ns, info.st_size), path, *args, **kwargs)
+
+        return found
+
+    return decorated
+
 
 P = TypeVar("P", bound="TrainedPart")
 

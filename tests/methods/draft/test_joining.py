@@ -8,7 +8,7 @@ import pytest
 from paradecode.core.decoder import Reply, Verdict
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.joining import share
+from paradecode.methods.draft.constrained import share
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 3])

@@ -21,7 +21,7 @@ def priors(
 ) -> None:
     """What drafters without a model start from, measured on this one; changes no output."""
     writable("OUTPUT", output)
-    from paradecode.methods.draft.priors import save_priors
+    from paradecode.methods.draft.model_free import save_priors
     from paradecode_lab.training.acceptance.priors import measure_priors
     from paradecode_lab.training.acceptance.workload import DraftWorkload
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.history import BREAK
-from paradecode.methods.read_once import read_once
+from paradecode.methods.trained import read_once
 
 MAGIC = b"PDSTORE1"
 HEADER = struct.Struct("<8sQQ8x")

@@ -9,7 +9,7 @@ from paradecode.core.decoder import TARGET, Forward, Reply, TokenSequence, Verdi
 from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.tree_builder import merge
-from paradecode.methods.draft.joining import share
+from paradecode.methods.draft.constrained import share
 from paradecode.methods.draft.loop import Drafter, Offer, Proposal, Scoring
 from paradecode.methods.draft.needs import Needs
 

@@ -17,10 +17,9 @@ from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.candidates import candidates, processed
-from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.greedy_draws import Draws
 from paradecode.methods.draft.loop import Drafter, Proposal
-from paradecode.methods.draft.source import DraftSource
+from paradecode.methods.draft.source import DraftSource, ExitRows
 
 Law = tuple[Ids, Ids, Weights]
 """Tokens that may follow, in the draft model's ids and in the target's, and their probabilities."""

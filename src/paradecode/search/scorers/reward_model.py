@@ -14,8 +14,7 @@ from paradecode.engine.engine import Engine
 from paradecode.engine.prompt import LastStateReader, reading_request
 from paradecode.engine.run import run
 from paradecode.methods.parts import declare, local_path, parameter
-from paradecode.methods.read_once import read_once
-from paradecode.methods.trained import linear, rms_norm
+from paradecode.methods.trained import linear, read_once, rms_norm
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.safetensors_dir import read_classifier
 from paradecode.search.scorers.scorer import Rated, Reads

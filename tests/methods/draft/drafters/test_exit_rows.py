@@ -22,7 +22,7 @@ from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.draft.exit_rows import ExitRows
+from paradecode.methods.draft.source import ExitRows
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.specs import parse
 from paradecode.testing.draft_heads import random_head

@@ -17,7 +17,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.draft.past_states import PastStates, TextStates
+from paradecode.methods.draft.head_drafter import PastStates, TextStates
 from paradecode.methods.specs import parse
 from paradecode.testing.cases import CASES
 from paradecode.testing.conformance import check

@@ -13,7 +13,7 @@ from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.drafters.del_ import EarlyExits
 from paradecode.methods.draft.drafters.layer_skip import LayerSkip, first, spread
 from paradecode.methods.draft.drafters.swift import LayerSearch, Swift, runs_of
-from paradecode.methods.draft.method import assemble
+from paradecode.methods.draft.loop import assemble
 from paradecode.methods.draft.source import Source
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.specs import parse

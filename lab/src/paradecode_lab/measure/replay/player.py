@@ -14,8 +14,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.draft.method import VERIFIER
+from paradecode.methods.draft.loop import VERIFIER, DraftVerify
 from paradecode.methods.draft.verifiers import Verifier
 from paradecode.methods.parts import read
 from paradecode.methods.specs import Spec, methods, parse

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from paradecode.backends.torch.network import TorchNetworks, compute
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.budgets.delayed import unit
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
-from paradecode.methods.draft.budgets.situations import unit
 from paradecode_lab.training.acceptance.epochs import Epochs, least_loss
 from paradecode_lab.training.acceptance.head_samples import HeadSamples
 from paradecode_lab.training.acceptance.metrics import Quality, quality, split

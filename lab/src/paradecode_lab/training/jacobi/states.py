@@ -15,8 +15,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.exploration import random_tokens
-from paradecode.methods.draft.loop import MAX_DRAFT, Drafter
-from paradecode.methods.draft.method import assemble
+from paradecode.methods.draft.loop import MAX_DRAFT, Drafter, assemble
 from paradecode_lab.training.decoding import Progress, decode_all
 from paradecode_lab.training.samples import FIELD, Origin, Samples
 from paradecode_lab.training.unmasking.workload import CanvasWorkload

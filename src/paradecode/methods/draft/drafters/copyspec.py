@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from paradecode.core.decoder import TokenSequence
 from paradecode.methods.draft.history import evidence
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parts import parameter

@@ -22,12 +22,10 @@ from paradecode.methods.canvas.forwards import forward_of
 from paradecode.methods.canvas.view import Window
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import LAST, DraftRows
-from paradecode.methods.draft.exit_rows import ExitRows
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.source import LevelRows
+from paradecode.methods.draft.source import ExitRows, LevelRows
 from paradecode.methods.parts import parameter
 
 

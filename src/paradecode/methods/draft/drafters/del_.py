@@ -22,8 +22,7 @@ from paradecode.core.decoder import (
 )
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import Budget, Seconds
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from paradecode.core.decoder import DRAFT, TokenSequence
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source

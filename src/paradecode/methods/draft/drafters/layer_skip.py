@@ -9,8 +9,7 @@ import numpy as np
 from paradecode.core.decoder import TARGET, Forward, Reply, Steps, TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source

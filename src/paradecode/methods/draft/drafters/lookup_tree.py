@@ -10,7 +10,7 @@ from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import BothOdds, Odds
 from paradecode.methods.draft.drafters.prompt_lookup import AGREES, ALONE, DIFFERS, PromptLookup
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.ngram_index import LONGEST, length_class
 from paradecode.methods.draft.ngram_table import LEAST, ORDER

@@ -14,7 +14,7 @@ from paradecode.core.multi_step import BudgetState, Lookup, LookupState, MultiSt
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import drafter
 from paradecode.methods.draft.model_free import ModelFree
 from paradecode.methods.draft.ngram_index import LONGEST, NgramIndex, length_class
 from paradecode.methods.draft.ngram_table import LEAST, ORDER, TableDrafts, load_ngrams

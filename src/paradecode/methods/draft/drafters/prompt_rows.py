@@ -11,11 +11,10 @@ from paradecode.core.decoder import Apply, Forward, Reply, TokenSequence
 from paradecode.core.head import Head
 from paradecode.core.network import Array
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.exit_rows import NO_TOKENS
 from paradecode.methods.draft.head_drafter import head_method
 from paradecode.methods.draft.loop import Scoring
 from paradecode.methods.draft.row_drafter import Counts, GuessRows, PromptRows, RowCost, RowDrafter
-from paradecode.methods.draft.source import share_of
+from paradecode.methods.draft.source import NO_TOKENS, share_of
 
 
 @head_method(

@@ -14,7 +14,7 @@ from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.datastore import CONTEXT, Datastore, open_datastore
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.history import continuations, following, occurrences, plant
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parts import choice, local_path, make, parameter

@@ -13,11 +13,10 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import DraftRows, Nodes
-from paradecode.methods.draft.exit_rows import NO_TOKENS, ExitRows
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.source import NO_TOKENS, ExitRows
 from paradecode.methods.parts import parameter, text
 
 PIECE = 64

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.history import Branch, expected, plant
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.parts import choice, parameter
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import TARGET, Forward, Reply, Store, TokenSequence
 from paradecode.core.layers import Half, Layers
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source

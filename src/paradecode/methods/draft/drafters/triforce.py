@@ -18,11 +18,10 @@ from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Nodes
 from paradecode.methods.draft.candidates import candidates
-from paradecode.methods.draft.exit_rows import NO_TOKENS, ExitRows
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.source import NO_TOKENS, ExitRows
 from paradecode.methods.parts import parameter
 
 Path = tuple[int, ...]
