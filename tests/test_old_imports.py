@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from paradecode.core.moved import MOVED
+from paradecode.moved import MOVED
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ print(LLM().chat("What is speculative decoding?").text)
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from paradecode.core import moved as moved
+from paradecode import moved as moved
 
 if TYPE_CHECKING:
     from paradecode.completion import Chunk, Completion

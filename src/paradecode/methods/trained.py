@@ -1,4 +1,4 @@
-"""Trained parts of methods: a checked file, read once for all requests, and the network that it holds."""
+"""Trained parts of methods: a checked file that is read once for all requests, and its network."""
 
 from __future__ import annotations
 

@@ -13,14 +13,13 @@ from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.logprobs import token_logprobs
 from paradecode.core.trace import CanvasStep, TokenLogprob
-from paradecode.methods.canvas.blocks.base import Blocks
+from paradecode.methods.canvas.block_rules import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import Canvas, Decision, Progress, View, Window
 from paradecode.methods.canvas.feasible import Marks, Positions, Rules
 from paradecode.methods.canvas.forwards import forward_of
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.proposals import propose
-from paradecode.methods.canvas.view import Decision, Progress, View, Window
 
 PATIENCE = 16
 """Forwards that a request may use for each position of its canvas, unless its loop allows more."""

@@ -33,8 +33,9 @@ learned."""
 
 
 class PastStates:
-    """Pages of the target's states, each under a key of all tokens up to its end. A state depends on
-    these tokens alone, so every request of the tenant may use it.
+    """Pages of the target's states, each under a key of all tokens up to its end.
+
+    A state depends on these tokens alone, so every request of the tenant may use it.
 
     A prompt whose keys and values come from the prefix cache is not computed again, so the target
     gives no states of its rows. A head that reads states would not see that part of the text.

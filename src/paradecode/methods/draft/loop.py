@@ -1,5 +1,6 @@
-"""The loop of every draft-and-verify method, the hooks of a drafter that it calls, and the decorator
-that makes a method of a drafter."""
+"""The loop of every draft-and-verify method, the hooks of a drafter that it calls, and the
+decorator that makes a method of a drafter.
+"""
 
 from __future__ import annotations
 

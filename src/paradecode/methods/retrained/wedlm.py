@@ -9,11 +9,11 @@ import numpy as np
 from paradecode.core.decoder import Forward, ModelFacts, Reply, Steps, TokenSequence
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import TokenTree
-from paradecode.methods.canvas.blocks.base import Blocks
+from paradecode.methods.canvas.block_rules import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule
+from paradecode.methods.canvas.canvas import Decision, View, Window
 from paradecode.methods.canvas.loop import Unmask, decided
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Decision, View, Window
 from paradecode.methods.parts import method, parameter
 
 

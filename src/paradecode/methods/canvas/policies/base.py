@@ -10,8 +10,7 @@ from typing import Any, Literal
 from paradecode.core.decoder import Apply
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.view import Decision, Positions, View
+from paradecode.methods.canvas.canvas import Canvas, Decision, Positions, View
 from paradecode.methods.parts import make, part
 
 

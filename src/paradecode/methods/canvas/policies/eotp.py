@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.canvas import Decision, View
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy, Wrapper
-from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.parts import choice
 
 DECIDED, GUESSED = "decided", "guessed"

@@ -16,12 +16,11 @@ import numpy as np
 
 from paradecode.core.decoder import Apply, Guarantee, Steps, TokenSequence
 from paradecode.core.logits import Logits
-from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import Canvas, Decision, Positions, View, Window
+from paradecode.methods.canvas.forwards import MOST_ROWS, instead, run_branches
 from paradecode.methods.canvas.loop import Unmask, apply, decided
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Wrapper
-from paradecode.methods.canvas.view import Decision, Positions, View, Window
 from paradecode.methods.parts import choice, parameter
 
 MOST_DRAFTED = 4

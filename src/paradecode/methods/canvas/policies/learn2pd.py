@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from paradecode.core.decoder import Apply
+from paradecode.methods.canvas.canvas import Decision, View
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.policies.eotp import DECIDED, ENDS, GUESSED, cut, refuse_revising
-from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.parts import choice, local_path, parameter
 
 COMMAND = "paradecode train unmask-filter"

@@ -1,13 +1,32 @@
-"""What policies with planned steps share: counts, times and noise."""
+"""What policies share that rank positions, or plan their steps: scores, counts, times and noise."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import Canvas, Progress, Scores, View
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Progress, Scores, View
+
+SCORES: Mapping[str, Callable[[View], Scores]] = {
+    "confidence": lambda view: view.confidence,
+    "margin": lambda view: view.margin,
+    "entropy": lambda view: -view.entropy,
+    "random": lambda view: view.uniform(0),  # An order that is fixed for the request.
+}
+"""Scores by which positions are ranked, best first."""
+
+NAMES = {
+    "low_confidence": "confidence", "maskgit_plus": "confidence", "topk_margin": "margin",
+}  # fmt: skip
+"""Names of scores in the models' own scripts -> ours."""
+
+
+def scores_of(view: View, name: str) -> Scores:
+    """float64 [K]: the scores of this name, which is ours or one of the models' scripts."""
+    return SCORES[NAMES.get(name, name)](view)
 
 
 def share(progress: Progress) -> int:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import Canvas, Decision, View
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.base import Wrapper
-from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.parts import parameter, text
 
 EARLY, LATE = 0.33, 0.67

@@ -16,10 +16,9 @@ from paradecode.core.decoder import DRAFT, Forward, Reply, TokenSequence
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.canvas.caches.base import RowPlan, everything, exact_prefix, marks
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import Canvas, Window
 from paradecode.methods.canvas.feasible import Tokens
 from paradecode.methods.canvas.forwards import forward_of
-from paradecode.methods.canvas.view import Window
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import LAST, DraftRows
 from paradecode.methods.draft.loop import Proposal, drafter

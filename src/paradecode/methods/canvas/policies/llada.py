@@ -1,22 +1,84 @@
-"""Classifier-free guidance: an option of LLaDA's sampler."""
+"""The sampler of LLaDA and two of its options; one token a forward is the reference trajectory."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from paradecode.core.decoder import Forward, Reply, Store
+from paradecode.core.decoder import Forward, Guarantee, Reply, Store
 from paradecode.core.logits import Bias, Logits
 from paradecode.methods.canvas.caches.base import RowPlan
+from paradecode.methods.canvas.canvas import Decision, View, Window
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Wrapper
-from paradecode.methods.canvas.view import View, Window
-from paradecode.methods.parts import parameter
+from paradecode.methods.canvas.policies.base import Policy, Wrapper
+from paradecode.methods.canvas.policies.planned import NAMES, SCORES, quota, scores_of
+from paradecode.methods.parts import choice, parameter
+
+
+def guarantee(settings: Mapping[str, Any]) -> Guarantee:
+    """The guarantee under these settings: one token a forward, the best first, is the reference."""
+    usual = settings.get("steps", 0) == 0 and settings.get("score", "confidence") in (
+        "confidence", "low_confidence", "maskgit_plus",
+    )  # fmt: skip
+    return "exact" if usual else "lossy"
+
+
+@policy(
+    "static",
+    paper="Large Language Diffusion Models",
+    arxiv="2502.09992",
+    aliases=("llada", "low-confidence", "reference"),
+    names={"remasking": "score", "alg": "score"},
+    guarantee="exact",
+    under=guarantee,
+)
+@dataclass
+class Static(Policy):
+    """Commit the best-scored positions, as many in each forward as `steps` asks for.
+
+    Without ``steps`` it is one a forward: the reference that other policies are measured against.
+
+    When: as the reference; with ``steps``, for the models' own trade of forwards against quality.
+    """
+
+    score: str = choice("confidence", (*SCORES, *NAMES), "what ranks the positions")
+
+    def decide(self, view: View) -> Decision:
+        return Decision(view.best(scores_of(view, self.score), quota(view.progress)))
+
+
+# A policy that decides the end of a text last: an option of LLaDA's sampler.
+
+
+@policy(
+    "late-end",
+    paper="Large Language Diffusion Models",
+    arxiv="2502.09992",
+    aliases=("confidence_eos_eot_inf",),
+)
+@dataclass
+class LateEnd(Wrapper):
+    """A proposed end of text has no confidence, so it is decided after everything else.
+
+    In long canvases LLaDA-8B and LLaDA 1.5 are too sure of an early end. Their sampler's other
+    option, which never proposes an end (``logits_eos_inf``), is ``min_tokens`` of the request, as
+    large as ``max_tokens``.
+
+    When: answers of LLaDA end too early, or are empty. It can stand on any policy that ranks by
+    confidence.
+    """
+
+    def decide(self, view: View) -> Decision:
+        ends = np.isin(view.proposals, np.array(view.canvas.stops, np.int32))
+        return self.inner.decide(replace(view, confidence=np.where(ends, -1.0, view.confidence)))
+
+
+# Classifier-free guidance: an option of LLaDA's sampler.
 
 
 class Guide(Unmask):
