@@ -17,7 +17,7 @@ from paradecode.methods.specs import parse
 from paradecode.models.text_stream import OutputText
 from paradecode.search import Branch, Grow, SearchRun, SearchTask, Start, completion_of_search
 from paradecode.search.branch import Asked, Searched
-from paradecode.search.step import StepText
+from paradecode.search.run import StepText
 from paradecode.testing.toy import LetterText, letter
 
 QUESTION = "What is 17 + 25?"

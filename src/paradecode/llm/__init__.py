@@ -42,7 +42,7 @@ from paradecode.methods.choice import AUTO, Decoder, Profile, choose
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.search import search_together
-from paradecode.search.scorers.follows import Follows
+from paradecode.search.scorers.scorer import Follows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -16,8 +16,7 @@ from paradecode.search.branch import (
 from paradecode.search.completion import completion_of_search
 from paradecode.search.run import SearchRun
 from paradecode.search.scorers.scorer import Scorer, find_scorer, scorers
-from paradecode.search.strategies import find_strategy, strategies
-from paradecode.search.together import search_together
+from paradecode.search.strategies import find_strategy, search_together, strategies
 
 __all__ = [
     "Branch",

@@ -1,4 +1,4 @@
-"""A scorer that knows the right answer."""
+"""Scorers that compute little: the model's own log-probability, and the right answer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.parts import declare, text
-from paradecode.search.majority import final_answer
+from paradecode.methods.parts import choice, declare, text
+from paradecode.search.sampled import final_answer
 from paradecode.search.scorers.scorer import Rated, Reads
+
+
+@declare("scorer", "likelihood")
+@dataclass
+class LikelihoodScorer:
+    """The log-probability that the model itself gives to the tokens of a branch.
+
+    In a partial answer only the newest tokens count: those behind the branch that it continues.
+
+    When: nothing better is known. ``sum`` prefers short answers.
+    """
+
+    norm: str = choice("mean", ("mean", "sum"), "of a token, or of all together")
+    reads: Reads = "logprobs"
+
+    def rate(self, rated: Rated) -> Sequence[float]:
+        if self.norm == "sum":
+            return [branch.logprob for branch in rated.branches]
+        return [branch.logprob / max(1, branch.new) for branch in rated.branches]
+
+
+# A scorer that knows the right answer.
 
 
 @declare("scorer", "answer")
