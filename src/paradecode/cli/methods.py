@@ -12,7 +12,8 @@ from paradecode.methods.canvas.method import CanvasSettings
 from paradecode.methods.draft.loop import DraftSettings
 from paradecode.methods.parts import Method, Parameter, Part, find, known, near, parameters_of
 from paradecode.methods.specs import methods
-from paradecode.search import scorers, strategies
+from paradecode.search.scorers.scorer import scorers
+from paradecode.search.strategies import strategies
 
 WIDTH = 80
 KINDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paradecode.search import find_strategy
+from paradecode.search.strategies import find_strategy
 from tools.figures.several_outputs import WAYS, distinct
 
 
