@@ -14,17 +14,19 @@ from typing import Any
 from paradecode.constraints.limits import FIELD, refused
 from paradecode.constraints.regular.automaton import MOST_STEPS, too_large
 from paradecode.constraints.regular.expressions import (
+    ASCII,
     EMPTY,
     MOST_REPEATS,
+    Characters,
     Expression,
     Repeat,
     between,
     one_of,
     optional,
+    parse,
     sequence,
     text,
 )
-from paradecode.constraints.regular.syntax import ASCII, Characters, parse
 from paradecode.core.errors import InvalidInput
 
 NOTES = {"title", "description", "default", "examples", "deprecated", "$schema", "$id", "$comment",
