@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.heads.run import run_head
-from paradecode.backends.native.networks import run_networks
+from paradecode.backends.native.heads import run_networks
 from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.network import Network, Op

@@ -10,7 +10,7 @@ from acceptance_models import head, selector
 
 torch = pytest.importorskip("torch")
 
-from paradecode.backends.native.networks import run_networks  # noqa: E402
+from paradecode.backends.native.heads import run_networks  # noqa: E402
 from paradecode.core.errors import InvalidInput  # noqa: E402
 from paradecode.methods.draft.budgets.delayed import Situation, unit  # noqa: E402
 from paradecode.methods.draft.budgets.networks import PROJECTED, SCALARS, STATES, choices  # noqa: E402

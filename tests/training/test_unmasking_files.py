@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from part_files import LAYER_FACTS, header_of, made, opened, rewritten
 
-from paradecode.backends.native.networks import run_networks
+from paradecode.backends.native.heads import run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.specs import parse

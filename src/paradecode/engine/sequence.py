@@ -17,8 +17,7 @@ from paradecode.backends.interface import PAGE, CommittedStep, gives_attention
 from paradecode.core.decoder import TARGET, ModelFacts, TokenSequence, Verdict
 from paradecode.core.errors import DecoderError
 from paradecode.core.head import Head
-from paradecode.core.logprobs import token_logprobs
-from paradecode.core.trace import CanvasStep, TokenLogprob
+from paradecode.core.trace import CanvasStep, TokenLogprob, token_logprobs
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.kv import KVCache

@@ -31,8 +31,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.engine import Limits
-from paradecode.engine.prompt import PromptReader, unit_means
-from paradecode.engine.ranking import CandidateReader
+from paradecode.engine.prompt import CandidateReader, PromptReader, unit_means
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.run import run
 from paradecode.llm.loading import drafting_with, open_engine

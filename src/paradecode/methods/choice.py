@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from paradecode.core.aliases import own_names
+from paradecode.core.checks import own_names
 from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.ngram_table import packaged

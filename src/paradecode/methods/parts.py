@@ -17,7 +17,7 @@ from inspect import cleandoc
 from pkgutil import walk_packages
 from typing import Any, TypedDict, TypeVar
 
-from paradecode.core.aliases import own_names
+from paradecode.core.checks import own_names
 from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.spec_text import LISTED, MAX_SPEC, name_and_settings

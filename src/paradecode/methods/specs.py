@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import Any, cast
 
-from paradecode.core.aliases import own_names
+from paradecode.core.checks import own_names
 from paradecode.core.decoder import DRAFT, Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
 from paradecode.methods import parts as registered

@@ -13,8 +13,7 @@ import pytest
 
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.native import _core
-from paradecode.backends.native.heads import NativeHeads
-from paradecode.backends.native.networks import run_networks
+from paradecode.backends.native.heads import NativeHeads, run_networks
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.logits import Warp

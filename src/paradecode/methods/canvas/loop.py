@@ -11,8 +11,7 @@ import numpy as np
 from paradecode.core.decoder import Apply, Forward, Steps, TokenSequence
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.logits import Logits
-from paradecode.core.logprobs import token_logprobs
-from paradecode.core.trace import CanvasStep, TokenLogprob
+from paradecode.core.trace import CanvasStep, TokenLogprob, token_logprobs
 from paradecode.methods.canvas.block_rules import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan
 from paradecode.methods.canvas.canvas import Canvas, Decision, Progress, View, Window

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, nsmallest
 from typing import Protocol
 
-from paradecode.core.drawing import Ids, Weights, draw_swor, noise_key
-from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.sampling import Sampler
-from paradecode.core.tree import ROOT
-from paradecode.core.tree_builder import TreeBuilder
+from paradecode.core.tree import ROOT, Drawn, Mode
+from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, draw_swor, noise_key
 
 
 class Draws(Protocol):

@@ -20,10 +20,9 @@ from paradecode.core.decoder import (
     Verdict,
     weakest,
 )
-from paradecode.core.drawn import Mode
 from paradecode.core.errors import InvalidInput
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.core.tree import EMPTY, Mode, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, Budget
 from paradecode.methods.draft.constrained import ForcedTokens
 from paradecode.methods.draft.needs import Needs

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import Forward, Reply, TokenSequence, Verdict
-from paradecode.core.drawing import Ids, Weights, distribution, draw, draw_pooled
-from paradecode.core.drawn import Mode
 from paradecode.core.logits import Logits
-from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.core.tree_builder import TreeBuilder
+from paradecode.core.tree import EMPTY, ROOT, Mode, TokenTree
+from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, distribution, draw, draw_pooled
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.candidates import candidates, processed

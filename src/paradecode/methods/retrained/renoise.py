@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import Attend, Denoise, Forward, Reply, Steps, Store, TokenSequence
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Bias, Logits
-from paradecode.core.logprobs import token_logprobs
 from paradecode.core.noise import Purpose, key, uniform
-from paradecode.core.trace import CanvasStep
+from paradecode.core.trace import CanvasStep, token_logprobs
 from paradecode.methods.parts import method, parameter
 
 Tokens = NDArray[np.int32]

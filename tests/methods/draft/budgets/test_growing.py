@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sequences import grown, verdict
 
-from paradecode.core.drawn import Drawn, Mode
-from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.core.tree import EMPTY, ROOT, Drawn, Mode, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.account import HOPE, LOSS, DraftAccount

@@ -16,11 +16,10 @@ from chisquare import SIGNIFICANT, p_value
 from drafting import Request
 from languages import RULES, Builder, Language, distance, drafts, emitted, expected_length
 
-from paradecode.core import drawing
+from paradecode.core import tree_builder
 from paradecode.core.decoder import TARGET, Forward, ModelFacts, Reply
-from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft import greedy_draws
 from paradecode.methods.draft.budgets import estimated
@@ -84,8 +83,8 @@ def by_spec(spec: str, seed: int = 0) -> Builder:
         drafter, budget = decoder.drafter, decoder.budget
         words: dict[int, tuple[int, ...]] = {ROOT: ()}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(drawing, "draw_iid", draw_iid)
-            patch.setattr(drawing, "draw_swor", draw_swor)
+            patch.setattr(tree_builder, "draw_iid", draw_iid)
+            patch.setattr(tree_builder, "draw_swor", draw_swor)
             patch.setattr(greedy_draws, "draw_swor", draw_swor)
             patch.setattr(estimated, "draw_swor", draw_swor)
             steps = drafter.propose(seq, budget.limit(seq))

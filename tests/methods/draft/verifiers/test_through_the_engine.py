@@ -13,12 +13,10 @@ import pytest
 from chisquare import SIGNIFICANT, p_value
 
 from paradecode.core.decoder import TARGET, Decoder
-from paradecode.core.drawing import distribution, draw, draw_pooled
-from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.tree import ROOT, TokenTree
-from paradecode.core.tree_builder import TreeBuilder
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.core.tree_builder import TreeBuilder, distribution, draw, draw_pooled
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence

@@ -90,7 +90,7 @@ class RecordingBackend:
             apply = self._target.models[TARGET].apply
             return self.between.network(lambda: list(apply(network, items)))
         # Imported here: recordings can be read where the core was not built.
-        from paradecode.backends.native.networks import run_networks
+        from paradecode.backends.native.heads import run_networks
 
         return run_networks(network, items)
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import Reply, TokenSequence, Verdict
-from paradecode.core.drawing import draw_swor
 from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import mix
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
+from paradecode.core.tree_builder import draw_swor
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.shapes import Path

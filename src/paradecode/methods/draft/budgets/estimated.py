@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import TokenSequence, Verdict
-from paradecode.core.drawing import Ids, Weights, draw_swor, noise_key
-from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.multi_step import BudgetState
 from paradecode.core.noise import mix, uniform
 from paradecode.core.sampling import Sampler
-from paradecode.core.tree import ROOT, TokenTree
-from paradecode.core.tree_builder import TreeBuilder
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, draw_swor, noise_key
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget, Estimates, Marks, Nodes, Seconds, reach_of
 from paradecode.methods.draft.greedy_draws import Draws, GreedyDraws

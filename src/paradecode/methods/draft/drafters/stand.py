@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import Reply, TokenSequence, Verdict
-from paradecode.core.drawing import Ids, Weights, draw
-from paradecode.core.drawn import Mode
 from paradecode.core.sampling import Sampler
-from paradecode.core.tree import ROOT, TokenTree
-from paradecode.core.tree_builder import TreeBuilder
+from paradecode.core.tree import ROOT, Mode, TokenTree
+from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, draw
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.draft_tree import load_tree
 from paradecode.methods.draft.greedy_draws import Draws, GreedyDraws

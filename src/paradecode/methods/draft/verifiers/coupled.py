@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from paradecode.core.decoder import Reply, TokenSequence, Verdict
-from paradecode.core.drawn import Mode
 from paradecode.core.errors import InvalidInput
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import ROOT, Mode, TokenTree
 from paradecode.methods.parts import declare
 
 

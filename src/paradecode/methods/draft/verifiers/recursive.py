@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from paradecode.core.drawn import Mode
-from paradecode.core.tree import TokenTree
+from paradecode.core.tree import Mode, TokenTree
 from paradecode.methods.draft.verifiers.rule import (
     NOTHING,
     Chance,

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import Reply, TokenSequence, Verdict
-from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.noise import GOLDEN, MASK64, Purpose, mix
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
 from paradecode.methods.parts import declare
 
