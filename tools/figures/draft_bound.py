@@ -28,8 +28,8 @@ from paradecode.core.decoder import TokenSequence
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import run
 from paradecode.engine.request import GenerationRequest
-from paradecode.engine.run import run
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.loop import DraftVerify, Proposal

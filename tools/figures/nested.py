@@ -31,7 +31,7 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.draft.drafters.s2d import NestedRows, Stage, read_exits
+from paradecode.methods.draft.drafters.draft_model import NestedRows, Stage, read_exits
 from paradecode.models.catalogue import open_model
 from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.timing.warm_up import warm_up

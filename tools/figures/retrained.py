@@ -33,8 +33,7 @@ from unittest.mock import patch
 from rich.progress import track
 
 from paradecode import LLM
-from paradecode.methods.retrained.first import Routers
-from paradecode.methods.retrained.lora_drop import LoraDrop
+from paradecode.methods.retrained.layers import LoraDrop, Routers
 from paradecode.timing.warm_up import warm_up
 from paradecode_lab.measure.machine import digest, weights_of
 from paradecode_lab.measure.statistics import Interval, wilson

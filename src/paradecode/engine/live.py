@@ -19,10 +19,9 @@ from paradecode.core.decoder import Apply, Fork, Forward, Overlap, Store
 from paradecode.core.errors import DecoderError
 from paradecode.core.handoff import Handoff
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.engine.forward import Pending, PendingApply, PendingForward
+from paradecode.engine.forward import Pending, PendingApply, PendingForward, PendingOverlap, go_on
 from paradecode.engine.multi_step import PendingSteps
 from paradecode.engine.output import State
-from paradecode.engine.overlap import PendingOverlap, go_on
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence

@@ -30,10 +30,9 @@ from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.trace import TokenLogprob
-from paradecode.engine.engine import Limits
+from paradecode.engine.engine import Limits, run
 from paradecode.engine.prompt import CandidateReader, PromptReader, unit_means
 from paradecode.engine.request import GenerationRequest
-from paradecode.engine.run import run
 from paradecode.llm.loading import drafting_with, open_engine
 from paradecode.llm.requests import RequestMaker, Said, each_of, is_one
 from paradecode.llm.settings import CHAT_SETTINGS, ChatSettings, Settings

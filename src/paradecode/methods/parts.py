@@ -1,7 +1,7 @@
 """The registry of the parts of methods, by kind and name: what each promises and which settings it
 has.
 
-A part is a dataclass in a file of its own, which one decorator adds here. Kinds are ``method``,
+A part is a dataclass, which one decorator adds here. Kinds are ``method``,
 ``drafter``, ``budget``, ``verifier``, ``schedule``, ``policy``, ``blocks`` and ``cache``.
 """
 

@@ -14,7 +14,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
-from paradecode.methods.retrained.dropped_layers import DropAdapters
+from paradecode.methods.retrained.layers import DropAdapters
 from paradecode.methods.specs import parse
 from paradecode.models.catalogue import open_model
 from paradecode.testing.conformance import cases

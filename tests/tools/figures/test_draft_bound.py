@@ -11,8 +11,8 @@ from paradecode import LLM
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import run
 from paradecode.engine.request import GenerationRequest
-from paradecode.engine.run import run
 from tools.figures.draft_bound import Watched, rights, seconds, watched
 
 

@@ -10,9 +10,8 @@ import numpy as np
 from paradecode.backends import open_backend
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.network import Array, Network, Op
-from paradecode.engine.engine import Engine
+from paradecode.engine.engine import Engine, run
 from paradecode.engine.prompt import LastStateReader, reading_request
-from paradecode.engine.run import run
 from paradecode.methods.draft.budgets.networks import ResidualHead
 from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.methods.trained import linear, read_once, rms_norm

@@ -10,9 +10,15 @@ from paradecode.core.decoder import Forward, ModelFacts
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import Half
 from paradecode.core.tree import EMPTY
-from paradecode.methods.draft.drafters.del_ import EarlyExits
-from paradecode.methods.draft.drafters.layer_skip import LayerSkip, first, spread
-from paradecode.methods.draft.drafters.swift import LayerSearch, Swift, runs_of
+from paradecode.methods.draft.drafters.layer_skip import (
+    EarlyExits,
+    LayerSearch,
+    LayerSkip,
+    Swift,
+    first,
+    runs_of,
+    spread,
+)
 from paradecode.methods.draft.loop import assemble
 from paradecode.methods.draft.source import Source
 from paradecode.methods.draft.verifiers import coupled

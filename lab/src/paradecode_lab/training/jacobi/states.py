@@ -14,7 +14,7 @@ from paradecode.core.decoder import Decoder, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM
-from paradecode.methods.draft.exploration import random_tokens
+from paradecode.methods.draft.drafters.jacobi import random_tokens
 from paradecode.methods.draft.loop import MAX_DRAFT, Drafter, assemble
 from paradecode_lab.training.decoding import Progress, decode_all
 from paradecode_lab.training.samples import FIELD, Origin, Samples

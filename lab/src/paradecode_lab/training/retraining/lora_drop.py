@@ -16,7 +16,7 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import Attend, Transformer
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.retrained.dropped_layers import DropAdapters
+from paradecode.methods.retrained.layers import DropAdapters
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig

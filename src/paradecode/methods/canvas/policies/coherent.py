@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from paradecode.core.logits import Warp
 from paradecode.methods.canvas.canvas import NO_POSITIONS, Canvas, Decision, Positions, View
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.planned import quota
+from paradecode.methods.canvas.policies.base import Policy, quota
 from paradecode.methods.parts import choice, parameter
 
 WARM_UP, LATE = 5, 0.1

@@ -12,8 +12,7 @@ from paradecode.methods.canvas.canvas import Decision, View
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.networks import JointLayer
-from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.planned import SCORES
+from paradecode.methods.canvas.policies.base import SCORES, Policy
 from paradecode.methods.parts import choice, local_path, parameter
 
 COMMAND = "paradecode train joint-sampler"

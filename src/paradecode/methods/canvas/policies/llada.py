@@ -15,8 +15,7 @@ from paradecode.methods.canvas.caches.base import RowPlan
 from paradecode.methods.canvas.canvas import Decision, View, Window
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Policy, Wrapper
-from paradecode.methods.canvas.policies.planned import NAMES, SCORES, quota, scores_of
+from paradecode.methods.canvas.policies.base import NAMES, SCORES, Policy, Wrapper, quota, scores_of
 from paradecode.methods.parts import choice, parameter
 
 

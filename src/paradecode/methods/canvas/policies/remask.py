@@ -9,7 +9,7 @@ import numpy as np
 
 from paradecode.methods.canvas.canvas import Canvas, Decision, View
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.planned import Planned, share
+from paradecode.methods.canvas.policies.base import Planned, share
 from paradecode.methods.parts import choice, parameter
 
 ROUNDS = 8

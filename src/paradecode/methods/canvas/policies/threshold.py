@@ -8,8 +8,7 @@ import numpy as np
 
 from paradecode.methods.canvas.canvas import Decision, View
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.planned import SCORES
+from paradecode.methods.canvas.policies.base import SCORES, Policy
 from paradecode.methods.parts import choice, parameter
 
 
