@@ -1,21 +1,11 @@
-"""How the figures use the engine and its backends."""
+"""A forward of a backend, as the figures time it."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode import LLM
 from paradecode.backends.interface import PAGE, Span
-from paradecode.core.decoder import TARGET
-from paradecode.engine import cost
-from paradecode.engine.cost import CostCurve
-
-
-def calibrate(llm: LLM) -> CostCurve:
-    """Measure what forwards cost now, and let the automatic budget decide by that."""
-    llm.engine.load.curve = cost.measure(llm.backend, llm.engine.pools[TARGET].count)
-    return llm.engine.load.curve
 
 
 def span(tokens: NDArray[np.int32], context: int, logits: int, first_page: int = 0) -> Span:

@@ -15,8 +15,9 @@ Times are for each forward of the target, those of prompts included.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from rich.progress import Progress
 
@@ -24,17 +25,32 @@ from paradecode import LLM
 from paradecode.backends.native.machine import default_threads
 from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.timing.warm_up import warm_up
-from paradecode_lab.measure.paired import PairedRun, decode_by_turns
+from paradecode_lab.measure.paired import PairedRun, decode_by_turns, equal, speed_up
 from tools.figures.heads import BUDGETS, read_run, spec_of
-from tools.figures.overlap import PLAIN, row_of
 from tools.script import Columns, err, options, save, show, stamped
 
+PLAIN = "greedy, in turn"
 COLUMNS: Columns = {
     "way": "{way}", "tokens a forward": "{tokens_a_forward:.2f}",
     "target, ms": "{target_ms:.2f}", "draft, ms": "{draft_ms:.2f}", "step, ms": "{step_ms:.2f}",
     "over plain": "{speed_up[value]:.2f}", "95 %": "{speed_up[low]:.2f}-{speed_up[high]:.2f}",
     "equal": "{equal}/{prompts}",
 }  # fmt: skip
+
+
+def row_of(runs: list[PairedRun], way: str) -> dict[str, Any]:
+    """The totals of a way. Times are per target forward and include the prompts' forwards."""
+    stats = [run.stats for run in runs if run.method == way]
+    forwards = sum(one.forwards for one in stats)
+    overall = speed_up(runs, way, PLAIN)
+    return {
+        "way": way, "tokens_a_forward": sum(one.generated for one in stats) / forwards,
+        "target_ms": 1e3 * sum(one.target_seconds for one in stats) / forwards,
+        "draft_ms": 1e3 * sum(one.other_model_seconds for one in stats) / forwards,
+        "step_ms": 1e3 * sum(one.prefill_seconds + one.decode_seconds for one in stats) / forwards,
+        "speed_up": overall and asdict(overall), "equal": equal(runs, way, PLAIN),
+        "prompts": len(stats),
+    }  # fmt: skip
 
 
 def main() -> None:

@@ -21,12 +21,14 @@ from typing import Any
 from rich.progress import Progress
 
 from paradecode import LLM
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
+from paradecode.engine import cost
+from paradecode.engine.cost import CostCurve
 from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.timing.warm_up import warm_up
 from paradecode_lab.measure.paired import PairedRun, decode_by_turns, equal, speed_up
 from paradecode_lab.measure.replay import Recording, ReplayOutcome, play, record
-from tools.figures.engine import calibrate
 from tools.script import Columns, err, options, save, show, stamped
 
 PLAIN = "greedy"
@@ -38,6 +40,12 @@ METHODS = (
     "prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)",
     "suffix(mode=path,budget=fixed)",
 )  # fmt: skip
+
+
+def calibrate(llm: LLM) -> CostCurve:
+    """Measure what forwards cost now, and let the automatic budget decide by that."""
+    llm.engine.load.curve = cost.measure(llm.backend, llm.engine.pools[TARGET].count)
+    return llm.engine.load.curve
 
 
 def predict(recording: Recording, methods: list[str]) -> dict[str, dict[str, Any]]:

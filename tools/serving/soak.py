@@ -29,11 +29,11 @@ from typing import Any
 
 import httpx
 
+from paradecode.serve.worker.__main__ import LOADED
 from tools.peers.process import status_bytes
 from tools.script import OUT, options, stamped, tell
 from tools.serving.fuzz import attack
 from tools.serving.server import LOGS, MEMORY_BOUND, PATIENCE, Server, serving
-from tools.serving.takeover import workers
 
 WARM_UP = 0.2
 """Share of the time after which memory is first measured."""
@@ -212,6 +212,14 @@ class Load:
     def hostile(self, client: httpx.Client, chance: random.Random) -> str:
         attack(self.server, client, chance.randrange(1 << 40), self.seed)
         return "hostile"
+
+
+def workers(front: int) -> list[int]:
+    """The worker processes of a server that have a model; a spare one has none yet."""
+    tasks = Path(f"/proc/{front}/task").glob("*/children")
+    children = [int(pid) for task in tasks for pid in task.read_text().split()]
+    name = {pid: Path(f"/proc/{pid}/comm").read_bytes().strip() for pid in children}
+    return [pid for pid in children if name[pid] == LOADED]
 
 
 def killing(load: Load, server: Server, seconds: float, ended: Event) -> list[tuple[str, int]]:

@@ -64,6 +64,10 @@ def test_docstrings_are_taken_apart() -> None:
     assert told(None) == {"summary": "", "idea": "", "when": ""}
 
 
+def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
 def emptied(page: str, mark: str) -> tuple[str, str]:
     """A page as it is committed, and without its generated part."""
     committed = (ROOT / page).read_text("utf-8")
@@ -157,12 +161,22 @@ def test_forward_table() -> None:
 
 
 def test_every_result_says_which_command_wrote_it() -> None:
-    page = (ROOT / "docs" / "measuring.md").read_text("utf-8")
+    """Scripts of frozen experiments are in the commit that their page names."""
+    pages = [ROOT / "docs" / "measuring.md", ROOT / "bench" / "frozen.md"]
+    here, frozen = (page.read_text("utf-8") for page in pages)
+    (commit,) = re.findall(r"git worktree add \S+ (\w+)", frozen)
+    then = git("ls-tree", "-r", "--name-only", commit, "tools").stdout.split()
     for file in RESULTS.glob("*.json"):
-        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{file.name}` |")]
+        name = f"| `{file.name}` |"
+        (row,) = [row for row in (here + frozen).splitlines() if row.startswith(name)]
         command = row.split("|")[2]
         for program in re.findall(r"python -m (tools[\w.]+)", command):
-            assert (ROOT / program.replace(".", "/")).with_suffix(".py").exists(), program
+            script = (ROOT / program.replace(".", "/")).with_suffix(".py")
+            if row in frozen:
+                assert not script.exists(), f"{program} is in the tree: {pages[0]} is its page"
+                assert not then or str(script.relative_to(ROOT)) in then, program
+            else:
+                assert script.exists(), program
         assert re.search(r"`(?:make bench|python|paradecode) ?", command), row
 
 
@@ -178,9 +192,6 @@ def test_pages_say_where_their_figures_come_from() -> None:
 
 
 def test_results_are_marked_that_cannot_be_checked_or_paid_for_the_screen() -> None:
-    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-
     if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
         pytest.skip("the history is not here")
     found: dict[str, list[str]] = {"lost": [], "unstamped": [], "changed": []}

@@ -1,0 +1,56 @@
+"""Seconds of the build and of the tests, in a bare clone of the last commit.
+
+python -m tools.structure --seconds
+
+They are those of a machine on which nothing else runs, with a full cache of pip: the load before
+the first command is a figure, too.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from paradecode_lab.measure.machine import stamp
+
+ROOT = Path(__file__).parents[1]
+STEPS = {
+    "build of `make demo`": ("make .venv/.installed", ""),
+    "the demo itself": ("make demo", ""),
+    "build of `make test`": ("make .venv/.installed-dev", ""),
+    "tests of `make test`": ("make test", ""),
+    "`make core` after a change of one file": ("make core", "csrc/plan.cpp"),
+    "`make core` after a change of all kernels": ("make core", "csrc/isa_*.cpp"),
+}
+"""Name -> a command, and the files that are changed before it. They run in this order."""
+
+
+def seconds(steps: Mapping[str, tuple[str, str]] = STEPS) -> dict[str, str]:
+    """Name of each step -> its seconds; and the machine, its load and the commit.
+
+    Raises:
+        CalledProcessError: a command failed.
+    """
+    now = stamp(ROOT)
+    found = {
+        "machine": f"{now['machine'].cpu}, {now['machine'].cores} cores",
+        "load of the machine before": f"{os.getloadavg()[0]:.1f}",
+        "commit": now["commit"],
+    }
+    with TemporaryDirectory() as folder:
+        clone = ["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), folder]
+        subprocess.run(clone, check=True)
+        for name, (command, changed) in steps.items():
+            for file in Path(folder).glob(changed) if changed else ():
+                file.write_text(file.read_text("utf-8") + "// A change.\n", "utf-8")
+            began = time.perf_counter()
+            # What it prints goes beside the figures.
+            subprocess.run(shlex.split(command), cwd=folder, check=True, stdout=sys.stderr)
+            found[name] = f"{time.perf_counter() - began:.1f} s"
+    return found
