@@ -8,7 +8,7 @@ A part is a dataclass, which one decorator adds here. Kinds are ``method``,
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from importlib import import_module
@@ -201,27 +201,44 @@ def declare(kind: str, name: str, **about: Any) -> Callable[[Class], Class]:
     return add
 
 
-def method(name: str, *, schedule: bool = False, **about: Any) -> Callable[[Class], Class]:
-    """Class decorator: make a dataclass with a ``decode`` of its own the method ``name``.
+def method(
+    name: str,
+    *,
+    schedule: bool = False,
+    kind: str = "",
+    shared: Sequence[Parameter] = (),
+    loop: Callable[[Any, dict[str, Any]], Any] | None = None,
+    **about: Any,
+) -> Callable[[Class], Class]:
+    """Class decorator: make a dataclass the method ``name``.
 
     Args:
         schedule: whether it runs a draft model and the target at the same time.
+        kind: kind of the part that it is as well, such as ``drafter``.
+        shared: settings of the loop that runs it, which come behind its own.
+        loop: makes a decoder of an object of the class and the loop's settings. Without it the
+            class has a ``decode`` of its own.
         about: ``paper``, ``family``, ``models`` and the like; see :class:`Method`.
     """
 
     def add(cls: Class) -> Class:
-        if schedule:
-            declare("schedule", name, **origin(about))(cls)
-        settings = parameters_of(cls)
-        register(Method(name=name, parameters=settings, build=cls, **told(cls.__doc__), **about))
+        own = parameters_of(cls)
+
+        def build(**settings: Any) -> Any:
+            mine = {entry.name: settings.pop(entry.name) for entry in own if entry.name in settings}
+            return cls(**mine) if loop is None else loop(cls(**mine), settings)
+
+        build.__module__ = cls.__module__  # Where the method lives.
+        part_of = {
+            key: about[key] for key in ("guarantee", "paper", "arxiv", "url") if key in about
+        }
+        if kind or schedule:
+            declare(kind or "schedule", name, **part_of)(cls)
+        settings = (*own, *shared)
+        register(Method(name=name, parameters=settings, build=build, **told(cls.__doc__), **about))
         return cls
 
     return add
-
-
-def origin(about: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that a part shares with the method that is made of it."""
-    return {key: about[key] for key in ("guarantee", "paper", "arxiv", "url") if key in about}
 
 
 def known(kind: str) -> Mapping[str, Part]:

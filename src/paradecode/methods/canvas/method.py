@@ -14,16 +14,12 @@ from paradecode.methods.canvas.caches.base import CacheRule
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.parts import (
-    Method,
-    declare,
     make,
-    origin,
+    method,
     parameter,
     parameters_of,
     part,
     read,
-    register,
-    told,
 )
 
 Class = TypeVar("Class", bound=type[Policy])
@@ -73,46 +69,29 @@ def policy(
         for entry in parameters_of(CanvasSettings)
     ]
 
+    def run(commits: Policy, settings: dict[str, Any]) -> Decoder:
+        loop = CanvasSettings(**{**defaults, **settings})
+        blocks: Blocks = make("blocks", loop.blocks, f"{name}.blocks")
+        cache: CacheRule = make("cache", loop.cache, f"{name}.cache")
+        chosen = (commits.clashes, blocks.clashes, cache.clashes)
+        _check_clashes(f"{name}.blocks", "blocks", loop.blocks, chosen)
+        _check_clashes(f"{name}.cache", "cache", loop.cache, chosen)
+        return driver(commits, blocks, cache, loop.block_length, loop.steps)
+
+    def left(settings: Mapping[str, Any]) -> Guarantee:
+        chosen = {entry.name: entry.default for entry in shared} | dict(settings)
+        blocks, _ = read("blocks", "blocks", chosen["blocks"])
+        # A cache changes the text of a model whose rows all see one another.
+        cache, _ = read("cache", "cache", chosen["cache"])
+        left_by_settings: Guarantee = under(settings) if under else "exact"
+        return weakest(left_by_settings, blocks.guarantee, cache.guarantee)
+
     def add(cls: Class) -> Class:
         cls.driven = driver is not Unmask
-        own = parameters_of(cls)
-
-        def build(**settings: Any) -> Decoder:
-            mine = {p.name: settings.pop(p.name) for p in own if p.name in settings}
-            loop = CanvasSettings(**{**defaults, **settings})
-            commits: Policy = cls(**mine)
-            blocks: Blocks = make("blocks", loop.blocks, f"{name}.blocks")
-            cache: CacheRule = make("cache", loop.cache, f"{name}.cache")
-            chosen = (commits.clashes, blocks.clashes, cache.clashes)
-            _check_clashes(f"{name}.blocks", "blocks", loop.blocks, chosen)
-            _check_clashes(f"{name}.cache", "cache", loop.cache, chosen)
-            return driver(commits, blocks, cache, loop.block_length, loop.steps)
-
-        build.__module__ = cls.__module__  # Where the method lives.
-
-        def left(settings: Mapping[str, Any]) -> Guarantee:
-            chosen = {entry.name: entry.default for entry in shared} | dict(settings)
-            blocks, _ = read("blocks", "blocks", chosen["blocks"])
-            # A cache changes the text of a model whose rows all see one another.
-            cache, _ = read("cache", "cache", chosen["cache"])
-            left_by_settings: Guarantee = under(settings) if under else "exact"
-            return weakest(left_by_settings, blocks.guarantee, cache.guarantee)
-
-        about["guarantee"] = guarantee
-        declare("policy", name, **origin(about))(cls)
-        register(
-            Method(
-                name=name,
-                family="diffusion",
-                parameters=(*own, *shared),
-                names={**NAMES, **names},
-                build=build,
-                under=left,
-                **told(cls.__doc__),
-                **about,
-            )
-        )
-        return cls
+        return method(
+            name, kind="policy", shared=shared, loop=run, family="diffusion", under=left,
+            names={**NAMES, **names}, guarantee=guarantee, **about,
+        )(cls)  # fmt: skip
 
     return add
 

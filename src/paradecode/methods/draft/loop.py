@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from paradecode.core.decoder import (
     Apply,
-    Decoder,
     Forward,
     Guarantee,
     Reply,
@@ -28,17 +28,13 @@ from paradecode.methods.draft.constrained import ForcedTokens
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
 from paradecode.methods.parts import (
-    Method,
-    declare,
     local_path,
     make,
-    origin,
+    method,
     parameter,
     parameters_of,
     part,
     read,
-    register,
-    told,
 )
 
 MAX_DRAFT = 64
@@ -233,29 +229,10 @@ def drafter(name: str, **about: Any) -> Callable[[Class], Class]:
             of ``guarantee`` holds for every drafter, because verified drafts change nothing.
     """
 
-    def add(cls: Class) -> Class:
-        own = parameters_of(cls)
-
-        def build(**settings: Any) -> Decoder:
-            mine = {p.name: settings.pop(p.name) for p in own if p.name in settings}
-            return assemble(name, cls(**mine), settings)
-
-        build.__module__ = cls.__module__  # Where the method lives.
-
-        declare("drafter", name, **origin(about))(cls)
-        register(
-            Method(
-                name=name,
-                parameters=(*own, *parameters_of(DraftSettings)),
-                build=build,
-                under=guarantee_under,
-                **told(cls.__doc__),
-                **about,
-            )
-        )
-        return cls
-
-    return add
+    return method(
+        name, kind="drafter", shared=parameters_of(DraftSettings), loop=partial(assemble, name),
+        under=guarantee_under, **about,
+    )  # fmt: skip
 
 
 def assemble(method: str, drafter: Drafter, settings: Mapping[str, Any]) -> DraftVerify:
