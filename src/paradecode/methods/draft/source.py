@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import TARGET, Forward, ModelFacts, Reply, TokenSequence
+from paradecode.core.decoder import DRAFT, TARGET, Forward, ModelFacts, Reply, TokenSequence
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Seconds
@@ -88,7 +88,7 @@ class ExitRows:
         self.add(forward, (yield forward))
 
 
-class LevelRows(Protocol):
+class LevelRows:
     """The rows from which one tree grows, level by level; each draft has a new object.
 
     Attributes:
@@ -98,17 +98,19 @@ class LevelRows(Protocol):
         reading: seconds that the first :meth:`look` takes longer because it reads the prompt.
     """
 
-    model: str
-    depth: int
-    reading: float
-    exit: ExitRows | None
+    model: str = DRAFT
+    depth: int = 0
+    reading: float = 0.0
+    exit: ExitRows | None = None
 
     @property
     def room(self) -> int:
-        """Number of further nodes that may have a row."""
+        """Number of further nodes that may have a row; of a chain one node goes on."""
+        return 1
 
     def seconds(self, rows: int) -> float:
         """Seconds of the next :meth:`look`; 0 when it was not measured."""
+        raise NotImplementedError
 
     def look(
         self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
@@ -119,6 +121,7 @@ class LevelRows(Protocol):
             own: the tree's tokens in the draft model's ids.
             states: whether the states are wanted as well.
         """
+        raise NotImplementedError
 
 
 class DraftSource(Protocol):
@@ -185,7 +188,7 @@ class Source:
         return seq.room if self.model == TARGET else seq.room_for(self.model)
 
 
-class TreeRows:
+class TreeRows(LevelRows):
     """The rows of a tree: a forward for the root, then one for the new nodes of each level."""
 
     def __init__(self, source: Source, seq: TokenSequence, limit: int) -> None:
@@ -197,7 +200,6 @@ class TreeRows:
         # A prompt's rows are the price of drafting at all; those of the output may have waited.
         waiting = len(self._pending)
         self._late = min(waiting, len(seq.tokens) - seq.prompt_length)
-        self.reading = 0.0
         if source.layers is None and waiting > self._late:
             self.reading = self._seconds(waiting) - self._seconds(max(self._late, 1))
         self.exit = source.exit(seq)

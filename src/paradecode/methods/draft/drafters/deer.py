@@ -24,7 +24,7 @@ from paradecode.methods.draft.budgets.base import LAST, DraftRows
 from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.source import ExitRows, LevelRows
+from paradecode.methods.draft.source import LevelRows
 from paradecode.methods.parts import parameter
 
 
@@ -58,12 +58,9 @@ class MaskSource:
         return CanvasMasks(self, seq, depth)
 
 
-class MaskRows:
+class MaskRows(LevelRows):
     """The rows of ``depth`` masks, which one forward computes; row i predicts level i + 1."""
 
-    model = DRAFT
-    exit: ExitRows | None = None
-    reading = 0.0
     _seen: DraftRows | None = None
 
     def __init__(self, seq: TokenSequence, depth: int, mask: int) -> None:

@@ -16,7 +16,7 @@ from paradecode.methods.draft.budgets.base import DraftRows, Nodes
 from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.source import NO_TOKENS, ExitRows, Source
+from paradecode.methods.draft.source import NO_TOKENS, LevelRows, Source
 from paradecode.methods.parts import parameter, text
 
 
@@ -78,7 +78,7 @@ class Stage:
 
 
 @dataclass
-class NestedRows:
+class NestedRows(LevelRows):
     """The draft model's view of one request. Row i of the text is in slot i of its cache.
 
     The prompt runs through all layers. This object manages the rows behind it: it knows how far
@@ -93,11 +93,6 @@ class NestedRows:
     exits: tuple[int, ...]
     sure: float
     share: float = field(default=1.0, init=False)
-    model: str = field(default=DRAFT, init=False)
-    depth: int = field(default=0, init=False)
-    reading: float = field(default=0.0, init=False)
-    exit: ExitRows | None = field(default=None, init=False)
-    room: int = field(default=1, init=False)  # A chain: one node of each level is drafted on.
 
     def __post_init__(self) -> None:
         starts = (0, *self.exits)

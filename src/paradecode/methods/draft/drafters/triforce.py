@@ -21,7 +21,7 @@ from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.source import NO_TOKENS, ExitRows
+from paradecode.methods.draft.source import NO_TOKENS, LevelRows
 from paradecode.methods.parts import parameter
 
 Path = tuple[int, ...]
@@ -143,7 +143,7 @@ def chosen(shares: NDArray[np.floating], keys: int, recent: int) -> tuple[NDArra
 
 
 @dataclass
-class TwoLevels:
+class TwoLevels(LevelRows):
     """The rows of one draft, which is a chain.
 
     The small model guesses the tokens of the target with few keys. One forward of the target with
@@ -163,10 +163,7 @@ class TwoLevels:
     visible: NDArray[np.int32] | None
     noise: bool
     pace: float
-    model: str = field(default=TARGET, init=False)
-    exit: ExitRows | None = field(default=None, init=False)
-    room: int = field(default=1, init=False)
-    reading: float = field(default=0.0, init=False)  # The small model's: it has few keys.
+    model = TARGET  # The small model reads no prompt: it has few keys.
 
     def __post_init__(self) -> None:
         seq = self.seq
