@@ -130,7 +130,7 @@ BUDGETS = {
 its commit says why; no docstring or comment is shortened for it, since these do not count."""
 
 LIBRARIES = {
-    "core": {"numpy"},
+    "core": {"numpy", "safetensors"},
     "backends.heads": {"numpy"},
     "methods": {"numpy"},
     "engine": {"numpy"},
