@@ -28,7 +28,7 @@ from typing import Any
 import httpx
 
 from paradecode.models.catalogue import DEFAULT
-from paradecode.prompts import load_prompts
+from paradecode_lab.measure.prompts import load_prompts
 from tools.script import options, stamped, tell
 from tools.serving.server import LOGS, serving
 

@@ -10,9 +10,9 @@ from paradecode.core.decoder import TARGET, Forward, Reply, Steps, TokenSequence
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.prompts import Item
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from paradecode_lab.measure.certificate.plan import Claim
+from paradecode_lab.measure.prompts import Item
 
 LOOP = (5, 6, 7, 8, 9) * 4
 

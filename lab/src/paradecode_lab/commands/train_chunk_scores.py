@@ -24,7 +24,7 @@ def chunk_scores(
 ) -> None:
     """How unlikely a model finds chunks of its draft model, for `atts(scores=FILE)`."""
     writable("OUTPUT", output)
-    from paradecode.prompts import load_prompts
+    from paradecode_lab.measure.prompts import load_prompts
     from paradecode_lab.training.chunk_scores import record_chunk_scores
 
     asked = [conversation.turns[0] for conversation in load_prompts(prompts)][: limit or None]

@@ -19,7 +19,7 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.replay.recording import MOST_TOP, Identity, Recording, Request, check
 from paradecode_lab.measure.replay.timing import measure_timing
 from paradecode_lab.measure.serving import finish
@@ -35,7 +35,7 @@ CHUNK = 128
 def record(
     llm: LLM, items: Sequence[Item], params: SamplingParams | None = None, k: int = TOP
 ) -> Recording:
-    """Decode ``items`` (see :func:`paradecode.prompts.make_items`) with a loaded model.
+    """Decode ``items`` (see :func:`paradecode_lab.measure.prompts.make_items`) with a loaded model.
 
     Args:
         params: sampling parameters; each item has its own ``max_tokens``. The default seed is 0.

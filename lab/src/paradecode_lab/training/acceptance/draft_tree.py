@@ -22,7 +22,7 @@ from paradecode.methods.draft.draft_tree import MOST_PLACES, DraftTree
 from paradecode.methods.draft.drafters.stand import WIDTH, NgramDistributions, Stand
 from paradecode.methods.draft.growth import log_softmax
 from paradecode.methods.draft.loop import DraftVerify
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import Progress, play
 
 DEEPEST = 16

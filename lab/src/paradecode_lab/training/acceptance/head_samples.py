@@ -24,7 +24,7 @@ from paradecode.methods.draft.budgets.base import Budget, DraftRows
 from paradecode.methods.draft.budgets.networks import ESTIMATES, HIDDEN
 from paradecode.methods.draft.budgets.specdec import features
 from paradecode.methods.specs import Spec
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import draft_size, drafting, play
 from paradecode_lab.training.decoding import Progress
 from paradecode_lab.training.samples import MOST_NUMBERS, Samples

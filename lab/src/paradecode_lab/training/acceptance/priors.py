@@ -11,7 +11,7 @@ from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import MAX_DRAFT, DraftVerify
 from paradecode.methods.draft.model_free import DEFAULT, ModelFree, priors_of
 from paradecode.methods.specs import Spec, parse
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import Progress, drafting, play
 
 METHODS = (

@@ -26,7 +26,7 @@ from paradecode.methods.draft.budgets.delayed import Situation, Situations
 from paradecode.methods.draft.budgets.networks import SCALARS, STATES, choices
 from paradecode.methods.draft.budgets.shapes import BRANCHES
 from paradecode.methods.specs import Spec
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.selector_labels import seconds_of, tokens_of
 from paradecode_lab.training.acceptance.workload import draft_size, drafting, play
 from paradecode_lab.training.decoding import Progress
