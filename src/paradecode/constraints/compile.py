@@ -15,12 +15,7 @@ from paradecode.constraints.grammar import (
     grammar_of,
     library_tokenizer,
 )
-from paradecode.constraints.limits import (
-    MAX_REGEX,
-    checked_choices,
-    checked_schema,
-    checked_text,
-)
+from paradecode.constraints.limits import MAX_REGEX, checked_choices, checked_schema, checked_text
 from paradecode.constraints.regular.automaton import token_automaton, too_large
 from paradecode.constraints.regular.expressions import Expression, one_of, parse, text
 from paradecode.constraints.regular.schema import schema_expression

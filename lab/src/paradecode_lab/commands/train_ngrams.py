@@ -33,7 +33,7 @@ def ngram_table(
 ) -> None:
     """Count what follows n-grams, for `prompt-lookup(table=FILE)` and `aded`; changes no output."""
     writable("OUTPUT", output)
-    from paradecode.methods.draft.datastore import read_texts as read_files
+    from paradecode.methods.draft.drafters.retrieval import read_texts as read_files
     from paradecode_lab.training.heads.texts import LONGEST_TEXT, TEXTS, read_texts
     from paradecode_lab.training.ngrams.counting import count_ngrams
     from paradecode_lab.training.ngrams.own_text import own_answers

@@ -27,15 +27,7 @@ from paradecode.methods.draft.budgets.base import LAST, Budget
 from paradecode.methods.draft.constrained import ForcedTokens
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
-from paradecode.methods.parts import (
-    local_path,
-    make,
-    method,
-    parameter,
-    parameters_of,
-    part,
-    read,
-)
+from paradecode.methods.parts import local_path, make, method, parameter, parameters_of, part, read
 
 MAX_DRAFT = 64
 """The most draft tokens in one forward."""

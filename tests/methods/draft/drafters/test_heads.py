@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import Head, HeadDraft
+from paradecode.core.network import Head, HeadDraft
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve

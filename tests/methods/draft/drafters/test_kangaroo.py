@@ -16,7 +16,7 @@ from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.core.head import Head, HeadDraft
+from paradecode.core.network import Head, HeadDraft
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.models.heads import build_head, read_head

@@ -11,8 +11,7 @@ import numpy as np
 from paradecode.core.decoder import Reply, Steps, TokenSequence
 from paradecode.methods.canvas.canvas import NOTHING, Canvas, Decision
 from paradecode.methods.canvas.forwards import ordered
-from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import Unmask, policy
 from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.parts import parameter, text

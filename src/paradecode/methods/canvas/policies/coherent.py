@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.logits import Warp
 from paradecode.methods.canvas.canvas import NO_POSITIONS, Canvas, Decision, Positions, View
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import policy
 from paradecode.methods.canvas.policies.base import Policy, quota
 from paradecode.methods.parts import choice, parameter
 

@@ -11,8 +11,7 @@ from paradecode.core.decoder import Steps, TokenSequence
 from paradecode.methods.canvas.caches.base import RowPlan, everything, marks
 from paradecode.methods.canvas.canvas import Canvas, Decision, Positions, View, Window
 from paradecode.methods.canvas.feasible import Marks
-from paradecode.methods.canvas.loop import Unmask, decided, fitting
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import Unmask, decided, fitting, policy
 from paradecode.methods.canvas.policies.base import Policy, Wrapper
 from paradecode.methods.parts import parameter
 

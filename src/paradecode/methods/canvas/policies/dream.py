@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.methods.canvas.canvas import Canvas, Decision, Positions, View
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import policy
 from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.base import (
     NAMES,

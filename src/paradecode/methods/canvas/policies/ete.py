@@ -14,8 +14,7 @@ import numpy as np
 from paradecode.core.decoder import Steps, TokenSequence
 from paradecode.methods.canvas.canvas import Decision, Marks, View
 from paradecode.methods.canvas.forwards import MOST_ROWS, instead, run_branches
-from paradecode.methods.canvas.loop import Unmask, decided
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import Unmask, decided, policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.parts import parameter
 

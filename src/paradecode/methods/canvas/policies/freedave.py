@@ -18,8 +18,7 @@ from paradecode.core.decoder import Apply, Guarantee, Steps, TokenSequence
 from paradecode.core.logits import Logits
 from paradecode.methods.canvas.canvas import Canvas, Decision, Positions, View, Window
 from paradecode.methods.canvas.forwards import MOST_ROWS, instead, run_branches
-from paradecode.methods.canvas.loop import Unmask, apply, decided
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import Unmask, apply, decided, policy
 from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.parts import choice, parameter
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from paradecode.core.decoder import Apply, Forward, Reply, Steps, Store, TokenSequence
 from paradecode.methods.canvas.canvas import Decision, View
-from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import Unmask, policy
 from paradecode.methods.canvas.networks import JointLayer
 from paradecode.methods.canvas.policies.base import SCORES, Policy
 from paradecode.methods.parts import choice, local_path, parameter

@@ -11,7 +11,7 @@ import numpy as np
 from paradecode.core.decoder import Apply
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.canvas import Decision, View
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import policy
 from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.canvas.policies.base import Policy, Wrapper
 from paradecode.methods.parts import choice, local_path, parameter

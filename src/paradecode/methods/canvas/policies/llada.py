@@ -13,8 +13,7 @@ from paradecode.core.decoder import Forward, Guarantee, Reply, Store
 from paradecode.core.logits import Bias, Logits
 from paradecode.methods.canvas.caches.base import RowPlan
 from paradecode.methods.canvas.canvas import Decision, View, Window
-from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import Unmask, policy
 from paradecode.methods.canvas.policies.base import NAMES, SCORES, Policy, Wrapper, quota, scores_of
 from paradecode.methods.parts import choice, parameter
 

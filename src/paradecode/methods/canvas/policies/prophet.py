@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.methods.canvas.canvas import Canvas, Decision, View
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import policy
 from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.parts import parameter, text

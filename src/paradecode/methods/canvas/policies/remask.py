@@ -8,7 +8,7 @@ from math import cos, floor, pi
 import numpy as np
 
 from paradecode.methods.canvas.canvas import Canvas, Decision, View
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import policy
 from paradecode.methods.canvas.policies.base import Planned, share
 from paradecode.methods.parts import choice, parameter
 

@@ -20,7 +20,7 @@ from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.noise import GOLDEN, MASK64, Purpose, mix
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 Row = NDArray[np.float64]
 Rows = Callable[[int], Row]
@@ -311,3 +311,44 @@ class SpecTr(TopDown):
             rest = np.maximum(p - taken * ((1 - (1 - beta) ** k) / beta), 0.0)
             p = rest if rest.sum() > NOTHING else p
         return None, chance.draw(p)
+
+
+# Typical acceptance: tokens that the target finds plausible stay.
+
+
+@declare(
+    "verifier",
+    "typical",
+    guarantee="lossy",
+    paper="Medusa",
+    arxiv="2401.10774",
+    names={"posterior_threshold": "epsilon", "posterior_alpha": "delta", "alpha": "delta"},
+)
+@dataclass
+class Typical(SamplingVerifier):
+    """Accept what the target finds plausible, given its own doubt; changes the law of the output.
+
+    A token is accepted when p > min(epsilon, delta * exp(-entropy of p)) (Cai et al. 2024). The
+    longest accepted path wins, of equally long ones the likelier. The token after it is drawn
+    from p.
+    """
+
+    epsilon: float = parameter(0.09, 0.0, 1.0, "a token more probable than this is accepted")
+    delta: float = parameter(0.3, 0.0, 1.0, "so is one above this times exp(-entropy)")
+
+    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        best: tuple[int, float, int] = (0, 0.0, ROOT)
+        alive: dict[int, tuple[int, float]] = {ROOT: (0, 0.0)}
+        for node, (parent, token) in enumerate(
+            zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)
+        ):
+            if parent in alive and p(parent)[token] > self.threshold(p(parent)):
+                depth, log_p = alive[parent]
+                alive[node] = (depth + 1, log_p + float(np.log(p(parent)[token])))
+                best = max(best, (*alive[node], node), key=lambda entry: entry[:2])
+        return tree.path(best[2]), chance.draw(p(best[2]))
+
+    def threshold(self, p: Row) -> float:
+        """The probability that a token must exceed."""
+        entropy = -float((p * np.log(p + 1e-5)).sum())
+        return min(self.epsilon, self.delta * float(np.exp(-entropy)))
