@@ -72,23 +72,19 @@ class TrainedPart:
     facts: Mapping[str, Any]
     tensors: Mapping[str, Array]
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of each tensor in the file."""
         raise NotImplementedError
 
-    @staticmethod
-    def wrong(facts: Mapping[str, Any]) -> str | None:
-        """The fault of facts whose sizes are right, or None."""
+    def wrong(self) -> str | None:
+        """The fault of self.facts whose sizes are right, or None."""
         return None
 
-    @staticmethod
-    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
+    def inputs(self) -> dict[str, int]:
         """Name -> size of each input of the network."""
         raise NotImplementedError
 
-    @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
+    def steps(self) -> tuple[Op, ...]:
         """The operations of the network, in order."""
         raise NotImplementedError
 
@@ -100,7 +96,7 @@ class TrainedPart:
     @cached_property
     def network(self) -> Network:
         """The network that backends run."""
-        return Network(self.inputs(self.facts), self.steps(self.facts), self.weights(self.tensors))
+        return Network(self.inputs(), self.steps(), self.weights(self.tensors))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainedPart:
         return self  # Nothing in it changes.
@@ -145,11 +141,12 @@ class TrainedPart:
         facts, tensors = load(path, cls.kind, cls.field)
         for name, most in cls.sizes.items():
             size_in(cls.field, path, facts, name, most)
-        fix = cls.wrong(facts)
+        part = cls(facts, tensors)
+        fix = part.wrong()
         if fix is not None:
             raise InvalidInput(cls.field, path, f"{fix}: train it again")
-        check_shapes(cls.field, path, tensors, cls.shapes(facts))
-        return cls(facts, tensors)
+        check_shapes(cls.field, path, tensors, part.shapes())
+        return part
 
 
 def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Op, ...]:

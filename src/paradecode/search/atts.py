@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -60,9 +60,8 @@ class ChunkScores(TrainedPart):
     field = "scores"
     sizes: ClassVar = {"chunk": 4096, "count": 1 << 20}
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        return {"scores": (facts["count"],)}
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"scores": (self.facts["count"],)}
 
 
 # One sample that the draft model writes in chunks; the target accepts each chunk or writes it anew.

@@ -42,27 +42,25 @@ class TokenGroups(TrainedPart):
         "blocks": 64, "most": 64,
     }  # fmt: skip
 
-    @staticmethod
-    def wrong(facts: Mapping[str, Any]) -> str | None:
-        odd = facts["hidden_size"] % (2 * facts["heads"])
+    def wrong(self) -> str | None:
+        odd = self.facts["hidden_size"] % (2 * self.facts["heads"])
         return "its hidden_size is no multiple of 2 * heads" if odd else None
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        d, f, half = facts["hidden_size"], facts["inner"], facts["hidden_size"] // 2
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        d, f, half = self.facts["hidden_size"], self.facts["inner"], self.facts["hidden_size"] // 2
         made: dict[str, tuple[int, ...]] = {
-            "merge.places": (facts["most"], half), "merge.q": (d, d), "merge.k": (d + half, d),
+            "merge.places": (self.facts["most"], half), "merge.q": (d, d), "merge.k": (d + half, d),
             "merge.v": (d + half, d), "merge.o": (d, d), "ends.w1": (d, d), "ends.w2": (d, d),
             "ends.w3": (d, 1), **dict.fromkeys(("ends.b1", "ends.b2"), (d,)), "ends.b3": (1,),
         }  # fmt: skip
-        for block in range(facts["blocks"]):
+        for block in range(self.facts["blocks"]):
             made |= layer_shapes(f"{block}.", d, f)
         return made
 
-    @staticmethod
-    def taps(facts: Mapping[str, Any]) -> tuple[int, ...]:
+    def taps(self) -> tuple[int, ...]:
         """The layers whose states are read: the last of each quarter of the model."""
-        return tuple(sorted({max(facts["layers"] * part // 4 - 1, 0) for part in (1, 2, 3, 4)}))
+        count = self.facts["layers"]
+        return tuple(sorted({max(count * part // 4 - 1, 0) for part in (1, 2, 3, 4)}))
 
     @cached_property
     def merge(self) -> Network:
@@ -170,7 +168,7 @@ class Hamburger:
             row = (yield Apply(self.trained.merge, x | places))[:1]
         return (yield Forward(
             seq.tokens[end - 1 : end], embeddings=row, store=Overwrite(place), positions=place,
-            visible=slots, hidden=self.trained.taps(self.trained.facts),
+            visible=slots, hidden=self.trained.taps(),
         ))  # fmt: skip
 
     def write(self, seq: TokenSequence, at: int, reply: Reply) -> Generator[Request, Any, int]:

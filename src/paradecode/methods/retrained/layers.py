@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -34,9 +34,8 @@ class DropAdapters(TrainedPart):
     kind, field = "dropped layers 1", "adapters"
     sizes: ClassVar = {"layers": 1 << 10, "hidden_size": 1 << 16, "rank": 1 << 10}
 
-    @staticmethod
-    def wrong(facts: Mapping[str, Any]) -> str | None:
-        inner, dropped = range(1, facts["layers"] - 1), facts.get("dropped")
+    def wrong(self) -> str | None:
+        inner, dropped = range(1, self.facts["layers"] - 1), self.facts.get("dropped")
         known = (
             isinstance(dropped, list)
             and all(type(at) is int for at in dropped)
@@ -44,9 +43,8 @@ class DropAdapters(TrainedPart):
         )
         return None if known and dropped else "it must drop inner layers, and name them in order"
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        width, rank, dropped = facts["hidden_size"], facts["rank"], facts["dropped"]
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        width, rank, dropped = self.facts["hidden_size"], self.facts["rank"], self.facts["dropped"]
         down = {f"{at}.a": (width, rank) for at in dropped}
         return down | {f"{at}.b": (rank, width) for at in dropped}
 
@@ -93,14 +91,12 @@ class Routers(TrainedPart):
     field = "routers"
     sizes: ClassVar = {"layers": 1 << 10, "hidden_size": 1 << 16}
 
-    @staticmethod
-    def wrong(facts: Mapping[str, Any]) -> str | None:
-        return "it is for one layer" if facts["layers"] < 2 else None
+    def wrong(self) -> str | None:
+        return "it is for one layer" if self.facts["layers"] < 2 else None
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        routed = facts["layers"] - 1
-        return {"weight": (routed, facts["hidden_size"]), "bias": (routed,)}
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        routed = self.facts["layers"] - 1
+        return {"weight": (routed, self.facts["hidden_size"]), "bias": (routed,)}
 
     def layers(self, entered: NDArray[np.floating], threshold: float) -> tuple[int, ...]:
         """The layers to keep; the first layer is always kept.

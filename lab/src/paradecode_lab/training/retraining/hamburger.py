@@ -76,7 +76,7 @@ class HamburgerObjective:
         self.before = copy(self.model)
         self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
         random, self.parts = np.random.default_rng(seed), dict[str, Tensor]()
-        for name, shape in TokenGroups.shapes(self.sizes).items():
+        for name, shape in TokenGroups(self.sizes, {}).shapes().items():
             values = random.standard_normal(shape) / np.sqrt(shape[0])
             if name.endswith("norm"):
                 values = np.ones(shape)
@@ -131,7 +131,7 @@ class HamburgerObjective:
         attend = attention_in(slots, seen[:, None])
         for layer in range(model.config.layers):
             x = model.layer(layer, x, cos, sin, attend)
-            if layer in TokenGroups.taps(self.sizes):
+            if layer in TokenGroups(self.sizes, {}).taps():
                 kept.append(spread(x, slots)[text, begin - 1])
         read = torch.cat([torch.stack(kept, 1), own[:, : most - 1]], 1)
         numbers = torch.arange(read.shape[1], device=self.device).expand(read.shape[:2])

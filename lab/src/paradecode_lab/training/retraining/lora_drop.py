@@ -101,7 +101,7 @@ class LoraDropObjective:
             "dropped": inner_layers(config, share),
         }  # fmt: skip
         random, made = np.random.default_rng(seed), dict[str, np.ndarray]()
-        for name, shape in DropAdapters.shapes(self.sizes).items():
+        for name, shape in DropAdapters(self.sizes, {}).shapes().items():
             made[name] = np.zeros(shape)
             if name.endswith(".a"):
                 made[name] = random.standard_normal(shape) / np.sqrt(width)
