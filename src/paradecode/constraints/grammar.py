@@ -164,17 +164,11 @@ class GrammarConstraint:
         kind: the constraint's type, for errors.
     """
 
+    waits = False
+
     def __init__(self, start: Any, tokenizer: Any, vocab_size: int, kind: str) -> None:
         self.start, self.tokenizer, self.kind = start, tokenizer, kind
-        self._vocab_size = vocab_size
-
-    @property
-    def vocab_size(self) -> int:
-        return self._vocab_size
-
-    @property
-    def waits(self) -> bool:
-        return False
+        self.vocab_size = vocab_size
 
     def follow(self, ends: Sequence[int]) -> GrammarMatcher:
         return GrammarMatcher(self, ends)

@@ -269,10 +269,7 @@ class KVCache:
         self._publish(history)
 
     def _extend(
-        self,
-        tentative: TokenTree,
-        layers: Layers | None,
-        hidden: Mapping[int, NDArray[np.float32]],
+        self, tentative: TokenTree, layers: Layers | None, hidden: Mapping[int, NDArray[np.float32]]
     ) -> None:
         """Book that the newest tentative rows have gone through ``layers``."""
         held, states = len(self.tentative), None

@@ -44,10 +44,7 @@ class Live:
     """
 
     def __init__(
-        self,
-        request: GenerationRequest,
-        sequence: LiveSequence,
-        resources: Resources,
+        self, request: GenerationRequest, sequence: LiveSequence, resources: Resources
     ) -> None:
         self.request, self.sequence, self._resources = request, sequence, resources
         self._generator = request.decoder().decode(sequence)

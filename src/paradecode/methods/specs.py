@@ -134,9 +134,7 @@ def configured(method: Method, given: Mapping[str, Any], trusted: bool = True) -
 
 
 def fusion(
-    parts: Sequence[tuple[str, Mapping[str, Any]]],
-    shared: Mapping[str, Any],
-    trusted: bool = True,
+    parts: Sequence[tuple[str, Mapping[str, Any]]], shared: Mapping[str, Any], trusted: bool = True
 ) -> Spec:
     """The method made of ``parts`` (names and settings).
 

@@ -119,21 +119,13 @@ class MonitoredText:
     """
 
     def __init__(
-        self,
-        monitor: Monitor,
-        spellings: Sequence[bytes],
-        before: bytes = b"",
-        waits: bool = False,
+        self, monitor: Monitor, spellings: Sequence[bytes], before: bytes = b"", waits: bool = False
     ) -> None:
         self.monitor, self.before, self.waits = monitor, before, waits
-        self.spellings = tuple(spellings)
+        self.spellings, self.vocab_size = tuple(spellings), len(spellings)
         ending = frozenset(value for value in range(256) if monitor.ends(value))
         self.words = _token_words(self.spellings, monitor.triggers, ending)
         self._names = lru_cache(maxsize=16)(lambda text: Names(tuple(monitor.names(text) or ())))
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.spellings)
 
     def follow(self, ends: Sequence[int]) -> MonitorMatcher:
         return MonitorMatcher(self, ends)

@@ -55,12 +55,7 @@ class Tracked:
 
     @classmethod
     def of(
-        cls,
-        reply: Reply,
-        forward: Forward,
-        window: Positions,
-        tokens: NDArray[np.int64],
-        end: int,
+        cls, reply: Reply, forward: Forward, window: Positions, tokens: NDArray[np.int64], end: int
     ) -> Tracked:
         """The weights that a forward returned for ``window`` and ``tokens``, all of which it was
         asked for.

@@ -17,9 +17,7 @@ EARLY, LATE = 0.33, 0.67
 
 
 @policy(
-    "prophet",
-    paper="Diffusion Language Models Know the Answer Before Decoding",
-    arxiv="2508.19982",
+    "prophet", paper="Diffusion Language Models Know the Answer Before Decoding", arxiv="2508.19982"
 )
 @dataclass
 class Prophet(Wrapper):
