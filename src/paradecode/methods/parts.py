@@ -17,7 +17,7 @@ from inspect import cleandoc
 from pkgutil import walk_packages
 from typing import Any, TypedDict, TypeVar
 
-from paradecode.core.checks import own_names
+from paradecode.core.checks import Check, flag, number, one_of, own_names, whole
 from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.spec_text import LISTED, MAX_SPEC, name_and_settings
@@ -93,9 +93,7 @@ class Parameter:
         """
         where = f"{where}.{self.name}"
         if isinstance(self.default, bool):
-            if not isinstance(value, bool):
-                raise InvalidInput(where, value, "give true or false")
-            return value
+            return flag(where, value)
         if self.local:
             if not trusted:
                 raise InvalidInput(where, value, "set it where the server is started")
@@ -108,17 +106,9 @@ class Parameter:
         if self.reads is not None:
             return _read_text(where, value, self.reads)
         if isinstance(self.default, str):
-            if value not in self.choices:
-                raise InvalidInput(where, value, f"use one of {', '.join(self.choices)}")
-            return value
-        whole = isinstance(self.default, int)
-        kind = "a whole number" if whole else "a number"
-        fix = f"give {kind} from {self.low:g} to {self.high:g}"
-        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-            raise InvalidInput(where, value, fix)
-        if not self.low <= value <= self.high:  # type: ignore[operator]  # False for NaN, too.
-            raise InvalidInput(where, value, fix)
-        return value if whole else float(value)
+            return one_of(*self.choices)(where, value)
+        kind: Callable[..., Check] = whole if isinstance(self.default, int) else number
+        return kind(self.low, self.high)(where, value)
 
 
 @dataclass(frozen=True, kw_only=True)

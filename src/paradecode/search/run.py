@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from paradecode.core.checks import number
 from paradecode.core.decoder import Decoder, Steps, TokenSequence
 from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
 from paradecode.core.multi_step import MultiStep, StepsMade
@@ -148,12 +148,7 @@ class Rating:
         if len(scores) != len(self.branches):
             fix = f"it must give {len(self.branches)} scores, one for each output"
             raise InvalidInput("scorer", scores, fix)
-        for score in scores:
-            if isinstance(score, bool) or not isinstance(score, (int, float, np.number)):
-                raise InvalidInput("scorer", score, "it must give numbers")
-            if not math.isfinite(score):
-                raise InvalidInput("scorer", score, "it must give finite numbers")
-        return [float(score) for score in scores]
+        return [number()("scorer", score) for score in scores]
 
 
 MOST_BRANCHES = 64
