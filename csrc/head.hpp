@@ -1,5 +1,5 @@
-// Draft heads: networks that guess what follows, level after level, in one call; core/head.py says
-// what they are.
+// Draft heads: networks that guess what follows, level after level, in one call; core/network.py
+// says what they are.
 #pragma once
 
 #include <cstdint>

@@ -1,20 +1,33 @@
-"""Names that the documents gave to authors of decoders work until version 0.4, with a warning."""
+"""Modules that authors of decoders import keep their old names until version 0.4."""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 import pytest
 
+from paradecode.moved import MOVED
+
 
 @pytest.mark.parametrize(
-    ("module", "old", "new"),
-    [("paradecode.core.sequence", "Sequence", "TokenSequence")],
+    ("old", "name", "new"),
+    [
+        ("paradecode.core.sequence", "TokenSequence", "TokenSequence"),
+        ("paradecode.core.sequence", "Sequence", "TokenSequence"),
+        ("paradecode.core.request", "Forward", "Forward"),
+        ("paradecode.methods.parameters", "parameter", "parameter"),
+        ("paradecode.methods.draft.method", "drafter", "drafter"),
+    ],
 )
-def test_an_old_name_warns_and_is_the_new_one(module, old, new):
-    place = import_module(module)
-    with pytest.warns(DeprecationWarning, match=new):
-        found = getattr(place, old)
-    assert found is getattr(place, new)
-    with pytest.raises(AttributeError, match="Sequences"):
-        place.Sequences
+def test_an_old_name_warns_and_is_the_new_one(monkeypatch, old, name, new):
+    monkeypatch.delitem(sys.modules, old, raising=False)
+    with pytest.warns(DeprecationWarning, match=MOVED[old]):
+        found = import_module(old)
+    assert getattr(found, name) is getattr(import_module(MOVED[old]), new)
+    with pytest.raises(AttributeError, match="Nothing"):
+        found.Nothing
+
+
+def test_every_new_name_is_a_module():
+    assert all(map(import_module, MOVED.values()))

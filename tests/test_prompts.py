@@ -7,8 +7,13 @@ import json
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.prompts import DEFAULT_FILE, first_of_each_group, load_prompts, make_items
 from paradecode_lab.measure.prompt_sources import read_prompts
+from paradecode_lab.measure.prompts import (
+    DEFAULT_FILE,
+    first_of_each_group,
+    load_prompts,
+    make_items,
+)
 from paradecode_lab.measure.suites.load.asks import read_asks
 
 

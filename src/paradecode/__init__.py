@@ -7,6 +7,8 @@ print(LLM().chat("What is speculative decoding?").text)
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from paradecode import moved as moved
+
 if TYPE_CHECKING:
     from paradecode.completion import Chunk, Completion
     from paradecode.core.errors import ParadecodeError
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     def methods() -> ResultTable:
         """Every method; see :mod:`paradecode.methods`, which can be called."""
-        ...
 
 
 __all__ = [

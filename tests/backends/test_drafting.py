@@ -19,11 +19,10 @@ from paradecode.backends.drafting import DraftPlace
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import RunsHeads, RunsNetworks
 from paradecode.backends.native.machine import default_threads
+from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import BackendError, InvalidInput
-from paradecode.core.head import Head, HeadDraft
-from paradecode.core.network import Array, Item, Network
+from paradecode.core.network import Array, Head, HeadDraft, Item, Network
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import DRAFT
 from paradecode.core.tree import TokenTree
 from paradecode.engine import engine as module
 from paradecode.engine.engine import Engine

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paradecode.backends.native import _core
-from paradecode.backends.native.networks import run_networks as native
+from paradecode.backends.native.heads import run_networks as native
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Network, Op
 from paradecode.testing.network_reference import apply_network

@@ -12,8 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from paradecode.cli import app
-from paradecode.prompts import by_turns, load_prompts
 from paradecode_lab.measure.certificate.plan import COUNT
+from paradecode_lab.measure.prompts import by_turns, load_prompts
 from program import in_process
 
 QUICK = ["--count", "2", "--max-tokens", "8"]

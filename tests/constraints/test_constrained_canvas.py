@@ -14,8 +14,8 @@ from constraint_schemas import PERSON, random_schema
 from paradecode.constraints.regular.automaton import token_automaton
 from paradecode.constraints.regular.schema import schema_expression
 from paradecode.core.automaton import TokenAutomaton
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paradecode.constraints.regular import automaton
 from paradecode.constraints.regular.automaton import byte_automaton
-from paradecode.constraints.regular.syntax import parse
+from paradecode.constraints.regular.expressions import parse
 from paradecode.constraints.trial import GrammarTrial
 from paradecode.core.errors import InvalidInput
 from tiers import examples

@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.constraints.regular.automaton import byte_automaton, token_automaton
-from paradecode.constraints.regular.expressions import between
+from paradecode.constraints.regular.expressions import between, parse
 from paradecode.constraints.regular.schema import schema_expression
-from paradecode.constraints.regular.syntax import parse
 from paradecode.core.automaton import TokenAutomaton
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from paradecode.core.request import Forward
+from paradecode.core.decoder import Forward
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Forward)])

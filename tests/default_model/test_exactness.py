@@ -10,7 +10,7 @@ import pytest
 from paradecode import LLM, SamplingParams
 from paradecode.cli.side_by_side import PROMPTS as DEMO
 
-FILE = files("paradecode").joinpath("prompts.jsonl")
+FILE = files("paradecode_lab.measure").joinpath("prompts.jsonl")
 PROMPTS = [
     turn for line in FILE.read_text("utf-8").splitlines() for turn in json.loads(line)["turns"]
 ]

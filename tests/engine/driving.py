@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from paradecode.backends.interface import Backend
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Apply, Forward, Steps
 from paradecode.core.network import Network, Op
-from paradecode.core.request import Apply, Forward
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine, Limits

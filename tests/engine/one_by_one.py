@@ -10,7 +10,7 @@ from driving import finish
 
 from paradecode.backends.interface import Backend, Span, SpanResult
 from paradecode.backends.native.backend import NativeBackend
-from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits

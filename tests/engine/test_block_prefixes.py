@@ -9,7 +9,7 @@ import pytest
 
 from paradecode.backends.interface import PAGE
 from paradecode.backends.native.backend import NativeBackend
-from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite
+from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine, Limits

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from paradecode import LLM
-from paradecode.engine.cost import CostCurve, Load
-from paradecode.engine.cost_correction import CostCorrection
+from paradecode.engine.cost import CostCorrection, CostCurve, Load
 
 MEASURED = CostCurve((1, 2, 4, 8), (256,), ((0.002, 0.0021, 0.0025, 0.004),))
 

@@ -9,11 +9,9 @@ import pytest
 from driving import LOOP, PROMPT, add, finish, greedy, negative, plainly, toy_engine
 
 from paradecode.backends.interface import Span, SpanResult
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Steps, Store, TokenSequence, Verdict
 from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Forward, Store
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from driving import LOOP, PROMPT, add, finish, greedy, plainly, toy_engine
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Fork, Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import CapacityError, DecoderError
-from paradecode.core.request import Fork, Forward
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY
 from paradecode.engine.kv import PagePool
 from paradecode.methods.draft.verifiers import coupled

@@ -19,12 +19,10 @@ from driving import (
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, SpanResult
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Apply, Fork, Forward, Steps, Store, TokenSequence
 from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.layers import Half
 from paradecode.core.network import Item, Network
-from paradecode.core.request import Apply, Fork, Forward, Store
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.models.text_stream import OutputText

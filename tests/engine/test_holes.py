@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from driving import LOOP, add, finish, greedy, plainly, toy_engine
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import (
+    Attend,
+    Fork,
+    Forward,
+    Overwrite,
+    Steps,
+    Store,
+    TokenSequence,
+    Verdict,
+)
 from paradecode.core.layers import Half
-from paradecode.core.request import Attend, Fork, Forward, Overwrite, Store
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend

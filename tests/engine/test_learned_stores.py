@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 from driving import add, finish, plainly, toy_engine
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Fork, Steps, TokenSequence
 from paradecode.core.errors import CapacityError
-from paradecode.core.request import Fork
-from paradecode.core.sequence import TokenSequence
 from paradecode.engine.resources import Limits, Resources
+from paradecode.methods.draft.drafters.aded import TriGrams
+from paradecode.methods.draft.drafters.stand import NgramDistributions
 from paradecode.methods.draft.drafters.suffix import PastOutputs
 from paradecode.methods.draft.drafters.token_recycling import RecyclingTable
-from paradecode.methods.draft.ngram_distributions import NgramDistributions
-from paradecode.methods.draft.past_states import PastStates
-from paradecode.methods.draft.trigrams import TriGrams
+from paradecode.methods.draft.head_drafter import PastStates
 from paradecode.testing.toy import ToyBackend
 
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from paradecode.backends.interface import Span, SpanResult
-from paradecode.core.request import DRAFT, Forward, Overlap, Store
+from paradecode.core.decoder import DRAFT, TARGET, Forward, Overlap, Store, TokenSequence
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TARGET, TokenSequence
-from paradecode.engine import overlap
+from paradecode.engine import forward
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
@@ -182,7 +181,7 @@ def never_ends(seq: TokenSequence) -> Any:
 def test_what_resists_or_never_ends_costs_its_neighbour_nothing(
     apart: bool, meanwhile: Callable[[TokenSequence], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlap, "MAX_CALLS", 50)
+    monkeypatch.setattr(forward, "MAX_CALLS", 50)
     eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)})
     eng.apart = apart
     bad, good = run(eng, [lambda: Looks(meanwhile), lambda: Looks(asks)])

@@ -7,9 +7,8 @@ import pytest
 from driving import LOOP, add, finish, greedy, toy_engine
 
 from paradecode.backends.interface import Span
+from paradecode.core.decoder import Forward, Verdict
 from paradecode.core.errors import DecoderError
-from paradecode.core.request import Forward
-from paradecode.core.sequence import Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend, toy_config

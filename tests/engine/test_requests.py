@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 from driving import LOOP, PROMPT, add, finish, greedy, negative, plainly, toy_engine
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import (
+    Attend,
+    BlockCausal,
+    Forward,
+    Overwrite,
+    Steps,
+    Store,
+    TokenSequence,
+    Verdict,
+)
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import Half
-from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.verifiers import coupled

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from one_by_one import CONFIG, OneByOne, alike, both, engine_of
 
-from paradecode.core.head import DraftPace, Head, HeadDraft
+from paradecode.core.network import DraftPace, Head, HeadDraft
 from paradecode.core.tree import TokenTree
 from paradecode.engine import engine as engine_module
 from paradecode.engine.cost import CostCurve

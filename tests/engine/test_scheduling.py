@@ -14,8 +14,8 @@ import pytest
 from driving import LOOP, PROMPT, add, by, finish, greedy, negative, plainly, toy_engine
 
 from paradecode.backends.interface import PAGE
+from paradecode.core.decoder import Forward
 from paradecode.core.errors import CapacityError, InvalidInput
-from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY
 from paradecode.engine.cost import CostCurve

@@ -17,15 +17,12 @@ from one_by_one import both, engine_of
 
 from paradecode import LLM
 from paradecode.backends.native.backend import NativeBackend
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Steps, TokenSequence
 from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.multi_step import MultiStep
-from paradecode.core.request import Forward
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
-from paradecode.engine.engine import Limits
+from paradecode.engine.engine import Limits, run
 from paradecode.engine.request import GenerationRequest
-from paradecode.engine.run import run
 from paradecode.engine.sequence import LiveSequence
 from paradecode.engine.signals import delayed_signals
 from paradecode.methods.draft.verifiers import coupled

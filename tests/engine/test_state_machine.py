@@ -15,7 +15,8 @@ from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse
-from paradecode.search import SearchRun, find_strategy
+from paradecode.search.run import SearchRun
+from paradecode.search.strategies import find_strategy
 from paradecode.testing.toy import ToyBackend, toy_config
 from tiers import examples
 

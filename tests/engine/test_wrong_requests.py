@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from driving import add, finish, greedy, plainly, toy_engine
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Overwrite, Steps, Store, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward, Overwrite, Store
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import TokenTree
 
 INDICES = {

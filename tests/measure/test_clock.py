@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
+from paradecode.core.decoder import DRAFT, TARGET, Forward, Store
 from paradecode.core.logits import ArrayLogits, Warp
-from paradecode.core.request import DRAFT, TARGET, Forward, Store
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine, Limits

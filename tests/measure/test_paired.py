@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paradecode.llm import LLM
-from paradecode.prompts import Item
 from paradecode_lab.measure.paired import decode_by_turns
+from paradecode_lab.measure.prompts import Item
 
 
 def test_greedy_runs_can_be_repeated(monkeypatch):

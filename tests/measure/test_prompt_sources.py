@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.prompts import load_prompts
 from paradecode_lab.measure.prompt_sources import read_prompts
+from paradecode_lab.measure.prompts import load_prompts
 from paradecode_lab.measure.suites.generation.suite import is_right
 
 SHAREGPT = [

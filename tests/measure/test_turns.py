@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.results import Record
 from paradecode_lab.measure.turns import MAX_FAILURES, PlayerError, run, schedule, units_of
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from paradecode.backends.interface import Backend
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse
-from paradecode.prompts import Item
 from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.replay.recorder import recorded
 from paradecode_lab.measure.replay.recording import Identity, Recording, Timing
 from paradecode_lab.measure.serving import finish

@@ -13,7 +13,9 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.specs import parse
-from paradecode.search import Branch, SearchRun, find_strategy
+from paradecode.search.branch import Branch
+from paradecode.search.run import SearchRun
+from paradecode.search.strategies import find_strategy
 from paradecode.testing.toy import LetterText, ToyBackend, letter
 
 PROMPT = tuple(4 + (5 * i * i + 2 * i) % 24 for i in range(37))

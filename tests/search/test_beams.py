@@ -16,7 +16,9 @@ from searching import MOST, PROMPT, begin, best, engine, request, run, scorer, t
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine, Limits
 from paradecode.llm import LLM
-from paradecode.search import SearchRun, completion_of_search, find_strategy
+from paradecode.search.completion import completion_of_search
+from paradecode.search.run import SearchRun
+from paradecode.search.strategies import find_strategy
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from tiny_folder import write_folder
 

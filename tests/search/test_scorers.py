@@ -17,8 +17,9 @@ from paradecode.engine.engine import Limits
 from paradecode.engine.prompt import PromptReader
 from paradecode.llm import LLM
 from paradecode.methods import parts
-from paradecode.search import find_scorer, find_strategy, scorers
-from paradecode.search.scorers.process_reward import RewardHead
+from paradecode.search.scorers.reward_model import RewardHead
+from paradecode.search.scorers.scorer import find_scorer, scorers
+from paradecode.search.strategies import find_strategy
 from paradecode_lab.measure.tasks.tasks import BY_NAME
 from tiny_folder import write_folder
 

@@ -33,8 +33,9 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.noise import Purpose, key
 from paradecode.engine.engine import Engine
 from paradecode.models.weights import Tensor
-from paradecode.search import completion_of_search, find_strategy, strategies
-from paradecode.search.majority import final_answer
+from paradecode.search.completion import completion_of_search
+from paradecode.search.sampled import final_answer
+from paradecode.search.strategies import find_strategy, strategies
 from paradecode.testing.toy import LetterText, ToyBackend, letter
 
 

@@ -15,9 +15,9 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.methods.specs import parse
 from paradecode.models.text_stream import OutputText
-from paradecode.search import Branch, Grow, SearchRun, SearchTask, Start, completion_of_search
-from paradecode.search.branch import Asked, Searched
-from paradecode.search.step import StepText
+from paradecode.search.branch import Asked, Branch, Grow, Searched, SearchTask, Start
+from paradecode.search.completion import completion_of_search
+from paradecode.search.run import SearchRun, StepText
 from paradecode.testing.toy import LetterText, letter
 
 QUESTION = "What is 17 + 25?"

@@ -16,7 +16,8 @@ from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
 from paradecode.methods.draft.ngram_table import NgramTable, load_ngrams
 from paradecode.models.weights import Tensor
-from paradecode.search import SearchRun, find_strategy
+from paradecode.search.run import SearchRun
+from paradecode.search.strategies import find_strategy
 from paradecode.testing.toy import LetterText, ToyBackend
 from paradecode_lab.training.ngrams.counting import count_ngrams
 from tiny_folder import write_folder

@@ -134,7 +134,7 @@ def test_a_worker_has_imported_what_searches_need() -> None:
         "from paradecode.serve.worker.__main__ import warm\n"
         "warm()\n"
         "before = set(sys.modules)\n"
-        "from paradecode.search import find_strategy\n"
+        "from paradecode.search.strategies import find_strategy\n"
         "find_strategy('best-of(n=2)')\n"
         "print(*sorted(set(sys.modules) - before))"
     )

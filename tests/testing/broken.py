@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.decoder import Decoder, Steps
-from paradecode.core.request import Forward, Reply, Store
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Decoder, Forward, Reply, Steps, Store, TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.verifiers import coupled
 

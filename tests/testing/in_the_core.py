@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.testing.machines import DRAFT, Kind, checkpoint
 
 

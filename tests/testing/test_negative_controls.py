@@ -11,8 +11,7 @@ from broken import RIGHT, WRONG, Drafted, NeverDrafts, fork_of
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span
-from paradecode.core.decoder import Decoder
-from paradecode.core.request import Forward
+from paradecode.core.decoder import Decoder, Forward
 from paradecode.core.tree import TokenTree
 from paradecode.engine import forward as forwards
 from paradecode.engine.kv import KVCache, PagePool

@@ -7,8 +7,7 @@ import numpy as np
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.draft.loop import Drafter
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Drafter, drafter
 from paradecode.methods.specs import parse
 from paradecode.testing.conformance import check
 from paradecode.testing.toy import LetterText, ToyBackend

@@ -11,7 +11,7 @@ from trace_samples import BLOCK, denoised, drafted, hostile, searched
 
 from browser import Browser
 from paradecode.trace import Trace, page
-from paradecode.trace.schema import CanvasStepRecord, DraftStepRecord
+from paradecode.trace.record import CanvasStepRecord, DraftStepRecord
 
 SAMPLES: dict[str, Callable[[], Trace]] = {
     "drafted": drafted, "denoised": denoised, "hostile": hostile, "searched": searched,

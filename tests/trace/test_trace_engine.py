@@ -16,7 +16,7 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.methods.specs import parse
 from paradecode.testing.toy import LetterText, ToyBackend, letter, toy_config
 from paradecode.trace import Trace, page, trace_record
-from paradecode.trace.schema import CanvasStepRecord, DraftStepRecord
+from paradecode.trace.record import CanvasStepRecord, DraftStepRecord
 
 PROMPT = np.array([5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 7], np.int32)
 

@@ -12,8 +12,7 @@ from trace_samples import EOS, Words, completion, denoised, drafted
 from paradecode.core.trace import Step
 from paradecode.core.tree import TokenTree
 from paradecode.trace import Trace, trace_record
-from paradecode.trace.record import piece
-from paradecode.trace.schema import CanvasStepRecord, DraftStepRecord
+from paradecode.trace.record import CanvasStepRecord, DraftStepRecord, piece
 
 
 def draft_steps(trace: Trace) -> list[DraftStepRecord]:

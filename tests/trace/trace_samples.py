@@ -14,7 +14,7 @@ from paradecode.core import trace as core
 from paradecode.core.trace import Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.trace import Trace, trace_record
-from paradecode.trace.schema import BranchRecord
+from paradecode.trace.record import BranchRecord
 
 EOS = "<|end|>"
 BLOCK = 16

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
@@ -79,7 +79,7 @@ def selector(
     facts = {"count": count, "scalars": [*SCALARS], "p_before": width, "q_now": width}
     tensors = {
         name: (size * random.standard_normal(shape)).astype(np.float32)
-        for name, shape in TreeSelector.shapes(facts).items()
+        for name, shape in TreeSelector(facts, {}).shapes().items()
     }
     if action is not None:
         tensors["out.bias"][choices(count).index(action)] = 1.0

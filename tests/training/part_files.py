@@ -34,7 +34,7 @@ def made(path: Path, kind: str) -> Path:
         part = selector(4)
     else:
         facts = {"block": 4, "width": 3} if kind == "filter" else LAYER_FACTS
-        shapes = OPENED[kind].shapes(facts)
+        shapes = OPENED[kind](facts, {}).shapes()
         part = OPENED[kind](facts, {name: tensor(*shape) for name, shape in shapes.items()})
     part.save(path)
     return path

@@ -8,8 +8,8 @@ from acceptance_models import PROMPTS, head, pair, selector, serve
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
+from paradecode.methods.draft.budgets.delayed import divergence, unit
 from paradecode.methods.draft.budgets.shapes import Action
-from paradecode.methods.draft.budgets.situations import divergence, unit
 
 SPEC = {"method": "draft-model", "num_speculative_tokens": 6}
 

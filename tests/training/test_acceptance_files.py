@@ -11,7 +11,7 @@ import pytest
 from acceptance_models import head, selector
 from part_files import header_of, made, opened, rewritten
 
-from paradecode.backends.native.networks import run_networks
+from paradecode.backends.native.heads import run_networks
 from paradecode.core import tensor_file
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.budgets.networks import ResidualHead

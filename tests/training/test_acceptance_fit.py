@@ -10,10 +10,10 @@ from acceptance_models import head, selector
 
 torch = pytest.importorskip("torch")
 
-from paradecode.backends.native.networks import run_networks  # noqa: E402
+from paradecode.backends.native.heads import run_networks  # noqa: E402
 from paradecode.core.errors import InvalidInput  # noqa: E402
+from paradecode.methods.draft.budgets.delayed import Situation, unit  # noqa: E402
 from paradecode.methods.draft.budgets.networks import PROJECTED, SCALARS, STATES, choices  # noqa: E402
-from paradecode.methods.draft.budgets.situations import Situation, unit  # noqa: E402
 from paradecode_lab.training.acceptance.head_fit import HeadSettings, fit_head  # noqa: E402
 from paradecode_lab.training.acceptance.head_samples import HeadSamples  # noqa: E402
 from paradecode_lab.training.acceptance.selector_fit import (  # noqa: E402

@@ -15,7 +15,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.methods.draft.budgets.networks import choices
 from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.specs import Spec, find, parse
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.head_samples import (
     HeadSamples,
     record_head_samples,

@@ -22,7 +22,7 @@ from retraining_models import CPU, SMALL, answers, causally, counting, random_mo
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from paradecode.backends.torch.model import Transformer  # noqa: E402
-from paradecode.methods.retrained.first import Routers  # noqa: E402
+from paradecode.methods.retrained.layers import Routers  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode_lab.training.adaptation.texts import BlockText, read_texts  # noqa: E402
 from paradecode_lab.training.batched import final_states  # noqa: E402

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from part_files import LAYER_FACTS, header_of, made, opened, rewritten
 
-from paradecode.backends.native.networks import run_networks
+from paradecode.backends.native.heads import run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.specs import parse
@@ -68,7 +68,7 @@ def test_a_changed_file_is_read_again(tmp_path):
     path = made(tmp_path / "part", "filter")
     before = opened(path, "filter").tensors["b2"][0]
     facts = {"block": 4, "width": 5}
-    ones = {n: np.ones(shape, np.float32) for n, shape in UnmaskFilter.shapes(facts).items()}
+    ones = {n: np.ones(shape, np.float32) for n, shape in UnmaskFilter(facts, {}).shapes().items()}
     UnmaskFilter(facts, ones).save(path)
     assert opened(path, "filter").tensors["b2"][0] == 1.0 != before
     parse(f"learn2pd(filter='{path}')")

@@ -24,9 +24,9 @@ import numpy as np
 from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
-from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.testing.conformance import FEWEST
 from paradecode_lab.measure.machine import digest
+from paradecode_lab.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode_lab.training.heads.training import HEAD
 from tools.figures.heads import read_run, spec_of
 from tools.script import err, options, save, saved, show, stamped

@@ -23,9 +23,9 @@ from rich.progress import Progress
 
 from paradecode import LLM
 from paradecode.backends.native.machine import default_threads
-from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.timing.warm_up import warm_up
 from paradecode_lab.measure.paired import PairedRun, decode_by_turns, equal, speed_up
+from paradecode_lab.measure.prompts import first_of_each_group, first_turns, load_prompts
 from tools.figures.heads import BUDGETS, read_run, spec_of
 from tools.script import Columns, err, options, save, show, stamped
 

@@ -27,9 +27,9 @@ from rich.progress import Progress
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.engine import resources
-from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.timing.warm_up import warm_up
 from paradecode_lab.measure.paired import PairedRun, decode_by_turns, equal, speed_up
+from paradecode_lab.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode_lab.measure.statistics import Interval
 from paradecode_lab.measure.tables import Column, markdown, times
 from paradecode_lab.training.heads.initial import METHODS

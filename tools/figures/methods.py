@@ -21,13 +21,13 @@ from typing import Any
 from rich.progress import Progress
 
 from paradecode import LLM
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
 from paradecode.engine import cost
 from paradecode.engine.cost import CostCurve
-from paradecode.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.timing.warm_up import warm_up
 from paradecode_lab.measure.paired import PairedRun, decode_by_turns, equal, speed_up
+from paradecode_lab.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode_lab.measure.replay import Recording, ReplayOutcome, play, record
 from tools.script import Columns, err, options, save, show, stamped
 

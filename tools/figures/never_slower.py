@@ -25,14 +25,13 @@ import numpy as np
 from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Limits
-from paradecode.methods.draft.loop import Drafter
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Drafter, drafter
 from paradecode.methods.draft.needs import Needs
-from paradecode.prompts import Conversation, first_turns, load_prompts
 from paradecode.timing.warm_up import warm_up
+from paradecode_lab.measure.prompts import Conversation, first_turns, load_prompts
 from tools.script import Row, err, options, save, saved, show, stamped
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)

@@ -32,7 +32,7 @@ from rich.progress import track
 from paradecode import LLM
 from paradecode.completion import SearchedBranch
 from paradecode.models.catalogue import DEFAULT, open_model
-from paradecode.search import find_strategy, strategies
+from paradecode.search.strategies import find_strategy, strategies
 from paradecode_lab.measure.machine import place_of, stamp
 from paradecode_lab.measure.tasks.questions import CHECKED
 from tools.script import REPOSITORY, err, options, save, show, stamped

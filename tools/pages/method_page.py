@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paradecode.methods.canvas.method import NAMES as CANVAS_NAMES
-from paradecode.methods.canvas.method import CanvasSettings as Unmasking
-from paradecode.methods.draft.method import DraftSettings as Drafting
+from paradecode.methods.canvas.loop import NAMES as CANVAS_NAMES
+from paradecode.methods.canvas.loop import CanvasSettings as Unmasking
+from paradecode.methods.draft.loop import DraftSettings as Drafting
 from paradecode.methods.parts import Method, Parameter, parameters_of
 from tools.pages.sources import line
 

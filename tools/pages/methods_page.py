@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from paradecode.methods.canvas.method import NAMES as CANVAS_NAMES
-from paradecode.methods.canvas.method import CanvasSettings as Unmasking
-from paradecode.methods.draft.method import DraftSettings as Drafting
+from paradecode.methods.canvas.loop import NAMES as CANVAS_NAMES
+from paradecode.methods.canvas.loop import CanvasSettings as Unmasking
+from paradecode.methods.draft.loop import DraftSettings as Drafting
 from paradecode.methods.parts import Method, parameters_of
 from paradecode.methods.specs import methods
 from tools.pages.method_page import (

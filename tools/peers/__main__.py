@@ -14,8 +14,8 @@ from rich.table import Table
 
 from paradecode.core.errors import InvalidModel, ParadecodeError
 from paradecode.models.catalogue import open_model
-from paradecode.prompts import first_of_each_group, load_prompts
 from paradecode_lab.measure.machine import usable_cores
+from paradecode_lab.measure.prompts import first_of_each_group, load_prompts
 from paradecode_lab.measure.report.write import write_run
 from paradecode_lab.measure.results import Results
 from tools.peers.catalogue import Engine, engines, select

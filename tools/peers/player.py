@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.core.checks import build
-from paradecode.prompts import Item
 from paradecode.timing.other_load import OtherLoad
 from paradecode.timing.warm_up import TOKENS, until
 from paradecode_lab.measure.machine import describe
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.results import Counts, EngineInfo, Record, trim
 from paradecode_lab.measure.turns import PlayerError, Unit
 from tools.peers.catalogue import Engine

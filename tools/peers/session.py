@@ -16,10 +16,11 @@ from rich.console import Console
 from paradecode.backends import open_backend
 from paradecode.llm import LLM
 from paradecode.models.checkpoint import Checkpoint
-from paradecode.prompts import Conversation, Item, Messages, make_items
+from paradecode.prompts import Messages
 from paradecode.timing.other_load import QUIET
 from paradecode_lab.measure.journal import Journal
 from paradecode_lab.measure.machine import digest
+from paradecode_lab.measure.prompts import Conversation, Item, make_items
 from paradecode_lab.measure.quality import OutputScorer, distinct_outputs
 from paradecode_lab.measure.results import ItemInfo, Record, Results, Score
 from paradecode_lab.measure.turns import DoneKey, PlayerError, Unit, run, schedule, units_of

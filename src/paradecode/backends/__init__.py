@@ -51,8 +51,7 @@ def open_backend(
     if name not in ("auto", *BACKENDS):
         raise InvalidInput("backend", name, f"use auto or one of {', '.join(BACKENDS)}")
     maybe(whole(1, 1024))("threads", threads)
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MAX_RANKS:
-        raise InvalidInput("ranks", ranks, f"give a whole number from 1 to {MAX_RANKS}")
+    whole(1, MAX_RANKS)("ranks", ranks)
     if config.gemma is not None and ranks != 1:
         raise InvalidInput("ranks", ranks, "leave it out: Gemma 4's layers are not divided")
     wanted = name == "native" or (name == "auto" and device == "cpu" and ranks == 1)

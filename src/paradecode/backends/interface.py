@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from paradecode.backends.heads.run import run_head
 from paradecode.core.checks import is_whole
+from paradecode.core.decoder import Denoise
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import Head, HeadDraft
 from paradecode.core.layers import Layers, halves, is_layer
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.multi_step import MultiStep
-from paradecode.core.network import Array, Item, Network
-from paradecode.core.request import Denoise
+from paradecode.core.network import Array, Head, HeadDraft, Item, Network
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
 
@@ -108,11 +107,9 @@ class RunsNetworks(Protocol):
         Raises:
             InvalidInput: if an item lacks an input of the network.
         """
-        ...
 
     def close(self) -> None:
         """Free memory and threads; further calls are errors."""
-        ...
 
 
 class Backend(RunsNetworks, Protocol):
@@ -123,7 +120,6 @@ class Backend(RunsNetworks, Protocol):
 
     def reserve(self, pages: int) -> None:
         """Provide memory for pages 0 .. pages - 1, all layers. Called once, before any forward."""
-        ...
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         """Run one packed forward. All spans name the same ``layers``.
@@ -131,14 +127,12 @@ class Backend(RunsNetworks, Protocol):
         Raises:
             InvalidInput: if a size, index or token id is out of range; nothing was stored then.
         """
-        ...
 
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         """Copy K/V rows between physical slots (page * PAGE + row) in every layer.
 
         All sources are read before a target is written.
         """
-        ...
 
 
 class CommittedStep(NamedTuple):
@@ -213,15 +207,12 @@ class Stepper(Protocol):
             rows: the sequence's rows in the last forward.
             hidden: layers, from 0, whose outputs the steps return.
         """
-        ...
 
     def hold(self, pages: NDArray[np.int32]) -> None:
         """Take the page table, int32 [P], that holds from now on; no step writes beyond it."""
-        ...
 
     def leave(self) -> None:
         """Give the method what was learned since :meth:`enter`."""
-        ...
 
 
 @runtime_checkable
@@ -238,12 +229,10 @@ class MakesSteps(Protocol):
             warp, seed: sampling settings; the keys are those of :func:`paradecode.core.noise.key`.
             scored: whether log-probabilities of its tokens are wanted.
         """
-        ...
 
     def steps(self, steppers: Sequence[Stepper], given: StepsInput) -> list[list[CommittedStep]]:
         """Make steps; returns those of each sequence. There are none if the first step would
         fail for a sequence, or needs more pages."""
-        ...
 
 
 @runtime_checkable
@@ -252,12 +241,10 @@ class RunsHeads(Protocol):
 
     def pack(self, head: Head) -> None:
         """Do now what the first draft of a head would wait for."""
-        ...
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         """Draft with a head; arguments and result are those of
         :func:`paradecode.backends.heads.run.run_head`."""
-        ...
 
 
 def drafts_of(place: RunsNetworks, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:

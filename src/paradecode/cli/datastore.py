@@ -19,7 +19,7 @@ def datastore(
     model: ModelName = None,
 ) -> None:
     """Build the file that the method `retrieval` drafts from, with a model's tokenizer."""
-    from paradecode.methods.draft.datastore import build_datastore
+    from paradecode.methods.draft.drafters.retrieval import build_datastore
     from paradecode.models.catalogue import open_model
 
     writable("OUTPUT", output)

@@ -8,11 +8,12 @@ import textwrap
 from paradecode.cli.console import print_json
 from paradecode.cli.options import Json, argument, grouped, option
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.method import CanvasSettings
-from paradecode.methods.draft.method import DraftSettings
+from paradecode.methods.canvas.loop import CanvasSettings
+from paradecode.methods.draft.loop import DraftSettings
 from paradecode.methods.parts import Method, Parameter, Part, find, known, near, parameters_of
 from paradecode.methods.specs import methods
-from paradecode.search import scorers, strategies
+from paradecode.search.scorers.scorer import scorers
+from paradecode.search.strategies import strategies
 
 WIDTH = 80
 KINDS = {

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paradecode.cli.progress import loading_bar
+from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import DRAFT
 from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, Profile, choose
 from paradecode.methods.specs import Spec, parse
 

@@ -10,8 +10,8 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from paradecode.backends.interface import PAGE
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
 from paradecode.engine.cost import probe
 from paradecode.llm import LLM
 

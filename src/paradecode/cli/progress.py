@@ -67,7 +67,7 @@ def stopping(said: str) -> Iterator[None]:
 
 def measure_forwards(llm: LLM, progress: Progress) -> CostCurve:
     """The cost of this model's forwards here, measured under a bar; the engine then uses it."""
-    from paradecode.core.request import TARGET
+    from paradecode.core.decoder import TARGET
     from paradecode.engine import cost
 
     task = progress.add_task("measuring forwards")

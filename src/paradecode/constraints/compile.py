@@ -9,22 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paradecode.constraints.grammar import (
+    GrammarConstraint,
     check_byte_level,
     compile_grammar,
     grammar_of,
     library_tokenizer,
 )
-from paradecode.constraints.limits import (
-    MAX_REGEX,
-    checked_choices,
-    checked_schema,
-    checked_text,
-)
-from paradecode.constraints.matcher import GrammarConstraint
+from paradecode.constraints.limits import MAX_REGEX, checked_choices, checked_schema, checked_text
 from paradecode.constraints.regular.automaton import token_automaton, too_large
-from paradecode.constraints.regular.expressions import Expression, one_of, text
+from paradecode.constraints.regular.expressions import Expression, one_of, parse, text
 from paradecode.constraints.regular.schema import schema_expression
-from paradecode.constraints.regular.syntax import parse
 from paradecode.core.constraint import Constraint
 from paradecode.core.errors import InvalidInput
 from paradecode.models.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""Compiles schemas, expressions and grammars with llguidance, within bounds."""
+"""Grammars of llguidance: compiled within bounds, and followed as constraints."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.constraints.limits import (
     MAX_REGEX,
@@ -18,7 +19,7 @@ from paradecode.constraints.limits import (
     checked_text,
     refused,
 )
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling
 
@@ -148,3 +149,137 @@ def library_tokenizer(tokenizer: Tokenizer, eos_tokens: Sequence[int]) -> Any:
         raise InvalidInput("constraint", "this model", "use a model with an EOS token")
     wrapper = TokenizerWrapper(_TokenizerView(tokenizer, eos_tokens[0]))
     return LLTokenizer(wrapper, eos_token=list(eos_tokens))
+
+
+# A grammar of llguidance as a constraint.
+
+
+class GrammarConstraint:
+    """A compiled grammar.
+
+    Args:
+        start: an ``llguidance.LLMatcher`` that has read nothing; matchers are copies of it.
+        tokenizer: the ``llguidance.LLTokenizer`` that it was made for.
+        vocab_size: rows of the model's LM head; ids that the tokenizer lacks are never allowed.
+        kind: the constraint's type, for errors.
+    """
+
+    waits = False
+
+    def __init__(self, start: Any, tokenizer: Any, vocab_size: int, kind: str) -> None:
+        self.start, self.tokenizer, self.kind = start, tokenizer, kind
+        self.vocab_size = vocab_size
+
+    def follow(self, ends: Sequence[int]) -> GrammarMatcher:
+        return GrammarMatcher(self, ends)
+
+
+class GrammarMatcher:
+    """Implements :class:`paradecode.core.constraint.Matcher`.
+
+    The library's matcher has read some path. For another path it goes back to the end of the common
+    beginning and reads the rest. It never reads a token that ends the output, because its answers
+    about such tokens differ from grammar to grammar.
+    """
+
+    def __init__(self, constraint: GrammarConstraint, ends: Sequence[int]) -> None:
+        self._constraint, self._tokenizer = constraint, constraint.tokenizer
+        self._matcher = constraint.start.deep_copy()
+        self._ends = frozenset(ends)
+        self._end_ids = np.array(sorted(ends), np.int32)
+        self._never = np.array(sorted({*self._tokenizer.eos_tokens} - self._ends), np.int32)
+        self._path: list[int] = []
+        self._masks: dict[tuple[int, ...], bytes] = {}
+
+    def mask(self, path: Sequence[int]) -> NDArray[np.bool_] | None:
+        if not self._reach(path):
+            return None
+        known = tuple(path)
+        if known not in self._masks:  # A draft model and the verifier ask for the same path.
+            self._masks[known] = bytes(self._matcher.compute_bitmask())
+            self._check()
+        bits = np.unpackbits(np.frombuffer(self._masks[known], np.uint8), bitorder="little")
+        allowed = np.zeros(self._constraint.vocab_size, bool)
+        known_ids = min(len(allowed), self._tokenizer.vocab_size)
+        allowed[:known_ids] = bits[:known_ids]
+        allowed[self._never] = False
+        # Where no token begins a text that must come, the library allows one that it then refuses.
+        if np.count_nonzero(allowed) == 1:
+            only = int(allowed.argmax())
+            allowed[only] = self._matcher.validate_tokens([only]) == 1
+        allowed[self._end_ids] = self._matcher.is_accepting()
+        if allowed.any():
+            return allowed
+        if self._matcher.is_accepting():  # The text is complete, and no token can end it.
+            return None
+        fix = "loosen it: this model's tokens cannot complete the text"
+        raise InvalidInput("constraint", self._constraint.kind, fix)
+
+    def allows(self, path: Sequence[int], token: int) -> bool:
+        if not self._reach(path):
+            return True
+        if token in self._ends:
+            return bool(self._matcher.is_accepting())
+        certain = self._matcher.compute_ff_tokens()
+        if certain:  # The mask allows only the first one, and no other spelling of its text.
+            return bool(token == certain[0])
+        return token not in self._never and self._matcher.validate_tokens([token]) == 1
+
+    def possible(self, path: Sequence[int]) -> int:
+        self._reach(path)
+        return len(self._path)
+
+    def forced(self, path: Sequence[int], limit: int) -> list[int]:
+        if limit <= 0 or not self._reach(path):
+            return []
+        spelled = self._matcher.compute_ff_bytes()
+        if not spelled:
+            return []
+        tokens: list[int] = self._tokenizer.tokenize_bytes(spelled)[:limit]
+        return tokens[: self._matcher.validate_tokens(tokens)]
+
+    def complete(self, path: Sequence[int]) -> bool:
+        if not self._reach(path):
+            return False
+        if self._matcher.is_stopped():
+            return True
+        if not self._matcher.is_accepting():
+            return False
+        allowed = self.mask(path)
+        return allowed is None or not np.delete(allowed, self._end_ids).any()
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        text = list(tokens)
+        if text and text[-1] in self._ends:
+            last = text.pop()
+            if not self.allows(text, last):
+                raise DecoderError(f"token {last} ends a text that the constraint has open")
+        if not self._reach(text):
+            bad = text[len(self._path)]
+            raise DecoderError(f"token {bad} was committed, which the constraint forbids")
+        self._path, self._masks = [], {}
+
+    def _reach(self, path: Sequence[int]) -> bool:
+        """Read ``path`` as far as the constraint allows; returns whether it allows all of it."""
+        same = 0
+        for mine, theirs in zip(self._path, path):
+            if mine != theirs:
+                break
+            same += 1
+        if len(self._path) > same:
+            self._matcher.rollback(len(self._path) - same)
+            del self._path[same:]
+        for token in path[same:]:
+            stops = token in self._ends or token in self._never or self._matcher.is_stopped()
+            if stops or self._matcher.try_consume_tokens([token]) != 1:
+                self._check()
+                return False
+            self._path.append(token)
+        self._check()
+        return True
+
+    def _check(self) -> None:
+        """Raise InvalidInput if the library reached a limit, which it reports only when asked."""
+        if self._matcher.is_error():
+            said = str(self._matcher.get_error()).strip().partition("\n")[0][:200]
+            raise InvalidInput("constraint", self._constraint.kind, f"simplify it: {said}")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from paradecode.core.checks import text
 from paradecode.core.errors import InvalidInput
 
 MAX_TEXT = 1 << 16
@@ -40,31 +41,28 @@ def checked_schema(value: object) -> dict[str, Any]:
         raise refused(value, "give a JSON schema: an object, or its text")
     _check_depth(value)
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        told = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise refused(value, f"give what JSON can express: {error}") from None
-    checked_text(text, MAX_TEXT)
-    return dict(json.loads(text))
+    checked_text(told, MAX_TEXT)
+    return dict(json.loads(told))
 
 
 def checked_text(value: object, most: int) -> str:
     """A text of 1 to ``most`` characters without lone surrogates."""
-    if not isinstance(value, str):
-        raise refused(value, "give a text")
-    if not 0 < len(value) <= most:
-        raise refused(f"{len(value)} characters", f"give 1 to {most}")
+    known: str = text(most, 1)(FIELD, value)
     try:
-        value.encode()
+        known.encode()
     except UnicodeEncodeError as error:
-        raise refused(value[error.start], "remove the lone surrogate") from None
-    return value
+        raise refused(known[error.start], "remove the lone surrogate") from None
+    return known
 
 
 def checked_choices(value: object) -> list[str]:
     """The different texts of a list; none may be empty."""
     if not isinstance(value, (list, tuple)) or not 0 < len(value) <= MAX_CHOICES:
         raise refused(value, f"give a list of 1 to {MAX_CHOICES} texts")
-    texts = [checked_text(text, MAX_TEXT) for text in value]
+    texts = [checked_text(each, MAX_TEXT) for each in value]
     if sum(map(len, texts)) > MAX_TEXT:
         raise refused(f"{len(texts)} texts", f"give {MAX_TEXT} characters in all")
     return list(dict.fromkeys(texts))

@@ -29,6 +29,8 @@ class TokenAutomaton:
         InvalidInput: no text is accepted.
     """
 
+    waits = False
+
     def __init__(
         self, table: NDArray[np.int32], columns: NDArray[np.int32], accepting: NDArray[np.bool_]
     ) -> None:
@@ -37,6 +39,7 @@ class TokenAutomaton:
             raise InvalidInput("constraint", "this one", "no text meets it; loosen it")
         self.table = np.where((table != DEAD) & useful[table], table, DEAD).astype(np.int32)
         self.columns, self.accepting = columns, accepting
+        self.states, self.vocab_size = len(table), len(columns)
         self.final = accepting & (self.table == DEAD).all(axis=1)
         """bool [S]: the states in which the text is complete and no token may follow."""
 
@@ -52,22 +55,10 @@ class TokenAutomaton:
         accepts = np.isin(np.arange(len(steps)), list(accepting))
         return cls(table, np.arange(vocab_size, dtype=np.int32), accepts)
 
-    @property
-    def vocab_size(self) -> int:
-        return len(self.columns)
-
-    @property
-    def states(self) -> int:
-        return len(self.table)
-
     def step(self, state: int, token: int) -> int:
         """The state after a token, or :data:`DEAD`."""
         inside = state != DEAD and 0 <= token < self.vocab_size
         return int(self.table[state, self.columns[token]]) if inside else DEAD
-
-    @property
-    def waits(self) -> bool:
-        return False
 
     def follow(self, ends: Sequence[int]) -> AutomatonMatcher:
         """A matcher at the start of an output; the tokens ``ends`` may only end the text.

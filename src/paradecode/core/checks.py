@@ -17,7 +17,7 @@ from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -325,3 +325,29 @@ def _shown(value: float | None) -> str:
 def _inside(value: Any, low: float | None, high: float | None) -> bool:
     """Whether ``value`` is within the bounds; NaN is not, if there is a bound."""
     return (low is None or bool(low <= value)) and (high is None or bool(value <= high))
+
+
+# Other names of settings, from other engines and the models' own scripts.
+
+T = TypeVar("T")
+
+
+def own_names(values: Mapping[str, T], names: Mapping[str, str], where: str = "") -> dict[str, T]:
+    """The values under our names, in the same order.
+
+    Args:
+        names: other names -> ours; all other names stay as they are.
+        where: prefix of names in errors, for example ``static.``.
+
+    Raises:
+        InvalidInput: if a setting is given under two names, even with equal values.
+    """
+    own: dict[str, T] = {}
+    said: dict[str, str] = {}
+    for name, value in values.items():
+        ours = names.get(name, name)
+        if ours in said:
+            fix = f"it is {said[ours]} under another name: give one of them"
+            raise InvalidInput(f"{where}{name}", value, fix)
+        own[ours], said[ours] = value, name
+    return own

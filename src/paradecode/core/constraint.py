@@ -15,16 +15,13 @@ class Constraint(Protocol):
     @property
     def vocab_size(self) -> int:
         """Number of token ids, as the model's head has them."""
-        ...
 
     @property
     def waits(self) -> bool:
         """Whether its matchers may take long, and call :func:`paradecode.core.handoff.wait_for`."""
-        ...
 
     def follow(self, ends: Sequence[int]) -> Matcher:
         """A matcher at the start of an output; the token ids ``ends`` end the output."""
-        ...
 
 
 class Matcher(Protocol):
@@ -44,26 +41,21 @@ class Matcher(Protocol):
         Raises:
             InvalidInput: no token can follow, or a limit of the library was reached.
         """
-        ...
 
     def allows(self, path: Sequence[int], token: int) -> bool:
         """``mask(path)[token]``, computed faster; True if there is no mask."""
-        ...
 
     def possible(self, path: Sequence[int]) -> int:
         """How many tokens of ``path``, counted from the first, the constraint allows."""
-        ...
 
     def forced(self, path: Sequence[int], limit: int) -> list[int]:
         """At most ``limit`` tokens of the only text that may follow.
 
         They are drafts: the text is certain, but a model may write it with other tokens.
         """
-        ...
 
     def complete(self, path: Sequence[int]) -> bool:
         """Whether the text is complete and no token may follow; then the output ends."""
-        ...
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Tell the matcher that ``tokens`` were committed; only the last one may end the output.
@@ -71,4 +63,3 @@ class Matcher(Protocol):
         Raises:
             DecoderError: the constraint forbids them.
         """
-        ...

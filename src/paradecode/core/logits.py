@@ -40,59 +40,46 @@ class Logits(Protocol):
     @property
     def shape(self) -> tuple[int, int]:
         """(R, V)."""
-        ...
 
     def select(self, rows: Sequence[int]) -> Logits:
         """The given rows, in that order."""
-        ...
 
     def with_bias(self, biases: Sequence[Bias | None]) -> Logits:
         """New logits with a sparse addition to each row; this object does not change."""
-        ...
 
     def tempered(self, temperature: float) -> Logits:
         """New logits, divided by a temperature above 0."""
-        ...
 
     def argmax(self) -> NDArray[np.int32]:
         """int32 [R]. Raises BackendError when a row holds NaN or nothing finite."""
-        ...
 
     def top_k(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """int32 [R, k] ids and float32 [R, k] logits, best first; k is cut to V."""
-        ...
 
     def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
         """float32 [R, m]: the logits at ``ids`` [R, m]."""
-        ...
 
     def log_normalizer(self) -> NDArray[np.float64]:
         """float64 [R]: log-sum-exp of each row."""
-        ...
 
     def log_probability(self, ids: NDArray[np.integer]) -> NDArray[np.float64]:
         """float64 [R, m]: log-softmax at ``ids`` [R, m]."""
-        ...
 
     def margin(self) -> NDArray[np.float64]:
         """float64 [R]: probability of the best token minus that of the second best."""
-        ...
 
     def entropy(self) -> NDArray[np.float64]:
         """float64 [R]: entropy of the softmax, in nats."""
-        ...
 
     def probabilities(self, warp: Warp) -> NDArray[np.float64]:
         """float64 [R, V]: the warped distribution. It is as large as the vocabulary, so few
         verifiers need it."""
-        ...
 
     def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:
         """int32 [R]: argmax of scaled logit + Gumbel noise of (key, token) over the kept tokens.
 
         With temperature 0 this is :meth:`argmax`. ``keys`` come from :func:`noise.key`, one a row.
         """
-        ...
 
 
 class ArrayLogits:

@@ -57,12 +57,10 @@ class Table(Protocol):
     def keys(self) -> NDArray[np.uint32]:
         """uint32 [n], ascending: hashes of contexts, computed as in
         ``methods/draft/ngram_table.py``. The likeliest token of a context comes first."""
-        ...
 
     @property
     def values(self) -> NDArray[np.uint32]:
         """uint32 [n]: the token that follows, and from bit 24 on its bucket."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

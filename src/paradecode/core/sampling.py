@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.aliases import own_names
 from paradecode.core.checks import (
     attributes,
     checked,
@@ -26,6 +25,7 @@ from paradecode.core.checks import (
     listed,
     maybe,
     number,
+    own_names,
     text,
     whole,
 )

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from paradecode.core.logits import Logits
 from paradecode.core.tree import TokenTree
 
 
@@ -191,3 +194,29 @@ class Stats(DraftCounts):
             "method": self.decoder_seconds,
             "other": max(0.0, self.prefill_seconds + self.decode_seconds - spent),
         }
+
+
+# Log-probabilities of output tokens and of the best tokens at their positions.
+
+
+def token_logprobs(
+    logits: Logits, rows: Sequence[int], tokens: Sequence[int], count: int
+) -> list[TokenLogprob]:
+    """One report for each token.
+
+    Args:
+        logits: [R, V], before any processor.
+        rows: the row that each token was chosen from.
+        count: number of best tokens to report for each row; may be 0.
+    """
+    chosen = logits.select(rows)
+    own = chosen.log_probability(np.array(tokens, np.int32)[:, None])[:, 0]
+    best: list[tuple[tuple[int, float], ...]] = [()] * len(own)
+    if count:
+        ids, _ = chosen.top_k(count)
+        values = chosen.log_probability(ids)
+        best = [
+            tuple(zip(some, of, strict=True))
+            for some, of in zip(ids.tolist(), values.tolist(), strict=True)
+        ]
+    return [TokenLogprob(*each) for each in zip(tokens, own.tolist(), best, strict=True)]

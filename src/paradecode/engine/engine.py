@@ -11,24 +11,25 @@ from functools import partial
 from typing import Any
 
 from paradecode.backends.interface import PAGE, MakesSteps, drafts_of
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import CapacityError
-from paradecode.core.head import Head
 from paradecode.core.multi_step import StepsMade
-from paradecode.core.network import Network
+from paradecode.core.network import Head, Network
 from paradecode.core.noise import MASK64, mix
-from paradecode.core.request import TARGET
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.forward import (
     PendingApply,
     PendingForward,
+    PendingOverlap,
+    beside,
     by_model_and_layers,
     rows_by_owner,
+    run_sides,
     run_together,
 )
 from paradecode.engine.kv import KVCache
 from paradecode.engine.live import Live
 from paradecode.engine.multi_step import make_steps
-from paradecode.engine.overlap import PendingOverlap, beside, run_sides
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
 from paradecode.engine.resources import Resources
@@ -331,3 +332,22 @@ class Engine(Resources):
         late = live.sequence.late_error
         if late is not None:
             _log.warning("%s raised after its end", live.request.decoder, exc_info=late)
+
+
+# Steps the engine until requests have ended.
+
+
+def run(engine: Engine, requests: Sequence[GenerationRequest]) -> list[LiveSequence]:
+    """Run requests to their end; returns their sequences. Raises InvalidInput for a refused
+    request."""
+    sequences: list[LiveSequence] = []
+    try:
+        for request in requests:
+            sequences.append(engine.add(request))
+        while any(not sequence.finished for sequence in sequences):
+            engine.step()
+    finally:  # Ctrl-C, or a prompt that was refused, leaves nothing behind.
+        with delayed_signals():
+            for sequence in sequences:
+                engine.cancel(sequence)
+    return sequences

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend
+from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.layers import Layers, halves
-from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.slots import StoredSlots
 
@@ -269,10 +269,7 @@ class KVCache:
         self._publish(history)
 
     def _extend(
-        self,
-        tentative: TokenTree,
-        layers: Layers | None,
-        hidden: Mapping[int, NDArray[np.float32]],
+        self, tentative: TokenTree, layers: Layers | None, hidden: Mapping[int, NDArray[np.float32]]
     ) -> None:
         """Book that the newest tentative rows have gone through ``layers``."""
         held, states = len(self.tentative), None

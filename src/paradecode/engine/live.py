@@ -15,14 +15,13 @@ from itertools import chain
 from typing import Any
 
 from paradecode.backends.interface import PAGE
+from paradecode.core.decoder import Apply, Fork, Forward, Overlap, Store
 from paradecode.core.errors import DecoderError
 from paradecode.core.handoff import Handoff
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.request import Apply, Fork, Forward, Overlap, Store
-from paradecode.engine.forward import Pending, PendingApply, PendingForward
+from paradecode.engine.forward import Pending, PendingApply, PendingForward, PendingOverlap, go_on
 from paradecode.engine.multi_step import PendingSteps
 from paradecode.engine.output import State
-from paradecode.engine.overlap import PendingOverlap, go_on
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
@@ -45,10 +44,7 @@ class Live:
     """
 
     def __init__(
-        self,
-        request: GenerationRequest,
-        sequence: LiveSequence,
-        resources: Resources,
+        self, request: GenerationRequest, sequence: LiveSequence, resources: Resources
     ) -> None:
         self.request, self.sequence, self._resources = request, sequence, resources
         self._generator = request.decoder().decode(sequence)

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import CommittedStep, MakesSteps, StepsInput
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import DecoderError
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.request import TARGET
-from paradecode.engine.cost import Load
-from paradecode.engine.cost_correction import CostCorrection
+from paradecode.engine.cost import CostCorrection, Load
 from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
 

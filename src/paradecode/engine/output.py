@@ -126,8 +126,9 @@ class LiveOutput:
     ) -> None:
         params, prompt = request.params, np.asarray(request.prompt).astype(np.int32)
         eos = () if params.ignore_eos else config.eos_tokens
-        self._stops = frozenset({*eos, *params.stop_token_ids})
-        stops = tuple(self._stops)
+        self.stops = frozenset({*eos, *params.stop_token_ids})
+        """Tokens that end the output."""
+        stops = tuple(self.stops)
         matcher = None if request.constraint is None else request.constraint.follow(stops)
         self.params, self.prompt_length, self.context = params, len(prompt), config.context_length
         self.sampler = Sampler(params, prompt, stops, matcher)
@@ -170,11 +171,6 @@ class LiveOutput:
     @property
     def finished(self) -> bool:
         return self.state in _OVER
-
-    @property
-    def stops(self) -> frozenset[int]:
-        """Tokens that end the output."""
-        return self._stops
 
     def admit(self) -> None:
         """Note that the method begins. An output that ended with what it resumes stays as it is."""
@@ -266,7 +262,7 @@ class LiveOutput:
                 self._buffer = np.resize(self._buffer, 2 * len(self._buffer))
             self._buffer[self._length] = token
             self._length += 1
-            stopped = token in self._stops or self.text.push(token)
+            stopped = token in self.stops or self.text.push(token)
             if stopped or (matcher is not None and matcher.complete(tokens[:count])):
                 self._finish("stop")
             elif self.room <= 0:

@@ -7,13 +7,11 @@ from dataclasses import InitVar, dataclass, field
 
 from paradecode.backends.interface import PAGE, Backend, RunsHeads, RunsNetworks
 from paradecode.core.checks import attributes, flag, whole
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import CapacityError, InvalidInput, InvalidModel
-from paradecode.core.head import Head
-from paradecode.core.network import Array
-from paradecode.core.sequence import TARGET
+from paradecode.core.network import Array, Head
 from paradecode.core.vocabulary import Vocabulary
-from paradecode.engine.cost import CostCurve, Load, obtain
-from paradecode.engine.cost_correction import CostCorrection
+from paradecode.engine.cost import CostCorrection, CostCurve, Load, obtain
 from paradecode.engine.kv import KVCache, PagePool, first_key
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.stores import LearnedStores

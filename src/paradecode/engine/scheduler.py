@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from paradecode.core.sequence import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.engine.forward import PendingForward
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence

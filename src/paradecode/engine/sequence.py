@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, CommittedStep, gives_attention
+from paradecode.core.decoder import TARGET, ModelFacts, TokenSequence, Verdict
 from paradecode.core.errors import DecoderError
-from paradecode.core.head import Head
-from paradecode.core.logprobs import token_logprobs
-from paradecode.core.sequence import TARGET, ModelFacts, TokenSequence, Verdict
-from paradecode.core.trace import CanvasStep, TokenLogprob
+from paradecode.core.network import Head
+from paradecode.core.trace import CanvasStep, TokenLogprob, token_logprobs
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.kv import KVCache
@@ -56,7 +55,7 @@ class Translation:
 
 
 class LiveSequence(LiveOutput):
-    """The engine's side of :class:`paradecode.core.sequence.TokenSequence`.
+    """The engine's side of :class:`paradecode.core.decoder.TokenSequence`.
 
     Args:
         request: the request, with its ``seed`` set.

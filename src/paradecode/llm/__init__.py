@@ -26,23 +26,21 @@ from paradecode.completion import (
     with_alternatives,
 )
 from paradecode.core.checks import is_whole, whole
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TARGET
 from paradecode.core.trace import TokenLogprob
-from paradecode.engine.engine import Limits
-from paradecode.engine.prompt import PromptReader, unit_means
-from paradecode.engine.ranking import CandidateReader
+from paradecode.engine.engine import Limits, run
+from paradecode.engine.prompt import CandidateReader, PromptReader, unit_means
 from paradecode.engine.request import GenerationRequest
-from paradecode.engine.run import run
 from paradecode.llm.loading import drafting_with, open_engine
 from paradecode.llm.requests import RequestMaker, Said, each_of, is_one
 from paradecode.llm.settings import CHAT_SETTINGS, ChatSettings, Settings
 from paradecode.methods.choice import AUTO, Decoder, Profile, choose
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
-from paradecode.search import search_together
-from paradecode.search.scorers.follows import Follows
+from paradecode.search.scorers.scorer import Follows
+from paradecode.search.strategies import search_together
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,8 +8,8 @@ from os import PathLike, fspath
 
 from paradecode.backends.drafting import DraftPlace
 from paradecode.backends.interface import Backend
+from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sequence import DRAFT, TARGET
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.engine import Engine, Limits
 from paradecode.methods.choice import check_draft_model

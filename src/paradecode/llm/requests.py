@@ -13,8 +13,7 @@ from paradecode.constraints.compile import Compiler
 from paradecode.core.checks import known, text
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
-from paradecode.engine.prompt import PromptReader, reading_request
-from paradecode.engine.ranking import CandidateReader
+from paradecode.engine.prompt import CandidateReader, PromptReader, reading_request
 from paradecode.engine.request import GenerationRequest, token_ids
 from paradecode.llm.settings import RequestSettings
 from paradecode.methods.choice import Decoder, check_draft_model, spec_for, with_settings

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from paradecode.core.aliases import own_names
+from paradecode.core.checks import json_object, own_names, text
+from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sequence import DRAFT
 from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.parts import find
 from paradecode.methods.spec_text import name_and_settings, named
@@ -46,21 +45,12 @@ class Profile:
         Raises:
             InvalidInput: if it cannot be read, is no profile, or names a method that is not here.
         """
-        file = Path(path)
-        try:
-            if file.stat().st_size > MAX_BYTES:
-                raise InvalidInput("profile", str(path), f"give a file below {MAX_BYTES} bytes")
-            record = json.loads(file.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise InvalidInput(
-                "profile", str(path), f"give a file that `paradecode tune` wrote ({error})"
-            ) from None
-        schema = record.get("schema") if isinstance(record, dict) else None
-        if schema != SCHEMA:
-            raise InvalidInput("profile schema", schema, f"give a file with schema {SCHEMA}")
+        record = json_object(Path(path), "profile", MAX_BYTES)
+        if record.get("schema") != SCHEMA:
+            fix = f"give a file that `paradecode tune` wrote, with schema {SCHEMA}"
+            raise InvalidInput("profile schema", record.get("schema"), fix)
         for name in ("decoder", "model"):
-            if not isinstance(record.get(name), str):
-                raise InvalidInput(f"profile {name}", record.get(name), "give a text")
+            text(MAX_BYTES)(f"profile {name}", record.get(name))
         parse(record["decoder"])
         return cls(record["decoder"], record["model"], record)
 

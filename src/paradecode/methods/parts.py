@@ -1,14 +1,14 @@
 """The registry of the parts of methods, by kind and name: what each promises and which settings it
 has.
 
-A part is a dataclass in a file of its own, which one decorator adds here. Kinds are ``method``,
+A part is a dataclass, which one decorator adds here. Kinds are ``method``,
 ``drafter``, ``budget``, ``verifier``, ``schedule``, ``policy``, ``blocks`` and ``cache``.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from importlib import import_module
@@ -17,10 +17,42 @@ from inspect import cleandoc
 from pkgutil import walk_packages
 from typing import Any, TypedDict, TypeVar
 
-from paradecode.core.aliases import own_names
+from paradecode.core.checks import Check, flag, number, one_of, own_names, whole
 from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.spec_text import LISTED, MAX_SPEC, name_and_settings
+
+
+def parameter(default: Any, low: float, high: float, help: str) -> Any:
+    """A number from ``low`` to ``high``; with a default of True or False, a switch."""
+    return field(default=default, metadata={"low": low, "high": high, "help": help})
+
+
+def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
+    """One of the texts ``choices``."""
+    return field(default=default, metadata={"choices": choices, "help": help})
+
+
+def part(default: str, kind: str, help: str) -> Any:
+    """A part of the registry with settings of its own: ``cache=prefix(refresh=8)``.
+
+    The field holds the text; :func:`paradecode.methods.parts.make` builds the part.
+
+    Args:
+        kind: ``budget``, ``verifier``, ``drafter``, ``policy``, ``blocks`` or ``cache``.
+    """
+    return field(default=default, metadata={"kind": kind, "help": help})
+
+
+def text(reads: Callable[[str], Any], help: str) -> Any:
+    """A text, empty by default, that ``reads`` understands; it raises ValueError for others."""
+    return field(default="", metadata={"reads": reads, "help": help})
+
+
+def local_path(help: str) -> Any:
+    """A file of this machine, empty for none. Requests to a server may not set it."""
+    return field(default="", metadata={"local": True, "help": help})
+
 
 Class = TypeVar("Class", bound=type)
 
@@ -61,9 +93,7 @@ class Parameter:
         """
         where = f"{where}.{self.name}"
         if isinstance(self.default, bool):
-            if not isinstance(value, bool):
-                raise InvalidInput(where, value, "give true or false")
-            return value
+            return flag(where, value)
         if self.local:
             if not trusted:
                 raise InvalidInput(where, value, "set it where the server is started")
@@ -76,17 +106,9 @@ class Parameter:
         if self.reads is not None:
             return _read_text(where, value, self.reads)
         if isinstance(self.default, str):
-            if value not in self.choices:
-                raise InvalidInput(where, value, f"use one of {', '.join(self.choices)}")
-            return value
-        whole = isinstance(self.default, int)
-        kind = "a whole number" if whole else "a number"
-        fix = f"give {kind} from {self.low:g} to {self.high:g}"
-        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-            raise InvalidInput(where, value, fix)
-        if not self.low <= value <= self.high:  # type: ignore[operator]  # False for NaN, too.
-            raise InvalidInput(where, value, fix)
-        return value if whole else float(value)
+            return one_of(*self.choices)(where, value)
+        kind: Callable[..., Check] = whole if isinstance(self.default, int) else number
+        return kind(self.low, self.high)(where, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,27 +191,44 @@ def declare(kind: str, name: str, **about: Any) -> Callable[[Class], Class]:
     return add
 
 
-def method(name: str, *, schedule: bool = False, **about: Any) -> Callable[[Class], Class]:
-    """Class decorator: make a dataclass with a ``decode`` of its own the method ``name``.
+def method(
+    name: str,
+    *,
+    schedule: bool = False,
+    kind: str = "",
+    shared: Sequence[Parameter] = (),
+    loop: Callable[[Any, dict[str, Any]], Any] | None = None,
+    **about: Any,
+) -> Callable[[Class], Class]:
+    """Class decorator: make a dataclass the method ``name``.
 
     Args:
         schedule: whether it runs a draft model and the target at the same time.
+        kind: kind of the part that it is as well, such as ``drafter``.
+        shared: settings of the loop that runs it, which come behind its own.
+        loop: makes a decoder of an object of the class and the loop's settings. Without it the
+            class has a ``decode`` of its own.
         about: ``paper``, ``family``, ``models`` and the like; see :class:`Method`.
     """
 
     def add(cls: Class) -> Class:
-        if schedule:
-            declare("schedule", name, **origin(about))(cls)
-        settings = parameters_of(cls)
-        register(Method(name=name, parameters=settings, build=cls, **told(cls.__doc__), **about))
+        own = parameters_of(cls)
+
+        def build(**settings: Any) -> Any:
+            mine = {entry.name: settings.pop(entry.name) for entry in own if entry.name in settings}
+            return cls(**mine) if loop is None else loop(cls(**mine), settings)
+
+        build.__module__ = cls.__module__  # Where the method lives.
+        part_of = {
+            key: about[key] for key in ("guarantee", "paper", "arxiv", "url") if key in about
+        }
+        if kind or schedule:
+            declare(kind or "schedule", name, **part_of)(cls)
+        settings = (*own, *shared)
+        register(Method(name=name, parameters=settings, build=build, **told(cls.__doc__), **about))
         return cls
 
     return add
-
-
-def origin(about: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that a part shares with the method that is made of it."""
-    return {key: about[key] for key in ("guarantee", "paper", "arxiv", "url") if key in about}
 
 
 def known(kind: str) -> Mapping[str, Part]:

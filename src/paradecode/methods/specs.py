@@ -7,14 +7,18 @@ from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import Any, cast
 
-from paradecode.core.aliases import own_names
-from paradecode.core.decoder import Decoder, Guarantee, weakest
+from paradecode.core.checks import own_names
+from paradecode.core.decoder import DRAFT, Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT
 from paradecode.methods import parts as registered
 from paradecode.methods.draft.fuse import Fused
-from paradecode.methods.draft.loop import Drafter, DraftVerify
-from paradecode.methods.draft.method import DraftSettings, assemble, guarantee_under
+from paradecode.methods.draft.loop import (
+    Drafter,
+    DraftSettings,
+    DraftVerify,
+    assemble,
+    guarantee_under,
+)
 from paradecode.methods.parts import Method, checked, parameters_of, written
 from paradecode.methods.spec_text import name_and_settings, named, parts_of
 
@@ -130,9 +134,7 @@ def configured(method: Method, given: Mapping[str, Any], trusted: bool = True) -
 
 
 def fusion(
-    parts: Sequence[tuple[str, Mapping[str, Any]]],
-    shared: Mapping[str, Any],
-    trusted: bool = True,
+    parts: Sequence[tuple[str, Mapping[str, Any]]], shared: Mapping[str, Any], trusted: bool = True
 ) -> Spec:
     """The method made of ``parts`` (names and settings).
 

@@ -1,18 +1,51 @@
-"""Trained parts of methods: a checked file, and the network that it holds."""
+"""Trained parts of methods: a checked file that is read once for all requests, and its network."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from functools import cached_property, lru_cache, wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
+from paradecode.core.decoder import ModelFacts
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Array, Network, Op
-from paradecode.core.sequence import ModelFacts
 from paradecode.core.tensor_file import Facts, load, save
-from paradecode.methods.read_once import read_once
+
+T = TypeVar("T")
+Args = ParamSpec("Args")
+Read = Callable[Concatenate[str, Args], T]
+
+MOST_KEPT = 4
+"""Files of one kind that stay in memory; beyond that, the file unused longest goes."""
+
+
+def read_once(field: str) -> Callable[[Read[Args, T]], Read[Args, T]]:
+    """Decorate a function that reads the file at a path; its other arguments are hashable.
+
+    Args:
+        field: the user's name for the file. InvalidInput for a path without a file has that name.
+    """
+
+    def decorated(read: Read[Args, T]) -> Read[Args, T]:
+        def fresh(stamp: tuple[int, int], path: str, *args: Args.args, **kwargs: Args.kwargs) -> T:
+            return read(path, *args, **kwargs)
+
+        kept: Callable[..., T] = lru_cache(maxsize=MOST_KEPT)(fresh)
+
+        @wraps(read)
+        def found(path: str, *args: Args.args, **kwargs: Args.kwargs) -> T:
+            try:
+                info = os.stat(path)
+            except (OSError, ValueError) as error:
+                raise InvalidInput(field, path, f"give a readable file ({error})") from None
+            return kept((info.st_mtime_ns, info.st_size), path, *args, **kwargs)
+
+        return found
+
+    return decorated
+
 
 P = TypeVar("P", bound="TrainedPart")
 
@@ -39,23 +72,19 @@ class TrainedPart:
     facts: Mapping[str, Any]
     tensors: Mapping[str, Array]
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of each tensor in the file."""
         raise NotImplementedError
 
-    @staticmethod
-    def wrong(facts: Mapping[str, Any]) -> str | None:
-        """The fault of facts whose sizes are right, or None."""
+    def wrong(self) -> str | None:
+        """The fault of self.facts whose sizes are right, or None."""
         return None
 
-    @staticmethod
-    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
+    def inputs(self) -> dict[str, int]:
         """Name -> size of each input of the network."""
         raise NotImplementedError
 
-    @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
+    def steps(self) -> tuple[Op, ...]:
         """The operations of the network, in order."""
         raise NotImplementedError
 
@@ -67,7 +96,7 @@ class TrainedPart:
     @cached_property
     def network(self) -> Network:
         """The network that backends run."""
-        return Network(self.inputs(self.facts), self.steps(self.facts), self.weights(self.tensors))
+        return Network(self.inputs(), self.steps(), self.weights(self.tensors))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainedPart:
         return self  # Nothing in it changes.
@@ -112,11 +141,12 @@ class TrainedPart:
         facts, tensors = load(path, cls.kind, cls.field)
         for name, most in cls.sizes.items():
             size_in(cls.field, path, facts, name, most)
-        fix = cls.wrong(facts)
+        part = cls(facts, tensors)
+        fix = part.wrong()
         if fix is not None:
             raise InvalidInput(cls.field, path, f"{fix}: train it again")
-        check_shapes(cls.field, path, tensors, cls.shapes(facts))
-        return cls(facts, tensors)
+        check_shapes(cls.field, path, tensors, part.shapes())
+        return part
 
 
 def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Op, ...]:

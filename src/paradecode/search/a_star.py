@@ -10,8 +10,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.parameters import choice, parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import choice, declare, parameter
 from paradecode.search.branch import Asked, Branch, Grow, Rate, Searched, SearchTask, Start
 
 

@@ -143,4 +143,3 @@ class Strategy(Protocol):
 
     def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
         """Yield :class:`Grow` and :class:`Rate`; return what was found."""
-        ...

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+
+from paradecode.core.checks import number
+from paradecode.core.decoder import Decoder, Steps, TokenSequence
 from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
+from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.noise import Purpose, key
 from paradecode.engine.engine import Engine
+from paradecode.engine.prompt import LastStateReader, reading_request
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.models.text_stream import OutputText
 from paradecode.search.branch import (
     Asked,
     Branch,
@@ -22,9 +30,126 @@ from paradecode.search.branch import (
     Start,
     Strategy,
 )
-from paradecode.search.rating import Rating
-from paradecode.search.scorers.scorer import BranchScorer, find_scorer
-from paradecode.search.step import StepDecoder, StepText
+from paradecode.search.scorers.scorer import BranchScorer, Rated, ReadsStates, find_scorer
+
+
+class StepText(OutputText):
+    """An output's text that also ends with a mark, if the mark was completed after this object was
+    made.
+
+    A mark stays in the text, unlike a stop text, because the next step continues behind it.
+
+    Attributes:
+        marked: whether a mark ended the text.
+    """
+
+    def __init__(self, before: OutputText, marks: Sequence[str]) -> None:
+        vars(self).update(vars(before))
+        self._ends = before._ends[:]
+        self._marks, self._longest_mark = marks, max(map(len, marks))
+        self._start = self._sent = len(before.value)  # All before was shown with what wrote it.
+        self.marked = False
+
+    def push(self, token: int) -> bool:
+        searched = max(self._start, len(self.value) - self._longest_mark + 1)
+        stopped = super().push(token)
+        self.marked = not stopped and any(self.value.find(m, searched) >= 0 for m in self._marks)
+        return stopped or self.marked
+
+
+@dataclass(frozen=True)
+class StepDecoder:
+    """A method that decodes to the end of a step.
+
+    Attributes:
+        decoder: makes the method.
+        marks: texts that end a step.
+    """
+
+    decoder: Callable[[], Decoder]
+    marks: tuple[str, ...]
+
+    def __call__(self) -> StepDecoder:
+        return self
+
+    def decode(self, seq: TokenSequence) -> Steps:
+        assert isinstance(seq, LiveSequence)
+        seq.text = StepText(seq.text, self.marks)
+        reply: Any = None
+        with closing(self.decoder().decode(seq)) as method:
+            while True:
+                try:
+                    asked = method.send(reply)
+                except StopIteration:
+                    return
+                # A backend that makes several steps by itself would not see a mark.
+                reply = StepsMade() if isinstance(asked, MultiStep) else (yield asked)
+
+
+# The scores of branches, computed at once or when the engine has read their hidden states.
+
+
+class Rating:
+    """The computation of scores. The constructor queues requests that read hidden states, if
+    needed.
+
+    Args:
+        request: request of the search.
+        prompt: text of its prompt.
+        branches: the branches to rate.
+
+    Attributes:
+        sequences: sequences that read the branches' states; the prefix cache has most rows.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        request: GenerationRequest,
+        scorer: BranchScorer,
+        prompt: str,
+        branches: Sequence[Branch],
+    ) -> None:
+        self._request, self._scorer, self._prompt = request, scorer, prompt
+        self.branches, self._readers = branches, list[LastStateReader]()
+        self.sequences: list[LiveSequence] = []
+        if scorer.reads == "states":
+            network = cast(ReadsStates, scorer).network
+            for branch in branches:
+                tokens = [*request.prompt.tolist(), *branch.tokens]
+                if branch.tokens and tokens[-1] in engine.config.eos_tokens:
+                    del tokens[-1]  # No state behind it means anything.
+                reader = LastStateReader(network)
+                self._readers.append(reader)
+                asked = reading_request(
+                    engine.config, tokens[: engine.config.context_length - 1], reader,
+                    priority=request.priority, salt=request.salt, owner=request.owner,
+                )  # fmt: skip
+                self.sequences.append(engine.add(asked))
+
+    @property
+    def ready(self) -> bool:
+        return all(sequence.finished for sequence in self.sequences)
+
+    def scores(self) -> list[float]:
+        """The score of each branch, a finite number.
+
+        Raises:
+            InvalidInput: if the scorer returned something else.
+            Exception: raised by the scorer, or the error that ended the reading.
+        """
+        for sequence in self.sequences:
+            if sequence.error is not None:
+                raise sequence.error
+        outputs = [reader.output for reader in self._readers]
+        read = np.stack(outputs) if outputs else np.empty((0, 0), np.float32)
+        rated = Rated(self._prompt, self._request.prompt, self.branches, read)
+        scores = list(self._scorer.rate(rated))
+        if len(scores) != len(self.branches):
+            fix = f"it must give {len(self.branches)} scores, one for each output"
+            raise InvalidInput("scorer", scores, fix)
+        return [number()("scorer", score) for score in scores]
+
 
 MOST_BRANCHES = 64
 """The most outputs that a search grows at the same time; more take more memory."""

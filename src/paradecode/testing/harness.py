@@ -9,10 +9,8 @@ import numpy as np
 
 from paradecode.backends.interface import Backend
 from paradecode.core.constraint import Constraint
-from paradecode.core.decoder import Decoder, Guarantee, Steps
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET, Decoder, Guarantee, Steps, TokenSequence
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence

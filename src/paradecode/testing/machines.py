@@ -10,7 +10,7 @@ import numpy as np
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.models.config import ModelConfig
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Tensor, Weights

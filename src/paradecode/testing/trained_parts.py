@@ -26,7 +26,7 @@ def random_filter(block: int = 8, seed: int = 0) -> UnmaskFilter:
     """A filter with random weights."""
     random = np.random.default_rng(seed)
     facts = {"block": block, "width": 5}
-    shapes = UnmaskFilter.shapes(facts)
+    shapes = UnmaskFilter(facts, {}).shapes()
     made = {n: 2 * random.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
     return UnmaskFilter(facts, made)
 
@@ -40,7 +40,7 @@ def joint_layer(
     random = np.random.default_rng(seed)
     tensors = {
         name: random.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(shape[0]))
-        for name, shape in JointLayer.shapes(facts).items()
+        for name, shape in JointLayer(facts, {}).shapes().items()
     }
     tensors["out"] *= np.float32(size)
     return JointLayer(facts, tensors)

@@ -1,8 +1,7 @@
 """Traces: as a page that replays a generation, in the terminal, and as JSON."""
 
 from paradecode.trace.page import page
-from paradecode.trace.record import trace_of, trace_record
-from paradecode.trace.schema import Trace
+from paradecode.trace.record import Trace, trace_of, trace_record
 from paradecode.trace.terminal import bracketed, coloured, legend, terminal_view
 
 __all__ = [

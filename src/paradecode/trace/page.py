@@ -12,7 +12,7 @@ import json
 from html import escape
 from pathlib import Path
 
-from paradecode.trace.schema import Trace
+from paradecode.trace.record import Trace
 
 VIEWER = Path(__file__).with_name("viewer")
 SCRIPTS = ("dom.js", "replay.js", "output.js", "tree.js", "canvas.js", "search.js", "timeline.js",

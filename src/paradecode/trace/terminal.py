@@ -14,7 +14,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from paradecode.completion import Completion
-from paradecode.trace.schema import CanvasStepRecord, DraftStepRecord, TokenRecord, Trace
+from paradecode.trace.record import CanvasStepRecord, DraftStepRecord, TokenRecord, Trace
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}

@@ -12,9 +12,9 @@ from native_models import make, random_weights
 from paradecode.backends.interface import PAGE, Span
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend, NativeLogits
+from paradecode.core.decoder import Denoise
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Denoise
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.gemma import Gemma
 from paradecode.models.mixture import Mixture

@@ -9,8 +9,8 @@ import pytest
 from wrong import LOOP, TEXTS, BonusOfTheParent, exact
 
 from paradecode.backends.interface import Span, SpanResult
+from paradecode.core.decoder import TARGET
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.methods.specs import parse

@@ -6,7 +6,7 @@ import pytest
 from wrong import LOOP, BonusOfTheParent, exact, text
 
 from paradecode.backends import open_backend
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.engine.engine import Engine, Limits
 from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import TARGET, Forward, Reply, Steps, TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.prompts import Item
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from paradecode_lab.measure.certificate.plan import Claim
+from paradecode_lab.measure.prompts import Item
 
 LOOP = (5, 6, 7, 8, 9) * 4
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from workloads import CURVE, drafts, engine_runs, items, recording_of, toy
 
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import DraftPace
-from paradecode.core.network import Array, Item, Network
-from paradecode.core.request import TARGET
+from paradecode.core.network import Array, DraftPace, Item, Network
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.methods.specs import parse

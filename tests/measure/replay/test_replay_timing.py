@@ -9,7 +9,7 @@ import pytest
 from workloads import items, recording_of, toy
 
 from paradecode.backends.interface import Backend, Span, SpanResult
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine

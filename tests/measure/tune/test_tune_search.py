@@ -10,7 +10,7 @@ from workloads import items, recording_of, toy
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.methods.specs import methods, parse
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.replay import player
 from paradecode_lab.measure.tune import search as searching
 from paradecode_lab.measure.tune.candidate import CandidateMethod

@@ -16,8 +16,8 @@ from views import canvas_of, view_of
 
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.logits import ArrayLogits
+from paradecode.methods.canvas.canvas import Progress
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Progress
 from paradecode.testing.toy import ToyBackend, toy_config
 
 OPERATIONS = ("copy", "replace-index", "replace-random", "shuffle")

@@ -8,7 +8,7 @@ from canvases import ATTENTION, PROMPT, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.adaptive import Adaptive
+from paradecode.methods.canvas.block_rules import Adaptive
 from paradecode.methods.specs import parse
 
 EVERY = "'" + " ".join(str(token) for token in range(28)) + "'"

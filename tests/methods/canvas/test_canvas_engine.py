@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from canvases import EOS, MASK, PROMPT, PROMPTS, run, run_all, toy
 
+from paradecode.core.decoder import Forward, Overwrite, Store
 from paradecode.core.errors import DecoderError, InvalidInput
-from paradecode.core.request import Forward, Overwrite, Store
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.canvas.blocks.fixed import FixedBlocks
+from paradecode.methods.canvas.block_rules import FixedBlocks
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, marks
 from paradecode.methods.canvas.caches.blockwise import NoCache
+from paradecode.methods.canvas.canvas import Decision
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.static import Static
-from paradecode.methods.canvas.view import Decision
+from paradecode.methods.canvas.policies.llada import Static
 from paradecode.methods.specs import parse
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 

@@ -13,8 +13,8 @@ from canvases import ATTENTION, PROMPT, run, toy
 from limits import TABLES, Limit, Model, agree, policies, trained
 
 from paradecode.backends import open_backend
-from paradecode.methods.canvas.policies.planned import quota
-from paradecode.methods.canvas.view import Progress
+from paradecode.methods.canvas.canvas import Progress
+from paradecode.methods.canvas.policies.base import quota
 from paradecode.models.tiny import tiny_checkpoint
 
 pytest.importorskip("torch")

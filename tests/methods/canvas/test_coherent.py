@@ -8,8 +8,8 @@ from canvases import ATTENTION, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.canvas import Progress
 from paradecode.methods.canvas.policies.coherent import Coherent
-from paradecode.methods.canvas.view import Progress
 from paradecode.methods.specs import parse
 
 

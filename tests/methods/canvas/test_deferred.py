@@ -8,7 +8,7 @@ from canvases import EOS, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.policies.deferred import Deferred
+from paradecode.methods.canvas.policies.threshold import Deferred
 from paradecode.methods.specs import parse
 
 

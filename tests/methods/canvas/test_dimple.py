@@ -8,9 +8,9 @@ from canvases import ATTENTION, MASK, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.policies.dimple import Dimple
-from paradecode.methods.canvas.policies.planned import times
-from paradecode.methods.canvas.view import Progress
+from paradecode.methods.canvas.canvas import Progress
+from paradecode.methods.canvas.policies.base import times
+from paradecode.methods.canvas.policies.dream import Dimple
 from paradecode.methods.specs import parse
 
 SCORES = ("confidence", "margin", "entropy", "origin", "origin_ratio", "autoregressive")

@@ -8,11 +8,11 @@ from canvases import ATTENTION, PROMPT, run, toy
 from views import canvas_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.fixed import FixedBlocks
-from paradecode.methods.canvas.caches.dkv import DelayedKV, GreedyDelayedKV
+from paradecode.methods.canvas.block_rules import FixedBlocks
+from paradecode.methods.canvas.caches.chosen_rows import DelayedKV, GreedyDelayedKV
+from paradecode.methods.canvas.canvas import Window
 from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies.static import Static
-from paradecode.methods.canvas.view import Window
+from paradecode.methods.canvas.policies.llada import Static
 from paradecode.methods.specs import parse
 
 FULL = ("full", "shift")

@@ -7,7 +7,7 @@ import pytest
 from canvases import run, toy
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.policies.planned import times
+from paradecode.methods.canvas.policies.base import times
 from paradecode.methods.specs import parse
 
 

@@ -9,15 +9,14 @@ from elastic_reference import Elastic
 
 from paradecode.backends import open_backend
 from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.decoder import Store
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Store
-from paradecode.methods.canvas.blocks.fixed import Full
+from paradecode.methods.canvas.block_rules import Full
 from paradecode.methods.canvas.caches import elastic
-from paradecode.methods.canvas.caches.elastic import ElasticCache
+from paradecode.methods.canvas.caches.elastic import ElasticCache, Tracked
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies.static import Static
-from paradecode.methods.canvas.tracked import Tracked
+from paradecode.methods.canvas.policies.llada import Static
 from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend

@@ -9,7 +9,7 @@ import pytest
 from canvases import MASK, run, toy
 
 from paradecode.backends.native.backend import NativeBackend
-from paradecode.backends.native.networks import run_networks
+from paradecode.backends.native.heads import run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.networks import JointLayer
 from paradecode.methods.specs import parse

@@ -12,13 +12,13 @@ from test_reference_parity import OneForward
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sequence import TokenSequence
-from paradecode.methods.canvas.blocks.fixed import FixedBlocks
+from paradecode.methods.canvas.block_rules import FixedBlocks
 from paradecode.methods.canvas.caches.blockwise import NoCache
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies.late_end import LateEnd
+from paradecode.methods.canvas.policies.llada import LateEnd
 from paradecode.methods.parts import known
 from paradecode.methods.specs import parse
 

@@ -7,8 +7,7 @@ import pytest
 from views import view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.policies.local_leap import LocalLeap
-from paradecode.methods.canvas.policies.threshold import Threshold
+from paradecode.methods.canvas.policies.threshold import LocalLeap, Threshold
 from paradecode.methods.specs import parse
 
 

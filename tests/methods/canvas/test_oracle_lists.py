@@ -10,7 +10,7 @@ import pytest
 from canvases import UNTRAINED, run
 from oracle_lists import OPERATIONS, Oracle, OracleBackend, success
 
-from paradecode.methods.canvas.policies.static import Static
+from paradecode.methods.canvas.policies.llada import Static
 from paradecode.methods.canvas.policies.threshold import Factor, Threshold
 
 PAIRS = [(4, 1), (4, 2), (4, 4), (5, 5), (6, 1), (6, 2), (6, 3), (6, 6)]

@@ -7,11 +7,11 @@ import pytest
 from canvases import ATTENTION, PROMPT, run, toy
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.fixed import Full
-from paradecode.methods.canvas.caches.recap import Recap
+from paradecode.methods.canvas.block_rules import Full
+from paradecode.methods.canvas.caches.chosen_rows import Recap
+from paradecode.methods.canvas.canvas import Decision
 from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies.static import Static
-from paradecode.methods.canvas.view import Decision
+from paradecode.methods.canvas.policies.llada import Static
 from paradecode.methods.specs import parse
 
 FULL = ("full", "shift")

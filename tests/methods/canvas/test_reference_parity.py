@@ -14,9 +14,15 @@ from hub_folders import FAMILIES, tiny_model, write_folder
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
 from paradecode.backends.native.backend import NativeBackend
-from paradecode.core.decoder import Decoder, Steps
-from paradecode.core.request import Attend, BlockCausal, Forward, Store
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import (
+    Attend,
+    BlockCausal,
+    Decoder,
+    Forward,
+    Steps,
+    Store,
+    TokenSequence,
+)
 from paradecode.models.safetensors_dir import read_weights
 
 FIXTURES = {

@@ -7,8 +7,8 @@ import pytest
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.policies.refine import Refine
-from paradecode.methods.canvas.view import Progress
+from paradecode.methods.canvas.canvas import Progress
+from paradecode.methods.canvas.policies.corrections import Refine
 from paradecode.methods.specs import parse
 
 

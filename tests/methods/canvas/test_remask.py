@@ -8,9 +8,9 @@ from canvases import ATTENTION, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.policies.late_end import LateEnd
+from paradecode.methods.canvas.canvas import Progress
+from paradecode.methods.canvas.policies.llada import LateEnd
 from paradecode.methods.canvas.policies.remask import Remask
-from paradecode.methods.canvas.view import Progress
 from paradecode.methods.specs import parse
 
 OFF = "form=paper,least=0,drop=1"

@@ -8,10 +8,10 @@ from canvases import PROMPT, run, toy
 from views import canvas_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.sliding import Sliding
-from paradecode.methods.canvas.caches.delayed import DelayedCache
+from paradecode.methods.canvas.block_rules import Sliding
+from paradecode.methods.canvas.caches.blockwise import DelayedCache
 from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies.static import Static
+from paradecode.methods.canvas.policies.llada import Static
 from paradecode.methods.specs import parse
 
 FULL = ("full", "shift")

@@ -7,10 +7,10 @@ import pytest
 from canvases import PROMPT, run
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.fixed import FixedBlocks
-from paradecode.methods.canvas.caches.two_level import TwoLevelCache
+from paradecode.methods.canvas.block_rules import FixedBlocks
+from paradecode.methods.canvas.caches.blockwise import TwoLevelCache
 from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies.static import Static
+from paradecode.methods.canvas.policies.llada import Static
 from paradecode.testing.toy import ToyBackend, toy_config
 
 ALIGNED = (*PROMPT, 2)

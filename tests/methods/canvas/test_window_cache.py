@@ -7,10 +7,10 @@ import pytest
 from canvases import ATTENTION, PROMPT, run, toy
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.fixed import Full
-from paradecode.methods.canvas.caches.window import WindowCache
+from paradecode.methods.canvas.block_rules import Full
+from paradecode.methods.canvas.caches.chosen_rows import WindowCache
 from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies.static import Static
+from paradecode.methods.canvas.policies.llada import Static
 from paradecode.methods.specs import parse
 
 FULL = ("full", "shift")

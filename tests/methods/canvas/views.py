@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from paradecode.core.logits import ArrayLogits
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.view import Progress, View, Window
+from paradecode.methods.canvas.canvas import Canvas, Progress, View, Window
 
 
 def canvas_of(length: int, start: int = 0, vocabulary: int = 12) -> Canvas:

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paradecode.core.decoder import Decoder
+from paradecode.core.decoder import TARGET, Decoder, Forward, ModelFacts, Reply, Verdict
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.sequence import ModelFacts, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.specs import parse
 
@@ -22,7 +20,7 @@ Target = Callable[[list[int]], np.ndarray]
 
 
 class Request:
-    """Implements what decoders use of :class:`paradecode.core.sequence.TokenSequence`.
+    """Implements what decoders use of :class:`paradecode.core.decoder.TokenSequence`.
 
     The cache holds everything but the last committed token. ``curve`` says what a step of so many
     rows costs; without it nothing was measured yet.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from paradecode.core.decoder import Reply, Verdict
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Reply
-from paradecode.core.sequence import Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.joining import share
+from paradecode.methods.draft.constrained import share
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 3])

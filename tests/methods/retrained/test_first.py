@@ -13,7 +13,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
-from paradecode.methods.retrained.first import Routers
+from paradecode.methods.retrained.layers import Routers
 from paradecode.methods.specs import parse
 from paradecode.models.catalogue import open_model
 from paradecode.testing.conformance import cases

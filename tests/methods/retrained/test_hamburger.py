@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from paradecode.backends import open_backend
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
-from paradecode.methods.retrained.token_groups import TokenGroups
+from paradecode.methods.retrained.hamburger import TokenGroups
 from paradecode.methods.specs import parse
 from paradecode.models.catalogue import open_model
 from paradecode.testing.harness import limits_of
@@ -29,7 +29,7 @@ def parts(layers: int, width: int, heads: int, most: int = 3) -> TokenGroups:
     facts = {"layers": layers, "hidden_size": width, "heads": heads, "inner": 20, "blocks": 2,
              "most": most}  # fmt: skip
     random, made = np.random.default_rng(3), {}
-    for name, shape in TokenGroups.shapes(facts).items():
+    for name, shape in TokenGroups(facts, {}).shapes().items():
         made[name] = random.standard_normal(shape).astype(np.float32) * 2 / np.sqrt(shape[0])
     return TokenGroups(facts, made)
 

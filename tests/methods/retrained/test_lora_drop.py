@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from toys import outputs, requests
 
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
-from paradecode.methods.retrained.dropped_layers import DropAdapters
+from paradecode.methods.retrained.layers import DropAdapters
 from paradecode.methods.specs import parse
 from paradecode.models.catalogue import open_model
 from paradecode.testing.conformance import cases
@@ -28,7 +28,7 @@ MODEL = "paradecode/tiny-autoregressive"
 def adapters(layers: int, width: int, dropped: list[int], size: float) -> DropAdapters:
     random = np.random.default_rng(0)
     facts = {"layers": layers, "hidden_size": width, "rank": 3, "dropped": dropped}
-    shapes = DropAdapters.shapes(facts).items()
+    shapes = DropAdapters(facts, {}).shapes().items()
     made = {name: size * random.standard_normal(shape).astype(np.float32) for name, shape in shapes}
     return DropAdapters(facts, made)
 

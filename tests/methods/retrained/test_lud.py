@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from toys import MASK, PARAMS, TEXTS, outputs, requests, silent, softmax, toy
 
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.llm import LLM
 from paradecode.methods.specs import parse

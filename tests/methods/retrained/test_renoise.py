@@ -12,9 +12,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.interface import Span
+from paradecode.core.decoder import Denoise
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.noise import mix
-from paradecode.core.request import Denoise
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
 from paradecode.methods.retrained.renoise import random_tokens, surest

@@ -12,10 +12,10 @@ from toys import MASK, TEXTS
 from paradecode.backends.interface import Backend, Span
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.torch.backend import TorchBackend
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.noise import key, mix
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from paradecode.backends.interface import Backend
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse

@@ -9,8 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.heads.run import run_head
-from paradecode.core.head import Head, HeadDraft, Memory
-from paradecode.core.network import Network
+from paradecode.core.network import Head, HeadDraft, Memory, Network
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.draft_heads import random_head

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
-from paradecode.core.head import Head, HeadDraft, Memory
+from paradecode.core.network import Head, HeadDraft, Memory
 from paradecode.core.tree import ROOT
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head

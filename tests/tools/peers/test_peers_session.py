@@ -14,8 +14,8 @@ pytest.importorskip("tools.peers.session")
 from rich.console import Console
 
 from paradecode.models.catalogue import open_model
-from paradecode.prompts import Conversation
 from paradecode_lab.measure.machine import weights_of
+from paradecode_lab.measure.prompts import Conversation
 from paradecode_lab.measure.report.write import write_run
 from paradecode_lab.measure.turns import Unit
 from tools.peers.catalogue import Engine

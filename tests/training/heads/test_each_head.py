@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from head_training import built, drafts_alike, learns, rows_of, training  # noqa: E402
 
 from paradecode.backends.heads.run import run_head  # noqa: E402
-from paradecode.core.head import HeadDraft, Memory  # noqa: E402
+from paradecode.core.network import HeadDraft, Memory  # noqa: E402
 from paradecode.testing.network_reference import apply_network  # noqa: E402
 from paradecode_lab.training.heads.objective import loss_of  # noqa: E402
 

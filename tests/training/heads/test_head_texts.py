@@ -12,7 +12,7 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.prompts import load_prompts
+from paradecode_lab.measure.prompts import load_prompts
 from tiny_folder import write_folder
 
 torch = pytest.importorskip("torch")

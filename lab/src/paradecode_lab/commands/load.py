@@ -19,7 +19,7 @@ from paradecode.cli.progress import open_progress, stopping
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from paradecode.prompts import Conversation
+    from paradecode_lab.measure.prompts import Conversation
     from paradecode_lab.measure.suites.load.plan import LoadPlan
     from paradecode_lab.measure.tables import Column, Shown
 

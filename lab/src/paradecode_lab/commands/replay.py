@@ -47,8 +47,8 @@ def record(
     """Decode a workload plainly and keep what the model said. Ctrl-C keeps what is finished."""
     from paradecode.core.checks import whole
     from paradecode.core.sampling import SamplingParams
-    from paradecode.prompts import first_of_each_group, load_prompts, make_items
     from paradecode.timing.warm_up import warm_up
+    from paradecode_lab.measure.prompts import first_of_each_group, load_prompts, make_items
     from paradecode_lab.measure.replay.recorder import TOP, assembled, recorded
     from paradecode_lab.measure.replay.recording import MOST_TOP
     from paradecode_lab.measure.replay.timing import WIDE

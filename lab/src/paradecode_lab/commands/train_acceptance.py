@@ -131,7 +131,7 @@ def reward(
 ) -> None:
     """A process reward: how likely does what is written lead to a right answer?"""
     ready(output, samples)
-    from paradecode.search.scorers.process_reward import RewardHead
+    from paradecode.search.scorers.reward_model import RewardHead
     from paradecode_lab.training.acceptance.head_fit import HeadReport, HeadSettings, fit_head
     from paradecode_lab.training.acceptance.head_samples import HeadSamples
     from paradecode_lab.training.decoding import Progress

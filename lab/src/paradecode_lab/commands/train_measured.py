@@ -26,7 +26,7 @@ def chunk_scores(
 ) -> None:
     """How unlikely a model finds chunks of its draft model, for `atts(scores=FILE)`."""
     writable("OUTPUT", output)
-    from paradecode.prompts import load_prompts
+    from paradecode_lab.measure.prompts import load_prompts
     from paradecode_lab.training.chunk_scores import record_chunk_scores
 
     asked = [conversation.turns[0] for conversation in load_prompts(prompts)][: limit or None]
@@ -83,7 +83,7 @@ def priors(
 ) -> None:
     """What drafters without a model start from, measured on this one; changes no output."""
     writable("OUTPUT", output)
-    from paradecode.methods.draft.priors import save_priors
+    from paradecode.methods.draft.model_free import save_priors
     from paradecode_lab.training.acceptance.priors import measure_priors
     from paradecode_lab.training.acceptance.workload import DraftWorkload
 
@@ -117,7 +117,7 @@ def ngram_table(
 ) -> None:
     """Count what follows n-grams, for `prompt-lookup(table=FILE)` and `aded`; changes no output."""
     writable("OUTPUT", output)
-    from paradecode.methods.draft.datastore import read_texts as read_files
+    from paradecode.methods.draft.drafters.retrieval import read_texts as read_files
     from paradecode_lab.training.heads.texts import LONGEST_TEXT, TEXTS, read_texts
     from paradecode_lab.training.ngrams.counting import count_ngrams
     from paradecode_lab.training.ngrams.own_text import own_answers

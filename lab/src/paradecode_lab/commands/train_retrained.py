@@ -137,7 +137,7 @@ def nested(
     drawn: int = option(0, "Exits that a step draws (SortedNet); 0: all (SoFT).", min=0, max=64),
 ) -> None:
     """Nested exits: a model whose first layers are models, too, for `s2d`. Ctrl-C saves."""
-    from paradecode.methods.draft.drafters.s2d import read_exits
+    from paradecode.methods.draft.drafters.draft_model import read_exits
 
     try:
         chosen = read_exits(exits)

@@ -33,9 +33,9 @@ def tune(
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
     from paradecode.engine.engine import Limits
     from paradecode.methods.choice import Profile
-    from paradecode.prompts import first_of_each_group, first_turns, load_prompts
     from paradecode.timing.doubts import SUSPICIOUS
     from paradecode.timing.warm_up import warm_up
+    from paradecode_lab.measure.prompts import first_of_each_group, first_turns, load_prompts
     from paradecode_lab.measure.replay.timing import WIDE
     from paradecode_lab.measure.tune.search import Costs
     from paradecode_lab.measure.tune.tuning import FEWEST

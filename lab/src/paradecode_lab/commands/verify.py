@@ -40,7 +40,7 @@ def verify(
     Exit status: 0 it passed; 1 it failed, or claims no losslessness; 2 it cannot be tested so.
     """
     from paradecode.methods.choice import check_draft_model
-    from paradecode.prompts import encoder, first_turns
+    from paradecode.prompts import encoder
     from paradecode_lab.measure.certificate.certify import certify
     from paradecode_lab.measure.certificate.plan import (
         CertificatePlan,
@@ -49,6 +49,7 @@ def verify(
     )
     from paradecode_lab.measure.certificate.record import certificate_record
     from paradecode_lab.measure.certificate.show import report
+    from paradecode_lab.measure.prompts import first_turns
 
     spec = decoding.spec()
     if spec.method.family != "autoregressive":

@@ -11,11 +11,11 @@ from typing import Any
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.methods.specs import Spec
-from paradecode.prompts import Item
 from paradecode.timing.warm_up import warm_up_method, warm_up_plain
 from paradecode_lab.measure.journal import Journal
 from paradecode_lab.measure.machine import digest_of, versions
 from paradecode_lab.measure.play import Check, play
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.results import EngineInfo, ItemInfo, Record, Results
 from paradecode_lab.measure.spec_files import digests_of
 from paradecode_lab.measure.turns import PlayerError, Unit, run, schedule

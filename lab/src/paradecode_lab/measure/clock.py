@@ -14,10 +14,17 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from paradecode.core.decoder import Decoder, Steps
+from paradecode.core.decoder import (
+    TARGET,
+    Decoder,
+    Forward,
+    Reply,
+    Steps,
+    Store,
+    TokenSequence,
+    Verdict,
+)
 from paradecode.core.logits import Logits
-from paradecode.core.request import TARGET, Forward, Reply, Store
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.loop import DraftVerify
 

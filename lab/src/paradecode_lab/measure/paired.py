@@ -9,8 +9,8 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.core.trace import Stats, Step
 from paradecode.llm import LLM
 from paradecode.methods.specs import parse
-from paradecode.prompts import Item
 from paradecode.timing.doubts import is_suspicious, verifies
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.statistics import Interval, interval, ratio_of_ratios
 
 

@@ -13,9 +13,9 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.methods.specs import Spec
-from paradecode.prompts import Item
 from paradecode.timing.other_load import OtherLoad
 from paradecode_lab.measure.clock import Clock, Clocked
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.results import Counts, Record
 from paradecode_lab.measure.serving import serve
 from paradecode_lab.measure.turns import Unit

@@ -21,14 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.prompts import (
-    Conversation,
-    all_different,
-    json_lines,
-    load_prompts,
-    prompt_from,
-    read_text,
-)
+from paradecode.prompts import json_lines, read_text
+from paradecode_lab.measure.prompts import Conversation, all_different, load_prompts, prompt_from
 
 HUB = "hub:"
 TEXTS = (".txt", ".md")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paradecode.backends.interface import PAGE, Backend, Span
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.results import OutputKey, Score
 
 

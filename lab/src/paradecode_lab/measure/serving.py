@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import Forward, Reply, Steps, TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest

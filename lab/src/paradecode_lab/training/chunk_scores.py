@@ -9,8 +9,7 @@ import numpy as np
 from paradecode.core.noise import Purpose, key
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.search.chunk_scores import ChunkScores
-from paradecode.search.chunked import ChunkedSample
+from paradecode.search.atts import ChunkedSample, ChunkScores
 from paradecode_lab.training.decoding import Progress, decode_all
 
 

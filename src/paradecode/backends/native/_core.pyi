@@ -63,10 +63,7 @@ class Experience:
 
 class CostCurve:
     def __init__(
-        self,
-        rows: Sequence[float],
-        contexts: Sequence[float],
-        seconds: Sequence[Sequence[float]],
+        self, rows: Sequence[float], contexts: Sequence[float], seconds: Sequence[Sequence[float]]
     ) -> None: ...
 
 class StepSequence:

@@ -10,13 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import CommittedStep, Curve, StepsInput
-from paradecode.backends.native._core import (
-    CostCurve,
-    Experience,
-    Model,
-    NgramTable,
-    StepSequence,
-)
+from paradecode.backends.native._core import CostCurve, Experience, Model, NgramTable, StepSequence
 from paradecode.core.logits import Warp
 from paradecode.core.multi_step import LookupState, MultiStep, Table
 

@@ -61,7 +61,6 @@ class Monitor(Protocol):
     @property
     def triggers(self) -> frozenset[int]:
         """The bytes after which a name may begin that :meth:`names` knows."""
-        ...
 
     def names(self, text: bytes) -> Collection[bytes] | None:
         """The names that may follow ``text``, which ends with a trigger.
@@ -69,11 +68,9 @@ class Monitor(Protocol):
         None, or no names, allows anything. After a name the text ends, or a byte follows that ends
         names.
         """
-        ...
 
     def ends(self, value: int) -> bool:
         """Whether a byte ends a name because no name can contain it."""
-        ...
 
 
 class _TokenWords:
@@ -122,21 +119,13 @@ class MonitoredText:
     """
 
     def __init__(
-        self,
-        monitor: Monitor,
-        spellings: Sequence[bytes],
-        before: bytes = b"",
-        waits: bool = False,
+        self, monitor: Monitor, spellings: Sequence[bytes], before: bytes = b"", waits: bool = False
     ) -> None:
         self.monitor, self.before, self.waits = monitor, before, waits
-        self.spellings = tuple(spellings)
+        self.spellings, self.vocab_size = tuple(spellings), len(spellings)
         ending = frozenset(value for value in range(256) if monitor.ends(value))
         self.words = _token_words(self.spellings, monitor.triggers, ending)
         self._names = lru_cache(maxsize=16)(lambda text: Names(tuple(monitor.names(text) or ())))
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.spellings)
 
     def follow(self, ends: Sequence[int]) -> MonitorMatcher:
         return MonitorMatcher(self, ends)

@@ -14,17 +14,20 @@ from typing import Any
 from paradecode.constraints.limits import FIELD, refused
 from paradecode.constraints.regular.automaton import MOST_STEPS, too_large
 from paradecode.constraints.regular.expressions import (
+    ASCII,
     EMPTY,
     MOST_REPEATS,
+    Characters,
     Expression,
     Repeat,
     between,
     one_of,
     optional,
+    parse,
     sequence,
     text,
 )
-from paradecode.constraints.regular.syntax import ASCII, Characters, parse
+from paradecode.core.checks import maybe, number, whole
 from paradecode.core.errors import InvalidInput
 
 NOTES = {"title", "description", "default", "examples", "deprecated", "$schema", "$id", "$comment",
@@ -182,11 +185,10 @@ def _string(schema: Mapping[str, Any]) -> Expression:
 def _number(kind: str, schema: Mapping[str, Any]) -> Expression:
     limits = {name: schema[name] for name in BOUNDS if name in schema}
     for name, value in limits.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST:
-            raise refused(value, f"give {name} as a number of at most {LARGEST}")
-    whole = {name: BOUNDS[name](value) for name, value in limits.items()}
-    low = max([-LARGEST, *(value for name, value in whole.items() if name.endswith("inimum"))])
-    high = min([LARGEST, *(value for name, value in whole.items() if name.endswith("aximum"))])
+        number(-LARGEST, LARGEST)(f"{FIELD}.{name}", value)
+    edges = {name: BOUNDS[name](value) for name, value in limits.items()}
+    low = max([-LARGEST, *(value for name, value in edges.items() if name.endswith("inimum"))])
+    high = min([LARGEST, *(value for name, value in edges.items() if name.endswith("aximum"))])
     if low > high:
         raise refused(dict(schema), "no whole number is within the bounds")
     if kind == "number" and not limits:
@@ -210,15 +212,12 @@ def _literal(value: object) -> Expression:
 
 
 def _bounds(schema: Mapping[str, Any], low: str, high: str) -> tuple[int, int | None]:
-    least, most = schema.get(low, 0), schema.get(high)
-    for name, value in ((low, least), (high, most)):
-        if value is None and name == high:
-            continue
-        if type(value) is not int or not 0 <= value <= MOST_REPEATS:
-            raise refused(value, f"give {name} as a whole number up to {MOST_REPEATS}")
+    count = whole(0, MOST_REPEATS)
+    least = count(f"{FIELD}.{low}", schema.get(low, 0))
+    most = maybe(count)(f"{FIELD}.{high}", schema.get(high))
     if most is not None and most < least:
         raise refused(most, f"give {high} of at least {low}")
-    return int(least), most
+    return least, most
 
 
 def _list(schema: Mapping[str, Any], name: str) -> list[Any]:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.automaton import DEAD, TokenAutomaton
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sequence import TokenSequence
 
 Tokens = NDArray[np.int32]
 Positions = NDArray[np.int64]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from paradecode.core.network import Op
 from paradecode.methods.trained import TrainedPart, layer_shapes, layer_steps, linear, rms_norm
@@ -20,17 +19,14 @@ class UnmaskFilter(TrainedPart):
     field = "filter"
     sizes: ClassVar = {"block": 1 << 10, "width": 1 << 10}
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        block, width = facts["block"], facts["width"]
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        block, width = self.facts["block"], self.facts["width"]
         return {"w1": (block, width), "b1": (width,), "w2": (width, block), "b2": (block,)}
 
-    @staticmethod
-    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
-        return {"confidence": facts["block"]}
+    def inputs(self) -> dict[str, int]:
+        return {"confidence": self.facts["block"]}
 
-    @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
+    def steps(self) -> tuple[Op, ...]:
         return (
             *linear("hidden", "confidence", "w1", "b1"),
             Op("active", "relu", ("hidden",)),
@@ -60,32 +56,28 @@ class JointLayer(TrainedPart):
         "inner": 1 << 15,
     }  # fmt: skip
 
-    @staticmethod
-    def wrong(facts: Mapping[str, Any]) -> str | None:
-        fits = facts["width"] % (2 * facts["heads"]) == 0
+    def wrong(self) -> str | None:
+        fits = self.facts["width"] % (2 * self.facts["heads"]) == 0
         return None if fits else "its width is no multiple of 2 * heads"
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        d, w, f = facts["hidden_size"], facts["width"], facts["inner"]
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        d, w, f = self.facts["hidden_size"], self.facts["width"], self.facts["inner"]
         return {
-            "table": (facts["vocab_size"], w), "state": (d, w),
+            "table": (self.facts["vocab_size"], w), "state": (d, w),
             **layer_shapes("", w, f),
             "out_norm": (w,), "out": (w, d),
         }  # fmt: skip
 
-    @staticmethod
-    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
-        return {"tokens": 0, "states": facts["hidden_size"], "positions": 0, "groups": 0}
+    def inputs(self) -> dict[str, int]:
+        return {"tokens": 0, "states": self.facts["hidden_size"], "positions": 0, "groups": 0}
 
-    @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
+    def steps(self) -> tuple[Op, ...]:
         return (
             *rms_norm("unit", "states"),
             *linear("known", "unit", "state"),
             Op("word", "lookup", ("tokens",), ("table",)),
             Op("x", "add", ("word", "known")),
-            *layer_steps("x3", "x", "", ("positions", "groups"), facts["heads"]),
+            *layer_steps("x3", "x", "", ("positions", "groups"), self.facts["heads"]),
             *rms_norm("h3", "x3", "out_norm"),
             *linear("change", "h3", "out"),
             Op("scaled", "multiply", ("change", "unit.rms")),

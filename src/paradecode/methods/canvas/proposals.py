@@ -7,13 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.logits import Bias, Logits
 from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams, penalties
-from paradecode.core.sequence import TokenSequence
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import Canvas, Scores
 from paradecode.methods.canvas.feasible import Positions, Rules, Tokens
-from paradecode.methods.canvas.view import Scores
 
 Fuse = Callable[[Logits, Positions], Logits]
 """A policy's change of logits [K, V] (after biases) for positions [K]; returns logits."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import TokenSequence
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Bias, Logits, kept
 from paradecode.core.noise import gumbel
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.vocabulary import Vocabulary
 
 POOL = 64

@@ -13,7 +13,7 @@ from pathlib import Path
 from paradecode.core.checks import json_object, mapping
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.budgets.shapes import Path as Ranks
-from paradecode.methods.read_once import read_once
+from paradecode.methods.trained import read_once
 
 FIELD = "tree"
 MOST_PLACES = 4096

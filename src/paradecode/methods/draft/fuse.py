@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from paradecode.core.decoder import TARGET, Forward, Reply, TokenSequence, Verdict
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.tree_builder import merge
-from paradecode.methods.draft.joining import share
+from paradecode.methods.draft.constrained import share
 from paradecode.methods.draft.loop import Drafter, Offer, Proposal, Scoring
 from paradecode.methods.draft.needs import Needs
 

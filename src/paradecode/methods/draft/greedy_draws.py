@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, nsmallest
 from typing import Protocol
 
-from paradecode.core.drawing import Ids, Weights, draw_swor, noise_key
-from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.sampling import Sampler
-from paradecode.core.tree import ROOT
-from paradecode.core.tree_builder import TreeBuilder
+from paradecode.core.tree import ROOT, Drawn, Mode
+from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, draw_swor, noise_key
 
 
 class Draws(Protocol):
@@ -25,7 +23,6 @@ class Draws(Protocol):
         Args:
             width: the most children of the node.
         """
-        ...
 
     def draw(self) -> list[int]:
         """Draw until a row is missing; returns the nodes whose rows are needed, the most promising
@@ -33,7 +30,6 @@ class Draws(Protocol):
 
         A node whose row was asked for and did not come gets no children.
         """
-        ...
 
 
 @dataclass

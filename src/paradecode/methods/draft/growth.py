@@ -8,8 +8,8 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import TokenSequence, Verdict
 from paradecode.core.noise import gumbel
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT
 from paradecode.methods.draft.model_free import RatedTree
 

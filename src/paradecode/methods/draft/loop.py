@@ -1,21 +1,33 @@
-"""The loop of every draft-and-verify method, and the hooks of a drafter that it calls."""
+"""The loop of every draft-and-verify method, the hooks of a drafter that it calls, and the
+decorator that makes a method of a drafter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from paradecode.core.decoder import Steps
-from paradecode.core.drawn import Mode
+from paradecode.core.decoder import (
+    Apply,
+    Forward,
+    Guarantee,
+    Reply,
+    Request,
+    Steps,
+    TokenSequence,
+    Verdict,
+    weakest,
+)
+from paradecode.core.errors import InvalidInput
 from paradecode.core.multi_step import MultiStep, StepsMade
-from paradecode.core.request import Apply, Forward, Reply, Request
-from paradecode.core.sequence import TokenSequence, Verdict
-from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.core.tree import EMPTY, Mode, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, Budget
 from paradecode.methods.draft.constrained import ForcedTokens
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
+from paradecode.methods.parts import local_path, make, method, parameter, parameters_of, part, read
 
 MAX_DRAFT = 64
 """The most draft tokens in one forward."""
@@ -174,3 +186,83 @@ class DraftVerify:
             drafter.observe(seq, *seen)
             budget.observe(tree, verdict)
             seq.commit(verdict)
+
+
+# How a drafter becomes a method: the loop's own settings are added to the drafter's.
+
+Class = TypeVar("Class", bound=type[Drafter])
+BUDGET, VERIFIER = "auto", "coupled"
+
+OLD_NAMES = {
+    "threshold": (None, "threshold"),
+    "acceptance_head": ("specdec++", "head"),
+    "tree_selector": ("delayed", "selector"),
+}
+"""Settings of the loop that belong to a budget -> the budget (None: any) and its setting."""
+
+
+@dataclass
+class DraftSettings:
+    """The settings that users may give to every draft-and-verify method."""
+
+    num_speculative_tokens: int = parameter(8, 0, MAX_DRAFT, "most draft tokens in one forward")
+    budget: str = part(BUDGET, "budget", "auto verifies what pays, fixed all")
+    threshold: float = parameter(0.4, 0.0, 1.0, "confidence: least sure; specdec++: most risk")
+    acceptance_head: str = local_path("head for specdec++, by `paradecode train acceptance-head`")
+    tree_selector: str = local_path("selector for delayed, by `paradecode train tree-selector`")
+    verifier: str = part(VERIFIER, "verifier", "rule that accepts draft tokens")
+
+
+def drafter(name: str, **about: Any) -> Callable[[Class], Class]:
+    """Class decorator: make a :class:`Drafter` dataclass available as the method ``name``.
+
+    Args:
+        about: ``paper``, ``training``, ``models`` and the like; see :class:`Method`. The default
+            of ``guarantee`` holds for every drafter, because verified drafts change nothing.
+    """
+
+    return method(
+        name, kind="drafter", shared=parameters_of(DraftSettings), loop=partial(assemble, name),
+        under=guarantee_under, **about,
+    )  # fmt: skip
+
+
+def assemble(method: str, drafter: Drafter, settings: Mapping[str, Any]) -> DraftVerify:
+    """A drafter with a budget and a verifier.
+
+    Args:
+        method: name of the method, under which its requests share what they learn.
+        settings: the given settings of :class:`DraftSettings`.
+
+    Raises:
+        InvalidInput: for settings that do not go together.
+    """
+    budget = _budget(settings)
+    budget.begin(method, drafter.needs)
+    verify: Verifier = make("verifier", settings.get("verifier", VERIFIER))
+    return DraftVerify(drafter, budget, verify)
+
+
+def _budget(settings: Mapping[str, Any]) -> Budget:
+    chosen, own = read("budget", "budget", settings.get("budget", BUDGET))
+    takes = [entry.name for entry in chosen.parameters]
+    for old, (owner, name) in OLD_NAMES.items():
+        value = settings.get(old, "")
+        if value == "":
+            continue
+        if owner not in (None, chosen.name):
+            raise InvalidInput(old, chosen.name, f"use it with budget='{owner}'")
+        if name in own:
+            raise InvalidInput(old, value, f"it is {name} of {chosen.name}: give one of them")
+        if name in takes:
+            own[name] = value
+    count = settings.get("num_speculative_tokens", DraftSettings.num_speculative_tokens)
+    budget: Budget = chosen.build(count=count, **own)
+    return budget
+
+
+def guarantee_under(settings: Mapping[str, Any]) -> Guarantee:
+    """The guarantee that a method has under these settings of its budget and verifier."""
+    verifier, _ = read("verifier", "verifier", settings.get("verifier", VERIFIER))
+    budget, _ = read("budget", "budget", settings.get("budget", BUDGET))
+    return weakest(verifier.guarantee, budget.guarantee)

@@ -8,20 +8,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.drawing import Ids, Weights, distribution, draw, draw_pooled
-from paradecode.core.drawn import Mode
+from paradecode.core.decoder import Forward, Reply, TokenSequence, Verdict
 from paradecode.core.logits import Logits
-from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
-from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.core.tree_builder import TreeBuilder
+from paradecode.core.tree import EMPTY, ROOT, Mode, TokenTree
+from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, distribution, draw, draw_pooled
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.candidates import candidates, processed
-from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.greedy_draws import Draws
 from paradecode.methods.draft.loop import Drafter, Proposal
-from paradecode.methods.draft.source import DraftSource
+from paradecode.methods.draft.source import DraftSource, ExitRows
 
 Law = tuple[Ids, Ids, Weights]
 """Tokens that may follow, in the draft model's ids and in the target's, and their probabilities."""

@@ -25,8 +25,7 @@ from paradecode.core.checks import is_number
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tensor_file import load, save
 from paradecode.methods.draft.acceptance import Odds
-from paradecode.methods.read_once import read_once
-from paradecode.methods.trained import size_in
+from paradecode.methods.trained import read_once, size_in
 
 FIELD = "table"
 KIND = "ngram table 2"

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Steps, TokenSequence
 from paradecode.core.multi_step import MultiStep
-from paradecode.core.request import Forward
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
 from paradecode.methods.parts import method

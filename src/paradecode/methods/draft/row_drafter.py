@@ -1,32 +1,216 @@
-"""Base class of drafters whose guesses are rows of the target's own forward, behind its draft."""
+"""Drafters whose guesses are rows of the target's own forward, behind its draft (*prompt rows*)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.decoder import TARGET, Forward, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import Head
 from paradecode.core.logits import Logits
 from paradecode.core.multi_step import StepsMade
-from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.network import Head
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
+from paradecode.methods.draft.budgets.auto import OTHERS
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.growth import grow
 from paradecode.methods.draft.loop import Drafter, Scoring
 from paradecode.methods.draft.model_free import RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.prompt_rows import (
-    Counts,
-    GuessRows,
-    RowCost,
-    new_odds,
-    paying,
-    root_only,
-)
-from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import local_path, parameter
+
+LEAST = 0.01
+"""The least price of a row, in tokens, because no machine runs a row for nothing."""
+Counts = NDArray[np.int64]
+"""[1 + nodes]: number of prompt rows below the root, and below each node."""
+
+
+def new_odds(levels: int, width: int) -> Odds:
+    """Odds of guesses before any was seen; rank r at level k has the kind k * width + r."""
+    return Odds([0.3 * 0.7**k * 0.5**r for k in range(levels) for r in range(width)])
+
+
+def gains(odds: Odds, levels: int, width: int, price: NDArray[np.float64]) -> list[float]:
+    """The expected tokens that each further level of guesses adds to a draft's gain.
+
+    Args:
+        odds: odds by kinds of :func:`new_odds`.
+        price: [1 + most nodes]: cost of verifying 0, 1, ... nodes, in tokens. A draft has the
+            likeliest paths, as many as gain most.
+    """
+    count = len(price) - 1
+    paths, every, brought = np.ones(1), np.empty(0), [0.0]
+    for level in range(levels):
+        rates = np.array([odds.of(level * width + rank) for rank in range(width)])
+        paths = -np.sort(-np.outer(paths, rates).ravel())[:count]
+        every = -np.sort(-np.concatenate([every, paths]))[:count]
+        net = np.cumsum([0.0, *every]) - price[: len(every) + 1]
+        brought.append(max(float(net.max()), brought[-1]))
+    # A level stands on those before it, so none may look better than these.
+    return list(accumulate(np.diff(brought).tolist(), min))
+
+
+def hung(
+    tree: TokenTree, gains: list[float], most: Counts, room: int,
+    worth: Callable[[float, int], NDArray[np.float64]] | None,
+) -> Counts:  # fmt: skip
+    """How many prompt rows each row of a verification gets.
+
+    A prompt row is read only if the verification ends above it. Its promise is therefore the chance
+    of that, times what its level adds to the next draft.
+
+    Args:
+        most: [1 + nodes], the most rows below the root and each node.
+        room: the most rows together.
+        worth: (tokens that this step brings, most rows) -> cost of 0, 1, ... rows in tokens; None
+            takes as many rows as there is room for.
+    """
+    reach = np.concatenate([[1.0], tree.reach])
+    ends = reach.copy()
+    np.subtract.at(ends, tree.parents + 1, tree.reach)
+    promises = np.outer(np.maximum(ends, 0.0), gains)
+    promises[np.arange(len(gains)) >= most[:, None]] = -1.0
+    order = np.argsort(-promises.ravel(), kind="stable")[:room]
+    order = order[promises.ravel()[order] >= (0.0 if worth is None else LEAST)]
+    if worth is not None:
+        brought = np.concatenate([[0.0], np.cumsum(promises.ravel()[order])])
+        order = order[: int((brought - worth(float(tree.reach.sum()), len(order))).argmax())]
+    counts: Counts = np.bincount(order // len(gains), minlength=len(reach))
+    return counts
+
+
+@dataclass(frozen=True)
+class RowCost:
+    """The cost of prompt rows.
+
+    Attributes:
+        share: cost of a prompt row as a share of a usual row's.
+        beside: seconds that a verification takes longer if it has any prompt row.
+    """
+
+    share: float = 1.0
+    beside: float = 0.0
+
+    def seconds(self, seq: TokenSequence, rows: int, count: int) -> float:
+        """Seconds that ``count`` prompt rows add to ``rows`` rows; 0 where nothing was measured."""
+        more = (seq.step_seconds(rows + count) or 0.0) - (seq.step_seconds(rows) or 0.0)
+        return self.share * more + self.beside * (count > 0)
+
+
+def paying(
+    seq: TokenSequence, forward: Forward, odds: Odds, levels: int, width: int, count: int,
+    cost: RowCost, budget: Budget,
+) -> Counts:  # fmt: skip
+    """The prompt rows of a verification that pay by this machine's measured cost of rows.
+
+    Where the budget does not weigh costs, or nothing was measured, all rows that fit are taken.
+
+    Args:
+        odds, width: see :func:`gains`.
+        levels: prompt rows that a node can have.
+        count: most nodes of the next draft.
+    """
+    rows, room = len(forward.tokens) + len(forward.tree), _room(seq, forward)
+    base, one = budget.step_seconds(seq, rows), budget.step_seconds(seq, 1)
+    alone, price = 1.0 + OTHERS * seq.neighbours, np.zeros(1 + count)
+    if one is not None:
+        price = np.array([(seq.step_seconds(1 + n) or one) / one - 1.0 for n in range(1 + count)])
+
+    def worth(brought: float, most: int) -> NDArray[np.float64]:
+        more = np.array([cost.seconds(seq, rows, n) for n in range(most + 1)])
+        return more / (base or 1.0) * (alone + brought)
+
+    most, promised = _most(seq, forward.tree, levels), gains(odds, levels, width, alone * price)
+    return hung(forward.tree, promised, most, room, None if base is None else worth)
+
+
+def root_only(seq: TokenSequence, forward: Forward, levels: int) -> Counts:
+    """Prompt rows below the root, as many as fit, whatever they promise."""
+    counts = np.zeros(1 + len(forward.tree), np.int64)
+    counts[0] = min(_most(seq, forward.tree, levels)[0], _room(seq, forward))
+    return counts
+
+
+def _room(seq: TokenSequence, forward: Forward) -> int:
+    return max(seq.scratch - len(forward.tree), 0)
+
+
+def _most(seq: TokenSequence, tree: TokenTree, levels: int) -> Counts:
+    """The most rows below the root and each node whose guesses have a place in the output."""
+    depths = np.concatenate([[0], tree.depths])
+    # The last place is for a token that is not drafted.
+    return np.clip(seq.room - 2 - depths, 0, levels).astype(np.int64)
+
+
+@dataclass
+class GuessRows:
+    """The prompt rows of one verification, and their guesses.
+
+    Args:
+        counts: prompt rows below the root and below each node; those of the root come first.
+    """
+
+    counts: Counts
+    _said: Logits | None = field(default=None, init=False)
+
+    def score(self, forward: Forward) -> Scoring:
+        """Run a verification with these rows behind its tree; the reply is without them."""
+        count, real = int(self.counts.sum()), 1 + len(forward.tree)
+        if count == 0:
+            return (yield forward)
+        reply = yield from self.run(forward, self._wider(forward.tree))
+        self._said = reply.logits.select(list(range(real, real + count)))
+        rows = len(forward.tokens) + len(forward.tree)
+        hidden = {layer: states[:rows] for layer, states in reply.hidden.items()}
+        return Reply(reply.logits.select(list(range(real))), hidden)
+
+    def run(self, forward: Forward, tree: TokenTree) -> Scoring:
+        """Run a verification of ``tree``, whose last rows are the prompt rows."""
+        raise NotImplementedError
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Distance of each prompt row from its node, from 0."""
+        return np.concatenate([np.arange(count) for count in self.counts])
+
+    def behind(self, row: int) -> Logits | None:
+        """The guesses of the rows below the root (0) or below node ``row`` - 1, the nearest
+        first."""
+        begin, count = int(self.counts[:row].sum()), int(self.counts[row])
+        if self._said is None or count == 0:
+            return None
+        return self._said.select(list(range(begin, begin + count)))
+
+    def _wider(self, tree: TokenTree) -> TokenTree:
+        nodes = np.repeat(np.arange(len(self.counts)) - 1, self.counts)  # -1 is ROOT.
+        places = np.arange(len(nodes)) + len(tree)
+        parents = np.where(self.numbers == 0, nodes, places - 1)
+        return TokenTree(
+            np.concatenate([tree.tokens, np.full(len(nodes), -1, np.int32)]),
+            np.concatenate([tree.parents, parents.astype(np.int32)]),
+        )
+
+
+@dataclass
+class PromptRows(GuessRows):
+    """Prompt rows whose input is a trained prompt token.
+
+    Args:
+        prompts: float32 [m, hidden size], the embeddings of the prompt tokens.
+    """
+
+    prompts: NDArray[np.float32]
+
+    def run(self, forward: Forward, tree: TokenTree) -> Scoring:
+        return (yield replace(forward, tree=tree, given=self.prompts[self.numbers]))
+
 
 TRIAL = 32
 """Steps without prompt rows after they did not pay; then the root gets some as a trial. The number
@@ -45,12 +229,12 @@ class RowDrafter(Drafter):
 
     Attributes:
         source: what has to be trained first.
-        kind: kind of heads that the method runs.
+        kinds: kinds of heads that the method runs.
     """
 
     needs = Needs(noise=True, all_rows=True, runs=(TARGET,), rests=True)
     source: ClassVar[str]
-    kind: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
 
     head: str = local_path("folder of what the rows are made of")
     width: int = parameter(10, 1, 32, "candidates of each level")
@@ -84,7 +268,7 @@ class RowDrafter(Drafter):
         if self.rest > 0:
             self.rest -= 1
             return EMPTY
-        key, levels = f"{self.kind} {self.head} {self.width}", self.levels(self._head(seq))
+        key, levels = f"{self.kinds[0]} {self.head} {self.width}", self.levels(self._head(seq))
         odds = seq.shared(key, lambda: new_odds(levels, self.width))
         self._seq, self._limit, self._rated = seq, limit, RatedTree(odds)
         if self.offer.alone:
@@ -153,6 +337,6 @@ class RowDrafter(Drafter):
 
     def _head(self, seq: TokenSequence) -> Head:
         found = seq.head(self.head)
-        if found.kind != self.kind:
+        if found.kind not in self.kinds:
             raise InvalidInput("head", found.kind, f"name the folder of {self.source}")
         return found

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
-from paradecode.core.request import Forward
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import method, parameter
 
 
 @method(

@@ -12,16 +12,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Attend, Denoise, Forward, Reply, Steps, Store, TokenSequence
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Bias, Logits
-from paradecode.core.logprobs import token_logprobs
 from paradecode.core.noise import Purpose, key, uniform
-from paradecode.core.request import Attend, Denoise, Forward, Reply, Store
-from paradecode.core.sequence import TokenSequence
-from paradecode.core.trace import CanvasStep
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import method
+from paradecode.core.trace import CanvasStep, token_logprobs
+from paradecode.methods.parts import method, parameter
 
 Tokens = NDArray[np.int32]
 

@@ -6,18 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, ModelFacts, Reply, Steps, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward, Reply
-from paradecode.core.sequence import ModelFacts, TokenSequence
 from paradecode.core.tree import TokenTree
-from paradecode.methods.canvas.blocks.base import Blocks
+from paradecode.methods.canvas.block_rules import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule
+from paradecode.methods.canvas.canvas import Decision, View, Window
 from paradecode.methods.canvas.loop import Unmask, decided
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Decision, View, Window
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import method
+from paradecode.methods.parts import method, parameter
 
 
 @method(

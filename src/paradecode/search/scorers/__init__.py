@@ -1,1 +1,1 @@
-"""Scorers of branches: the registry's kind ``scorer``, one in each file."""
+"""Scorers of branches: the registry's kind ``scorer``."""

@@ -1,4 +1,4 @@
-"""A reward model from a folder: a model with a score in place of an LM head."""
+"""Scorers with a reward: a head on the target's hidden state, and a model from a folder."""
 
 from __future__ import annotations
 
@@ -10,16 +10,50 @@ import numpy as np
 from paradecode.backends import open_backend
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.network import Array, Network, Op
-from paradecode.engine.engine import Engine
+from paradecode.engine.engine import Engine, run
 from paradecode.engine.prompt import LastStateReader, reading_request
-from paradecode.engine.run import run
-from paradecode.methods.parameters import local_path, parameter
-from paradecode.methods.parts import declare
-from paradecode.methods.read_once import read_once
-from paradecode.methods.trained import linear, rms_norm
+from paradecode.methods.draft.budgets.networks import ResidualHead
+from paradecode.methods.parts import declare, local_path, parameter
+from paradecode.methods.trained import linear, read_once, rms_norm
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.safetensors_dir import read_classifier
 from paradecode.search.scorers.scorer import Rated, Reads
+
+
+class RewardHead(ResidualHead):
+    """The probability that a partial answer becomes right, from the target's last hidden state.
+
+    Facts and tensors are those of :class:`ResidualHead` that reads states.
+    """
+
+    kind = "reward head 1"
+    field = "process_reward"
+
+
+@declare(
+    "scorer", "process-reward", training="paradecode train reward", arxiv="2312.08935",
+    paper="Math-Shepherd (labels from continuations)",
+)  # fmt: skip
+@dataclass
+class ProcessReward:
+    """The chance that a branch leads to a right answer, predicted by a trained head.
+
+    It reads the target's hidden state of the last token, so a step costs one row of a forward.
+
+    When: tasks like those that it was trained for.
+    """
+
+    path: str = local_path("a file of `paradecode train reward`")
+    reads: Reads = "states"
+    network: Network = field(init=False)
+
+    def __post_init__(self) -> None:
+        head = RewardHead.needed("process-reward", self.path, "paradecode train reward")
+        self.network = head.network
+
+    def rate(self, rated: Rated) -> Sequence[float]:
+        chances: list[float] = rated.outputs[:, 0].tolist()
+        return chances
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, Union, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.constraint import Constraint
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Network
 from paradecode.methods import parts
@@ -51,7 +52,6 @@ class BranchScorer(Protocol):
 
     def rate(self, rated: Rated) -> Sequence[float]:
         """A finite number for each branch; higher is better. An exception ends the search."""
-        ...
 
 
 class ReadsStates(BranchScorer, Protocol):
@@ -96,3 +96,32 @@ def find_scorer(given: Any, trusted: bool = True) -> BranchScorer:
         return FunctionScorer(given)
     fix = "give a function of a prompt and outputs, or a text such as 'likelihood(norm=sum)'"
     raise InvalidInput("scorer", given, fix)
+
+
+# A scorer by how far a branch follows a constraint: a JSON schema, a regex, a grammar.
+
+
+@dataclass
+class Follows:
+    """1 for a branch that meets a constraint as a whole, else half of the share of its tokens that
+    the constraint allows. A whole answer therefore beats every other.
+
+    Args:
+        ends: token ids that end an output.
+    """
+
+    constraint: Constraint
+    ends: Sequence[int]
+    reads: Reads = "texts"
+
+    def rate(self, rated: Rated) -> Sequence[float]:
+        return [self._share(branch.tokens) for branch in rated.branches]
+
+    def _share(self, tokens: Sequence[int]) -> float:
+        matcher = self.constraint.follow(self.ends)
+        said = [token for token in tokens if token not in self.ends]
+        allowed = matcher.possible(said)
+        if allowed < len(said):
+            return 0.5 * allowed / len(said)
+        ended = matcher.complete(said) or any(matcher.allows(said, end) for end in self.ends)
+        return 1.0 if ended else 0.5

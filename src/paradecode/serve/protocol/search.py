@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from paradecode.core.errors import InvalidInput
-from paradecode.search import find_scorer, find_strategy
 from paradecode.search.run import MOST_BRANCHES
-from paradecode.search.strategies import widest
+from paradecode.search.scorers.scorer import find_scorer
+from paradecode.search.strategies import find_strategy, widest
 from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.wire import SearchSpec

@@ -14,7 +14,8 @@ from paradecode.backends.native import core_is_built
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
-from paradecode.search import find_scorer, strategies
+from paradecode.search.scorers.scorer import find_scorer
+from paradecode.search.strategies import strategies
 from paradecode.serve.failures import failure
 from paradecode.serve.lines import MAX_LINE
 from paradecode.serve.log import PlacesOnly

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from paradecode.core.sequence import TARGET
-from paradecode.engine.prompt import PromptReader
-from paradecode.engine.ranking import CandidateReader
+from paradecode.core.decoder import TARGET
+from paradecode.engine.prompt import CandidateReader, PromptReader
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM

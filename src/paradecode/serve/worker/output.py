@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paradecode.core.trace import TokenLogprob
-from paradecode.engine.prompt import PromptReader
-from paradecode.engine.ranking import CandidateReader
+from paradecode.engine.prompt import CandidateReader, PromptReader
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling

@@ -10,7 +10,10 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.trace import Stats
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
-from paradecode.search import SearchRun, completion_of_search, find_scorer, find_strategy
+from paradecode.search.completion import completion_of_search
+from paradecode.search.run import SearchRun
+from paradecode.search.scorers.scorer import find_scorer
+from paradecode.search.strategies import find_strategy
 from paradecode.serve.call import outputs_of
 from paradecode.serve.failures import failure
 from paradecode.serve.wire import (

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from paradecode.core.decoder import Forward, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY
 from paradecode.llm import LLM
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import TABLE, Method, register
 from paradecode.methods.specs import parse
-from paradecode.prompts import load_prompts
 from paradecode_lab.measure import cases as running
 from paradecode_lab.measure.figures import figures
 from paradecode_lab.measure.play import play
+from paradecode_lab.measure.prompts import load_prompts
 from paradecode_lab.measure.result_files import read_results
 from paradecode_lab.measure.suites.generation.suite import (
     GenerationPlan,

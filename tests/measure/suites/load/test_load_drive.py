@@ -14,7 +14,7 @@ pytest.importorskip("aiohttp")
 
 from fake_openai import DELAY, TOKENS, FakeServer
 from paradecode.core.errors import InvalidInput
-from paradecode.prompts import Conversation
+from paradecode_lab.measure.prompts import Conversation
 from paradecode_lab.measure.results import Record, StreamedAnswer
 from paradecode_lab.measure.suites.load.client import ask_once, open_session
 from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from drafting import Request
 
+from paradecode.core.decoder import Verdict
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import Budget
 

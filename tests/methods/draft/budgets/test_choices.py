@@ -8,8 +8,8 @@ from drafting import Request, certain, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paradecode.core.decoder import Verdict
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.sequence import Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import KIND_MEMORY, Odds
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget, Phase

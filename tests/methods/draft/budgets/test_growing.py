@@ -11,21 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sequences import grown, verdict
 
-from paradecode.core.drawn import Drawn, Mode
-from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.core.tree import EMPTY, ROOT, Drawn, Mode, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.budgets.acceptance_head import (
-    AcceptanceHead,
-    AcceptanceLog,
-    features,
-)
 from paradecode.methods.draft.budgets.account import HOPE, LOSS, DraftAccount
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.budgets.estimated import Confidence
-from paradecode.methods.draft.budgets.hardware import Hardware
-from paradecode.methods.draft.budgets.specdec import SpecDecPP
+from paradecode.methods.draft.budgets.estimated import Confidence, Hardware
+from paradecode.methods.draft.budgets.specdec import (
+    AcceptanceHead,
+    AcceptanceLog,
+    SpecDecPP,
+    features,
+)
 from paradecode.methods.draft.needs import Needs
 from tiers import examples
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.delayed import Delayed, actions
-from paradecode.methods.draft.budgets.sequoia import Forest, Sequoia
-from paradecode.methods.draft.budgets.shapes import Ranks, Shape, paths_of
+from paradecode.methods.draft.budgets.shapes import Forest, Ranks, Sequoia, Shape, paths_of
 from tiers import examples
 
 

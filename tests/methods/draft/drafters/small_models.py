@@ -10,7 +10,7 @@ import numpy as np
 
 from paradecode.backends.interface import Backend
 from paradecode.backends.native.backend import NativeBackend
-from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.engine import Engine, Limits

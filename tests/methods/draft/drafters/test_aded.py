@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.draft.drafters.aded import Aded
+from paradecode.methods.draft.drafters.aded import Aded, TriGrams
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
-from paradecode.methods.draft.trigrams import TriGrams
 from paradecode_lab.training.ngrams.counting import count_ngrams
 
 

@@ -12,7 +12,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.draft.alignment import (
+from paradecode.methods.draft.drafters.input_copy import (
     AMBIGUOUS,
     FOLLOWING,
     FOUND,
@@ -20,8 +20,8 @@ from paradecode.methods.draft.alignment import (
     STEADY,
     SUPPOSED,
     Alignment,
+    PredictedOutput,
 )
-from paradecode.methods.draft.drafters.predicted_output import PredictedOutput
 from paradecode.testing.toy import ToyBackend
 
 SOURCE = np.random.default_rng(0).permutation(100)[:60].tolist()

@@ -7,8 +7,8 @@ from drafting import Request, certain, draft, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paradecode.core.decoder import Verdict
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.sequence import Verdict
 from paradecode.methods.draft.drafters.copyspec import CopySpec
 
 texts = st.lists(st.integers(0, 2), min_size=1, max_size=40)

@@ -11,9 +11,9 @@ import pytest
 
 from paradecode import LLM
 from paradecode.backends.interface import Backend, Span, SpanResult
+from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve

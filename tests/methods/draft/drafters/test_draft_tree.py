@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.draft_tree import DraftTree, load_tree
-from paradecode.methods.draft.drafters.stand import Stand
-from paradecode.methods.draft.ngram_distributions import NgramDistributions
+from paradecode.methods.draft.drafters.stand import NgramDistributions, Stand
 from paradecode.methods.specs import parse
 from paradecode_lab.training.acceptance.draft_tree import rates_of
 

@@ -9,7 +9,7 @@ import pytest
 from drafting import Request, hashed, play
 from small_models import backend
 
-from paradecode.core.request import TARGET
+from paradecode.core.decoder import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest

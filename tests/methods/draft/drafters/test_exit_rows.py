@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 from small_models import PROMPT, deep, serve
 
 from paradecode.backends import open_backend
+from paradecode.core.decoder import TARGET, Attend, Forward, Store, TokenSequence, Verdict
 from paradecode.core.errors import DecoderError
-from paradecode.core.request import TARGET, Attend, Forward, Store
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.draft.exit_rows import ExitRows
+from paradecode.methods.draft.source import ExitRows
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.specs import parse
 from paradecode.testing.draft_heads import random_head

@@ -17,9 +17,9 @@ from small_models import PROMPT, deep, serve
 from paradecode.backends import open_backend
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Span
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.core.head import HeadDraft, Memory
-from paradecode.core.request import TARGET
+from paradecode.core.network import HeadDraft, Memory
 from paradecode.engine.engine import Engine, Limits
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import HeadFile, build_head, read_head

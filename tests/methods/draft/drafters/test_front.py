@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.methods.draft.datastore import Datastore
+from paradecode.methods.draft.drafters.retrieval import Datastore
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import merge
+from paradecode.methods.draft.constrained import share
 from paradecode.methods.draft.fuse import Fused
-from paradecode.methods.draft.joining import share
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.specs import Spec, parse
 from paradecode.testing.conformance import check

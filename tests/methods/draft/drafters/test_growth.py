@@ -13,7 +13,7 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Odds, kind_of
 from paradecode.methods.draft.budgets.auto import AutoBudget
 from paradecode.methods.draft.budgets.estimated import FixedBudget
-from paradecode.methods.draft.exploration import Exploration
+from paradecode.methods.draft.drafters.jacobi import Exploration
 from paradecode.methods.draft.growth import grow, guess, log_softmax
 from paradecode.methods.draft.model_free import RatedTree
 

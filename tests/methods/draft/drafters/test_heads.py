@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import Head, HeadDraft
+from paradecode.core.network import Head, HeadDraft
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.draft.past_states import PastStates, TextStates
+from paradecode.methods.draft.head_drafter import PastStates, TextStates
 from paradecode.methods.specs import parse
 from paradecode.testing.cases import CASES
 from paradecode.testing.conformance import check

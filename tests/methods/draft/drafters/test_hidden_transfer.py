@@ -14,14 +14,14 @@ from small_models import PROMPT, deep, serve
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.draft import row_drafter
-from paradecode.methods.draft.drafters import hidden_transfer
+from paradecode.methods.draft.drafters import prompt_rows
 from paradecode.methods.specs import parse
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.files import write_head
@@ -197,7 +197,7 @@ def test_rows_enter_only_where_they_pay(tmp_path: Path) -> None:
 def test_a_stall_of_the_machine_is_no_cost(stalled: int | None, tmp_path: Path, monkeypatch):
     """A verification of two parts takes 14 ms, a step 10; the first one of a request is slow."""
     folder, now, calls = write(tmp_path, (2, 4)), [0.0], [0]
-    monkeypatch.setattr("paradecode.methods.draft.drafters.hidden_transfer.perf_counter",
+    monkeypatch.setattr("paradecode.methods.draft.drafters.prompt_rows.perf_counter",
                         lambda: now[0])  # fmt: skip
     eng = engine(curve=CostCurve((1, 64), (64,), ((0.01, 0.0100001),)))
     forward = eng.models[TARGET].forward
@@ -217,7 +217,7 @@ def test_a_stall_of_the_machine_is_no_cost(stalled: int | None, tmp_path: Path, 
 def test_the_seconds_of_neighbours_are_no_cost(tmp_path: Path, monkeypatch) -> None:
     """In a batch others' forwards run between the two parts of a verification."""
     folder, now = write(tmp_path, (2, 4)), [0.0]
-    monkeypatch.setattr("paradecode.methods.draft.drafters.hidden_transfer.perf_counter",
+    monkeypatch.setattr("paradecode.methods.draft.drafters.prompt_rows.perf_counter",
                         lambda: now[0])  # fmt: skip
     eng = engine(curve=CostCurve((1, 64), (64,), ((0.01, 0.0100001),)))
     forward = eng.models[TARGET].forward
@@ -315,7 +315,7 @@ def test_numbers_that_overflow_make_bad_drafts_and_no_errors(
 ) -> None:
     """Nor does a step whose rows say NaN; native's does not spread to other rows."""
     if unchecked:
-        monkeypatch.setattr(hidden_transfer, "_sound", lambda rows: rows)
+        monkeypatch.setattr(prompt_rows, "_sound", lambda rows: rows)
     folder, d = write(tmp_path / "own", (2, 4, 4)), CONFIG.hidden_size
     random = np.random.default_rng(6)
     tensors = {f"transfer.{level}.weight": random.choice([-size, size], (d, d)).astype(np.float32)

@@ -16,7 +16,7 @@ from paradecode.methods.draft.history import (
     following,
     occurrences,
 )
-from paradecode.methods.draft.priors import DEFAULT, priors_of
+from paradecode.methods.draft.model_free import DEFAULT, priors_of
 
 texts = st.lists(st.integers(0, 2), max_size=40)
 

@@ -14,9 +14,9 @@ from small_models import PROMPT, backend, deep, serve
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.core.head import Head, HeadDraft
-from paradecode.core.request import TARGET
+from paradecode.core.network import Head, HeadDraft
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.models.heads import build_head, read_head

@@ -11,8 +11,7 @@ from paradecode import LLM
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import BothOdds, Odds
-from paradecode.methods.draft.drafters.lookup_tree import LookupTree
-from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
+from paradecode.methods.draft.drafters.prompt_lookup import LookupTree, PromptLookup
 from paradecode.methods.draft.ngram_table import LEAST, RANKS, TableDrafts, load_ngrams
 from paradecode_lab.training.ngrams.counting import count_ngrams
 

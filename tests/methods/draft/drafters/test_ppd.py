@@ -16,14 +16,14 @@ from small_models import PROMPT, deep, serve
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
+from paradecode.core.decoder import TARGET, Forward
 from paradecode.core.errors import DecoderError, InvalidInput, InvalidModel
-from paradecode.core.request import TARGET, Forward
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.methods.draft import row_drafter
 from paradecode.methods.draft.acceptance import Odds
-from paradecode.methods.draft.prompt_rows import gains, hung, root_only
+from paradecode.methods.draft.row_drafter import gains, hung, root_only
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.files import write_head
 from paradecode.testing.conformance import check

@@ -9,7 +9,7 @@ from drafting import Request, draft
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.drafters.copyspec import CopySpec
-from paradecode.methods.draft.priors import DEFAULT, load_priors, priors_of, save_priors
+from paradecode.methods.draft.model_free import DEFAULT, load_priors, priors_of, save_priors
 
 TEXT = [1, 2, 3, 4, 5, 1, 2, 3]
 

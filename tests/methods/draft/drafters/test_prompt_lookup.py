@@ -10,13 +10,11 @@ from drafting import Request, certain, hashed, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paradecode.core.decoder import Reply, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Reply
-from paradecode.core.sequence import Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.drafters.lookup_tree import LookupTree
-from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
+from paradecode.methods.draft.drafters.prompt_lookup import LookupTree, PromptLookup
 from paradecode.methods.draft.ngram_index import LONGEST, MOST_NEW, PLACES, NgramIndex
 from paradecode.methods.draft.plain import Plain
 from paradecode.methods.specs import parse

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import ROOT
-from paradecode.methods.draft.datastore import (
+from paradecode.methods.draft.drafters.retrieval import (
     CONTEXT,
     HEADER,
     Datastore,
+    Rasd,
+    Retrieval,
     build_datastore,
     open_datastore,
     order_by_context,
 )
-from paradecode.methods.draft.drafters.rasd import Rasd
-from paradecode.methods.draft.drafters.retrieval import Retrieval
 from paradecode.methods.specs import parse
 
 

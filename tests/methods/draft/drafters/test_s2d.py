@@ -9,13 +9,13 @@ import pytest
 from small_models import PROMPT, backend, deep, engine, permuted, serve, spelling
 
 from paradecode.backends.interface import PAGE, Span
+from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits, Warp
-from paradecode.core.request import DRAFT
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.budgets.specdec import SpecDecPP
-from paradecode.methods.draft.drafters import s2d
-from paradecode.methods.draft.drafters.s2d import usual_exits
+from paradecode.methods.draft.drafters import draft_model
+from paradecode.methods.draft.drafters.draft_model import usual_exits
 from paradecode.methods.specs import parse
 
 TARGET, SMALL = deep(share=0.3), deep(share=0.2)
@@ -189,7 +189,7 @@ def test_many_rows_catch_up_in_pieces(monkeypatch):
     spec = f"s2d(exits='2 6',sure={SURE},{CHAIN})"
     found = []
     for piece in (64, 2):
-        monkeypatch.setattr(s2d, "PIECE", piece)
+        monkeypatch.setattr(draft_model, "PIECE", piece)
         (sequence,) = serve(engine(TARGET, SMALL), [spec], max_tokens=40, ignore_eos=True)
         found.append([step.tree.tokens.tolist() for step in sequence.trace])
     assert found[0] == found[1]

@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 from small_models import deep, engine, serve
 
+from paradecode.core.decoder import Forward, ModelFacts
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import Half
-from paradecode.core.request import Forward
-from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import EMPTY
-from paradecode.methods.draft.drafters.del_ import EarlyExits
-from paradecode.methods.draft.drafters.layer_skip import LayerSkip, first, spread
-from paradecode.methods.draft.drafters.swift import LayerSearch, Swift, runs_of
-from paradecode.methods.draft.method import assemble
+from paradecode.methods.draft.drafters.layer_skip import (
+    EarlyExits,
+    LayerSearch,
+    LayerSkip,
+    Swift,
+    first,
+    runs_of,
+    spread,
+)
+from paradecode.methods.draft.loop import assemble
 from paradecode.methods.draft.source import Source
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.specs import parse

@@ -8,10 +8,9 @@ from drafting import Request, certain, draft, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paradecode.core.sequence import Verdict
-from paradecode.methods.draft.drafters.suffix import PastOutputs, Suffix
+from paradecode.core.decoder import Verdict
+from paradecode.methods.draft.drafters.suffix import START, PastOutputs, Suffix, SuffixAutomaton
 from paradecode.methods.draft.history import expected
-from paradecode.methods.draft.suffix_automaton import START, SuffixAutomaton
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 

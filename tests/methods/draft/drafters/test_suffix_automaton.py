@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.tree import ROOT
-from paradecode.methods.draft import suffix_automaton
-from paradecode.methods.draft.suffix_automaton import START, SuffixAutomaton
+from paradecode.methods.draft.drafters import suffix
+from paradecode.methods.draft.drafters.suffix import START, SuffixAutomaton
 
 pieces = st.lists(
     st.tuples(st.integers(0, 2), st.lists(st.integers(0, 2), min_size=1, max_size=9)), max_size=8
@@ -41,7 +41,7 @@ def substrings(texts: list[list[int]], longest: int) -> Counter:
 @given(pieces, st.sampled_from([1, 2, 4, 64]))
 def test_every_substring_is_counted_and_has_its_edges(growth, deepest):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suffix_automaton, "DEEPEST", deepest)
+        patch.setattr(suffix, "DEEPEST", deepest)
         automaton, texts = built(growth)
     counts = substrings(texts, deepest)
     for words, count in counts.items():

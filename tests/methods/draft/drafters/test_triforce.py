@@ -7,17 +7,16 @@ import pytest
 from small_models import backend, deep, engine, permuted, serve
 
 from paradecode.backends.interface import PAGE, Span
+from paradecode.core.decoder import DRAFT, TARGET, ModelFacts
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits, Warp
-from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import ModelFacts
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.draft import two_levels
-from paradecode.methods.draft.two_levels import TwoLevels, chosen
+from paradecode.methods.draft.drafters import triforce
+from paradecode.methods.draft.drafters.triforce import TwoLevels, chosen
 from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend, toy_config
@@ -196,8 +195,8 @@ def test_tokens_are_drawn_from_the_rows_with_few_keys():
 
 
 def test_the_small_model_sees_the_first_and_the_latest_keys(monkeypatch):
-    monkeypatch.setattr(two_levels, "SINKS", 4)
-    monkeypatch.setattr(two_levels, "WINDOW", 16)
+    monkeypatch.setattr(triforce, "SINKS", 4)
+    monkeypatch.setattr(triforce, "WINDOW", 16)
     eng, saw = engine(MODEL, SMALL), []
     forward = eng.models[DRAFT].forward
     eng.models[DRAFT].forward = lambda spans: (
@@ -220,8 +219,8 @@ def curve(*seconds: float) -> CostCurve:
 
 
 def test_rows_cost_by_the_keys_that_they_see(monkeypatch):
-    monkeypatch.setattr(two_levels, "SINKS", 4)
-    monkeypatch.setattr(two_levels, "WINDOW", 28)
+    monkeypatch.setattr(triforce, "SINKS", 4)
+    monkeypatch.setattr(triforce, "WINDOW", 28)
     config = toy_config(vocab_size=96, context_length=512)
     eng = Engine({TARGET: ToyBackend(config), DRAFT: ToyBackend(config)}, Limits(kv_tokens=4096))
     eng.load.curve, eng.load.others[DRAFT] = curve(10.0, 20.0), curve(1.0, 5.0)
@@ -271,16 +270,16 @@ def test_what_does_not_fit_is_refused():
         with pytest.raises(InvalidInput, match="attention weights"):
             serve(eng, [f"{spec}(keys=4096)"], max_tokens=1)
     facts = ModelFacts(layers=80, hidden_size=8, vocab_size=8, heads=64, gives_attention=True)
-    two_levels.check(facts, 13107, 8)
-    two_levels.check(facts, 13108, 13108)
+    triforce.check(facts, 13107, 8)
+    triforce.check(facts, 13108, 13108)
     with pytest.raises(InvalidInput, match="at most 13107 tokens, not 13108"):
-        two_levels.check(facts, 13108, 8)
+        triforce.check(facts, 13108, 8)
 
 
 def test_a_text_that_becomes_too_long_keeps_the_keys_chosen_last(monkeypatch):
     """The limit is that of all requests of a step; outputs are the plain ones."""
     config = MODEL[0]
-    monkeypatch.setattr(two_levels, "MOST", 4 * config.layers * config.heads * 80)
+    monkeypatch.setattr(triforce, "MOST", 4 * config.layers * config.heads * 80)
     spec = f"triforce({FEW})"
     watched = Watched(spec)
     (plain,) = serve(engine(MODEL), ["greedy"], LONG, max_tokens=60, ignore_eos=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drafting import Request, certain, reply_to
 
-from paradecode.core.sequence import ModelFacts
+from paradecode.core.decoder import ModelFacts
 from paradecode.methods.draft.drafters.layer_skip import spread
 from paradecode.methods.specs import parse
 

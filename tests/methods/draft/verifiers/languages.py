@@ -14,8 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from paradecode.core.drawn import Drawn, Mode
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.methods.draft.verifiers.rule import (
     Chance,
     Row,

@@ -10,8 +10,7 @@ import pytest
 from builders import BUILDERS
 from languages import RULES, Language, Rule, distance, drafts, emitted, top_down, words_of
 
-from paradecode.core.drawn import Drawn, Mode
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.methods.draft.verifiers.rule import (
     Accepted,
     Chance,

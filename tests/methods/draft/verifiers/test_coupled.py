@@ -8,8 +8,8 @@ from drafting import Request, hashed, play, reply_to
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paradecode.core.decoder import Reply
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Reply
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.plain import Plain
 from paradecode.methods.draft.verifiers import coupled

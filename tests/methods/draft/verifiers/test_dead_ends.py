@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from languages import VERIFIERS
 
+from paradecode.core.decoder import Reply
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Reply
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM

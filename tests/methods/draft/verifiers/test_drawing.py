@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from chisquare import SIGNIFICANT, p_value
 
-from paradecode.core.drawing import (
+from paradecode.core.errors import DecoderError
+from paradecode.core.logits import ArrayLogits, Warp
+from paradecode.core.noise import Purpose, key
+from paradecode.core.sampling import Sampler, SamplingParams
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.core.tree_builder import (
+    TreeBuilder,
     distribution,
     draw,
     draw_iid,
@@ -16,13 +22,6 @@ from paradecode.core.drawing import (
     draw_swor,
     noise_key,
 )
-from paradecode.core.drawn import Drawn, Mode
-from paradecode.core.errors import DecoderError
-from paradecode.core.logits import ArrayLogits, Warp
-from paradecode.core.noise import Purpose, key
-from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.tree import ROOT, TokenTree
-from paradecode.core.tree_builder import TreeBuilder
 
 IDS = np.array([1, 4, 5, 9], np.int32)
 Q = np.array([0.5, 0.05, 0.3, 0.15])

@@ -16,18 +16,16 @@ from chisquare import SIGNIFICANT, p_value
 from drafting import Request
 from languages import RULES, Builder, Language, distance, drafts, emitted, expected_length
 
-from paradecode.core import drawing
-from paradecode.core.drawn import Drawn, Mode
+from paradecode.core import tree_builder
+from paradecode.core.decoder import TARGET, Forward, ModelFacts, Reply
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import ModelFacts
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft import greedy_draws
 from paradecode.methods.draft.budgets import estimated
 from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.draft.drafters.deer import Deer
-from paradecode.methods.draft.ngram_distributions import NgramDistributions
+from paradecode.methods.draft.drafters.stand import NgramDistributions
 from paradecode.methods.specs import parse
 
 EXACT = 1e-12
@@ -85,8 +83,8 @@ def by_spec(spec: str, seed: int = 0) -> Builder:
         drafter, budget = decoder.drafter, decoder.budget
         words: dict[int, tuple[int, ...]] = {ROOT: ()}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(drawing, "draw_iid", draw_iid)
-            patch.setattr(drawing, "draw_swor", draw_swor)
+            patch.setattr(tree_builder, "draw_iid", draw_iid)
+            patch.setattr(tree_builder, "draw_swor", draw_swor)
             patch.setattr(greedy_draws, "draw_swor", draw_swor)
             patch.setattr(estimated, "draw_swor", draw_swor)
             steps = drafter.propose(seq, budget.limit(seq))

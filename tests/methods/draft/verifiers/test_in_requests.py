@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from languages import VERIFIERS
 
-from paradecode.core.drawing import distribution, draw, draw_pooled
-from paradecode.core.drawn import Drawn, Mode
+from paradecode.core.decoder import Reply
 from paradecode.core.errors import BackendError, DecoderError, InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Reply
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.core.tree_builder import TreeBuilder
+from paradecode.core.tree import EMPTY, ROOT, Drawn, Mode, TokenTree
+from paradecode.core.tree_builder import TreeBuilder, distribution, draw, draw_pooled
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.draft.verifiers.rule import Noise, SamplingVerifier
 from paradecode.methods.parts import known

@@ -12,20 +12,17 @@ import numpy as np
 import pytest
 from chisquare import SIGNIFICANT, p_value
 
-from paradecode.core.decoder import Decoder
-from paradecode.core.drawing import distribution, draw, draw_pooled
-from paradecode.core.drawn import Drawn, Mode
+from paradecode.core.decoder import TARGET, Decoder
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.tree import ROOT, TokenTree
-from paradecode.core.tree_builder import TreeBuilder
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.core.tree_builder import TreeBuilder, distribution, draw, draw_pooled
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import Drafter, DraftVerify
-from paradecode.methods.draft.verifiers.recursive import NaiveSampling
+from paradecode.methods.draft.verifiers.rule import NaiveSampling
 from paradecode.methods.parts import make
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 

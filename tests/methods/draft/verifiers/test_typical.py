@@ -7,7 +7,7 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.verifiers.typical import Typical
+from paradecode.methods.draft.verifiers.rule import Typical
 from paradecode.methods.specs import parse
 
 FLAT = np.array([0.05, *[0.95 / 19] * 19])

@@ -9,7 +9,6 @@ from typing import Literal
 
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.engine.engine import Engine
-from paradecode.prompts import Item
 from paradecode_lab.measure.certificate.distribution import LawTest, check_law
 from paradecode_lab.measure.certificate.places import find_places
 from paradecode_lab.measure.certificate.plan import (
@@ -26,6 +25,7 @@ from paradecode_lab.measure.certificate.tokens import (
     plain_cases,
     vary,
 )
+from paradecode_lab.measure.prompts import Item
 
 VARIED = 8
 """Number of texts that are served in the other ways; more find more, and take longer."""

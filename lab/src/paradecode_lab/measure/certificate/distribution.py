@@ -16,8 +16,7 @@ from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.draft.verifiers.recursive import Rejection
-from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Row, Rows
+from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Rejection, Row, Rows
 from paradecode_lab.measure.certificate.law import NOMINAL, Word, p_value, statistic
 from paradecode_lab.measure.certificate.places import BATCH, DEPTH, ROOM, LawPlace
 from paradecode_lab.measure.certificate.plan import Trial

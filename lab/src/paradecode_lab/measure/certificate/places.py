@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend
+from paradecode.core.decoder import TARGET
 from paradecode.core.logits import Warp
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import ROOT
 from paradecode_lab.measure.certificate.law import LEAST, Law, Word, enumerate_law

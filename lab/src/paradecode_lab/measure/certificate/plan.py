@@ -11,7 +11,7 @@ from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine
 from paradecode.methods.specs import Spec
-from paradecode.prompts import Conversation, by_turns, load_prompts
+from paradecode_lab.measure.prompts import Conversation, by_turns, load_prompts
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the check, the amount that is done, and the whole amount."""
@@ -111,7 +111,7 @@ def choose_prompts(path: Path | None = None, count: int | None = None) -> list[C
     """Prompts, spread over their groups.
 
     Args:
-        path: a file for :func:`paradecode.prompts.load_prompts`; None is the package's.
+        path: a file for :func:`paradecode_lab.measure.prompts.load_prompts`; None is the package's.
         count: number of prompts; None takes all of a file, or 24 of the package's.
 
     Raises:

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import TARGET, Reply, TokenSequence
 from paradecode.core.noise import gumbel
-from paradecode.core.request import TARGET, Reply
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.sequence import TokenSequence
 from paradecode.engine.engine import Engine
 from paradecode_lab.measure.certificate.requests import request, rows_after, running, serve
 from paradecode_lab.measure.serving import WatchedPlain

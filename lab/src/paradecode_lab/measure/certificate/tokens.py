@@ -12,10 +12,10 @@ from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse
-from paradecode.prompts import Item
 from paradecode_lab.measure.certificate.plan import CertificatePlan, Claim, Trial
 from paradecode_lab.measure.certificate.requests import request, running, serve
 from paradecode_lab.measure.certificate.ties import FirstDifference, explain
+from paradecode_lab.measure.prompts import Item
 
 NEIGHBOURS = ("greedy", "prompt-lookup", "suffix", "token-recycling")
 """Methods of the neighbours that share the batch."""

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Span, SpanResult, drafts_of
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import Head, HeadDraft
-from paradecode.core.network import Array, Item, Network
-from paradecode.core.request import TARGET
+from paradecode.core.network import Array, Head, HeadDraft, Item, Network
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine
@@ -90,7 +89,7 @@ class RecordingBackend:
             apply = self._target.models[TARGET].apply
             return self.between.network(lambda: list(apply(network, items)))
         # Imported here: recordings can be read where the core was not built.
-        from paradecode.backends.native.networks import run_networks
+        from paradecode.backends.native.heads import run_networks
 
         return run_networks(network, items)
 

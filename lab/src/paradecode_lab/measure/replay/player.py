@@ -7,17 +7,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from paradecode.core.decoder import Decoder
+from paradecode.core.decoder import TARGET, Decoder, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.draft.method import VERIFIER
+from paradecode.methods.draft.loop import VERIFIER, DraftVerify
 from paradecode.methods.draft.verifiers import Verifier
 from paradecode.methods.parts import read
 from paradecode.methods.specs import Spec, methods, parse

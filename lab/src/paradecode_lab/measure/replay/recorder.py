@@ -10,18 +10,16 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Reply, Steps, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward, Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.replay.recording import MOST_TOP, Identity, Recording, Request, check
 from paradecode_lab.measure.replay.timing import measure_timing
 from paradecode_lab.measure.serving import finish
@@ -37,7 +35,7 @@ CHUNK = 128
 def record(
     llm: LLM, items: Sequence[Item], params: SamplingParams | None = None, k: int = TOP
 ) -> Recording:
-    """Decode ``items`` (see :func:`paradecode.prompts.make_items`) with a loaded model.
+    """Decode ``items`` (see :func:`paradecode_lab.measure.prompts.make_items`) with a loaded model.
 
     Args:
         params: sampling parameters; each item has its own ``max_tokens``. The default seed is 0.

@@ -8,8 +8,7 @@ from typing import Any
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.head_drafter import HeadDrafter
-from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.draft.method import DraftSettings
+from paradecode.methods.draft.loop import DraftSettings, DraftVerify
 from paradecode.methods.parts import Parameter, parameters_of, written
 from paradecode.methods.specs import find, methods, parse
 from paradecode.models.heads import read_head

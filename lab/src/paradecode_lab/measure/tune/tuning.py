@@ -13,7 +13,6 @@ from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.methods.choice import SCHEMA
 from paradecode.methods.draft.ngram_table import packaged
-from paradecode.prompts import Item
 from paradecode.timing.warm_up import warm_up
 from paradecode_lab.measure.machine import stamp
 from paradecode_lab.measure.paired import (
@@ -23,6 +22,7 @@ from paradecode_lab.measure.paired import (
     generated_and_forwards,
     speed_up,
 )
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.replay import record, replayable
 from paradecode_lab.measure.statistics import Interval
 from paradecode_lab.measure.too_short import ENOUGH_OF_A_GROUP, too_short

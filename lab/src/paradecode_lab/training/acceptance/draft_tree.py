@@ -9,22 +9,20 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.drawing import draw_swor
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import mix
-from paradecode.core.request import Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
+from paradecode.core.tree_builder import draw_swor
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.shapes import Path
 from paradecode.methods.draft.draft_tree import MOST_PLACES, DraftTree
-from paradecode.methods.draft.drafters.stand import Stand
+from paradecode.methods.draft.drafters.stand import WIDTH, NgramDistributions, Stand
 from paradecode.methods.draft.growth import log_softmax
 from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.draft.ngram_distributions import WIDTH, NgramDistributions
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import Progress, play
 
 DEEPEST = 16

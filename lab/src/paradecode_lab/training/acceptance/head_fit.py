@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from paradecode.backends.torch.network import TorchNetworks, compute
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.budgets.delayed import unit
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
-from paradecode.methods.draft.budgets.situations import unit
 from paradecode_lab.training.acceptance.epochs import Epochs, least_loss
 from paradecode_lab.training.acceptance.head_samples import HeadSamples
 from paradecode_lab.training.acceptance.metrics import Quality, quality, split
@@ -87,7 +87,7 @@ def fit_head(
     learnt = {"weight": weight, "bias": torch.zeros(width), "out": out}
     fixed = {"mean": torch.from_numpy(mean), "scale": torch.from_numpy(scale)}
     facts = {"reads": samples.reads, "width": width, "blocks": settings.blocks}
-    steps = ResidualHead.steps(facts)[:-1]  # Up to the log-odds.
+    steps = ResidualHead(facts, {}).steps()[:-1]  # Up to the log-odds.
     parameters = [tensor.requires_grad_() for tensor in learnt.values()]
 
     def loss(rows: torch.Tensor, training: bool) -> torch.Tensor:

@@ -15,16 +15,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import TokenSequence, Verdict
 from paradecode.core.logits import Logits
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.llm import LLM
-from paradecode.methods.draft.budgets.acceptance_head import features
 from paradecode.methods.draft.budgets.base import Budget, DraftRows
 from paradecode.methods.draft.budgets.networks import ESTIMATES, HIDDEN
+from paradecode.methods.draft.budgets.specdec import features
 from paradecode.methods.specs import Spec
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import draft_size, drafting, play
 from paradecode_lab.training.decoding import Progress
 from paradecode_lab.training.samples import MOST_NUMBERS, Samples

@@ -9,10 +9,9 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import MAX_DRAFT, DraftVerify
-from paradecode.methods.draft.model_free import ModelFree
-from paradecode.methods.draft.priors import DEFAULT, priors_of
+from paradecode.methods.draft.model_free import DEFAULT, ModelFree, priors_of
 from paradecode.methods.specs import Spec, parse
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import Progress, drafting, play
 
 METHODS = (

@@ -89,7 +89,7 @@ def fit_selector(
     p, q = samples.p_before.shape[1], samples.q_now.shape[1]
     facts = {"count": samples.count, "scalars": [*SCALARS], "p_before": p, "q_now": q}
     weights = _start(facts, samples.scalars[train], settings.seed)
-    steps = TreeSelector.steps(facts)
+    steps = TreeSelector(facts, {}).steps()
     trained = [name for name in weights if name not in ("mean", "scale")]
     parameters = [weights[name].requires_grad_() for name in trained]
     data = {name: torch.from_numpy(values) for name, values in samples.situation.items()}
@@ -124,7 +124,7 @@ def _start(
 ) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     weights = {}
-    for name, shape in TreeSelector.shapes(facts).items():
+    for name, shape in TreeSelector(facts, {}).shapes().items():
         if name.endswith(".weight"):
             weights[name] = torch.randn(shape, generator=generator) / shape[0] ** 0.5
         else:

@@ -16,18 +16,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.base import Budget, DraftRows, Seconds
+from paradecode.methods.draft.budgets.delayed import Situation, Situations
 from paradecode.methods.draft.budgets.networks import SCALARS, STATES, choices
 from paradecode.methods.draft.budgets.shapes import BRANCHES, Action
-from paradecode.methods.draft.budgets.situations import Situation, Situations
 from paradecode.methods.specs import Spec
-from paradecode.prompts import Item
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import draft_size, drafting, play
 from paradecode_lab.training.decoding import Progress
 from paradecode_lab.training.samples import MOST_NUMBERS, Origin, Samples

@@ -15,7 +15,8 @@ from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.specs import Spec
-from paradecode.prompts import DEFAULT_FILE, Item, Messages, load_prompts, make_items
+from paradecode.prompts import Messages
+from paradecode_lab.measure.prompts import DEFAULT_FILE, Item, load_prompts, make_items
 from paradecode_lab.training.decoding import Progress, decode_all
 from paradecode_lab.training.samples import Origin
 

@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.completion import completion_of
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Forward, Steps, TokenSequence
 from paradecode.core.multi_step import MultiStep
-from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.prompt import NOTHING
 from paradecode.llm import LLM

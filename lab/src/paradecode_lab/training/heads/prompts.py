@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from paradecode.prompts import Conversation
 from paradecode_lab.measure.prompt_sources import read_prompts
+from paradecode_lab.measure.prompts import Conversation
 
 PARTS = Path(__file__).with_name("tasks.json")
 RUN = 8

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.prompts import Conversation, encoder
+from paradecode.prompts import encoder
 from paradecode_lab.measure.prompt_sources import read_prompts
+from paradecode_lab.measure.prompts import Conversation
 from paradecode_lab.training.decoding import Progress
 from paradecode_lab.training.heads.answers import Answer, Writer
 from paradecode_lab.training.heads.prompts import MeasuredPrompts, task_prompts

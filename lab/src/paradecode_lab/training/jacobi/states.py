@@ -10,15 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Decoder
+from paradecode.core.decoder import Decoder, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM
-from paradecode.methods.draft.exploration import random_tokens
-from paradecode.methods.draft.loop import MAX_DRAFT, Drafter
-from paradecode.methods.draft.method import assemble
+from paradecode.methods.draft.drafters.jacobi import random_tokens
+from paradecode.methods.draft.loop import MAX_DRAFT, Drafter, assemble
 from paradecode_lab.training.decoding import Progress, decode_all
 from paradecode_lab.training.samples import FIELD, Origin, Samples
 from paradecode_lab.training.unmasking.workload import CanvasWorkload

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import Attend
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.retrained.first import Routers
+from paradecode.methods.retrained.layers import Routers
 from paradecode.models.adapter import MASK, Facts, check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.adaptation.model import Adapted, new_adapter

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import Transformer
 from paradecode.backends.torch.network import compute
-from paradecode.methods.retrained.token_groups import (
+from paradecode.methods.retrained.hamburger import (
     END_STEPS,
     TokenGroups,
     merge_steps,
@@ -75,7 +75,7 @@ class HamburgerObjective(Objective):
         self.before = copy(self.model)
         self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
         random, self.parts = np.random.default_rng(seed), dict[str, Tensor]()
-        for name, shape in TokenGroups.shapes(self.sizes).items():
+        for name, shape in TokenGroups(self.sizes, {}).shapes().items():
             values = random.standard_normal(shape) / np.sqrt(shape[0])
             if name.endswith("norm"):
                 values = np.ones(shape)
@@ -126,7 +126,7 @@ class HamburgerObjective(Objective):
         attend = attention_in(slots, seen[:, None])
         for layer in range(model.config.layers):
             x = model.layer(layer, x, cos, sin, attend)
-            if layer in TokenGroups.taps(self.sizes):
+            if layer in TokenGroups(self.sizes, {}).taps():
                 kept.append(spread(x, slots)[text, begin - 1])
         read = torch.cat([torch.stack(kept, 1), own[:, : most - 1]], 1)
         numbers = torch.arange(read.shape[1], device=self.device).expand(read.shape[:2])

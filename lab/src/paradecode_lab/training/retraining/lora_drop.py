@@ -16,7 +16,7 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import Attend, Transformer
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.retrained.dropped_layers import DropAdapters
+from paradecode.methods.retrained.layers import DropAdapters
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig
@@ -101,7 +101,7 @@ class LoraDropObjective(Objective):
         }  # fmt: skip
         super().__init__(checkpoint, device, "lora-drop", window=window, **self.sizes)
         random, made = np.random.default_rng(seed), dict[str, np.ndarray]()
-        for name, shape in DropAdapters.shapes(self.sizes).items():
+        for name, shape in DropAdapters(self.sizes, {}).shapes().items():
             made[name] = np.zeros(shape)
             if name.endswith(".a"):
                 made[name] = random.standard_normal(shape) / np.sqrt(width)

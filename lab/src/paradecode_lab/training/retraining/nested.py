@@ -18,7 +18,7 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import Attend, Transformer
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.draft.drafters.s2d import usual_exits
+from paradecode.methods.draft.drafters.draft_model import usual_exits
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.batched import spread

@@ -85,9 +85,9 @@ def fit_filter(
     block = samples.final.shape[1]
     width = settings.width or block
     facts = {"block": block, "width": width}
-    steps = UnmaskFilter.steps(facts)[:-1]  # Up to the log-odds.
+    steps = UnmaskFilter(facts, {}).steps()[:-1]  # Up to the log-odds.
     weights = {}
-    for name, shape in UnmaskFilter.shapes(facts).items():
+    for name, shape in UnmaskFilter(facts, {}).shapes().items():
         bound = (block if name.endswith("1") else width) ** -0.5
         tensor = torch.empty(shape).uniform_(-bound, bound, generator=generator)
         weights[name] = tensor.requires_grad_()

@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.llm import LLM
-from paradecode.methods.canvas.blocks.fixed import FixedBlocks
+from paradecode.methods.canvas.block_rules import FixedBlocks
 from paradecode.methods.canvas.caches.blockwise import NoCache
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import Canvas, Decision, View
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.learn2pd import DECIDED_INPUT
-from paradecode.methods.canvas.view import Decision, View
 from paradecode_lab.training.decoding import Progress, decode_all
 from paradecode_lab.training.samples import Samples
 from paradecode_lab.training.unmasking.trajectories import RecordedSteps

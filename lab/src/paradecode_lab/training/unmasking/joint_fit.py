@@ -88,7 +88,7 @@ def _start(facts: dict[str, int], model: BatchedModel, seed: int) -> dict[str, T
     """The weights of a layer that leaves the states as they are."""
     generator = torch.Generator().manual_seed(seed)
     tensors: dict[str, Tensor] = {}
-    for name, shape in JointLayer.shapes(facts).items():
+    for name, shape in JointLayer(facts, {}).shapes().items():
         tensor = torch.randn(shape, generator=generator) * shape[0] ** -0.5
         if len(shape) == 1:
             tensor = torch.ones(shape)
@@ -127,7 +127,7 @@ def fit_joint(
             "samples", f"{len(made)} texts, {int(long.sum())} of enough tokens",
             f"log at least {2 * FEWEST}: give more prompts, or a smaller depth",
         )  # fmt: skip
-    steps, layer = JointLayer.steps(facts), _start(facts, model, settings.seed)
+    steps, layer = JointLayer(facts, {}).steps(), _start(facts, model, settings.seed)
     random = np.random.default_rng(settings.seed)
     weights = np.exp(0.5 ** np.arange(settings.depth))
 
@@ -182,7 +182,7 @@ def _facts(model: BatchedModel, settings: JointSettings) -> dict[str, int]:
         "vocab_size": c.vocab_size, "hidden_size": c.hidden_size, "width": width, "heads": heads,
         "inner": 2 * width,
     }  # fmt: skip
-    size = 4 * sum(int(np.prod(shape)) for shape in JointLayer.shapes(facts).values())
+    size = 4 * sum(int(np.prod(shape)) for shape in JointLayer(facts, {}).shapes().values())
     if size > MOST_BYTES:
         raise InvalidInput(
             "--width", width, f"the file would have {size} bytes: give a smaller one"

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.methods.canvas.blocks.fixed import FixedBlocks
+from paradecode.methods.canvas.block_rules import FixedBlocks
 from paradecode.methods.canvas.caches.blockwise import NoCache
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import Canvas, Decision, View
 from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies.static import Static
-from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.canvas.policies.llada import Static
 from paradecode_lab.training.decoding import Progress, decode_all
 from paradecode_lab.training.samples import FIELD, Origin, Samples
 from paradecode_lab.training.unmasking.workload import CanvasWorkload

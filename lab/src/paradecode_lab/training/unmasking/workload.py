@@ -9,7 +9,7 @@ from random import Random
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.prompts import load_prompts
+from paradecode_lab.measure.prompts import load_prompts
 from paradecode_lab.measure.tasks.task import Task, TaskInstance
 from paradecode_lab.measure.tasks.tasks import tasks_named
 from paradecode_lab.training.samples import Origin

@@ -1,1 +1,1 @@
-"""Caches, one in each file: rules that say which keys and values are not computed again."""
+"""Caches, by family: rules that say which keys and values are not computed again."""

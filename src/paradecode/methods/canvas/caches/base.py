@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.request import Forward, Reply
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.view import Decision, Marks, View, Window
+from paradecode.core.decoder import Forward, Reply
+from paradecode.methods.canvas.canvas import Canvas, Decision, Marks, View, Window
 
 
 def once(forward: Forward) -> Generator[Forward, Any, Reply]:

@@ -1,1 +1,1 @@
-"""Commit policies, one in each file: rules that say which proposals become permanent."""
+"""Commit policies, by family: rules that say which proposals become permanent."""

@@ -8,17 +8,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence
-from paradecode.methods.canvas.canvas import NOTHING, Canvas
+from paradecode.core.decoder import Reply, Steps, TokenSequence
+from paradecode.methods.canvas.canvas import NOTHING, Canvas, Decision
 from paradecode.methods.canvas.forwards import ordered
-from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import Unmask, policy
 from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Decision
-from paradecode.methods.parameters import parameter, text
+from paradecode.methods.parts import parameter, text
 
 EXACT = "it keeps the keys and values of what is decided, which are final: leave cache=none"
 

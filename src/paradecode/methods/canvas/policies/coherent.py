@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.logits import Warp
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.planned import quota
-from paradecode.methods.canvas.view import NO_POSITIONS, Decision, Positions, View
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.canvas.canvas import NO_POSITIONS, Canvas, Decision, Positions, View
+from paradecode.methods.canvas.loop import policy
+from paradecode.methods.canvas.policies.base import Policy, quota
+from paradecode.methods.parts import choice, parameter
 
 WARM_UP, LATE = 5, 0.1
 """Numbers of the released form: the steps before it looks back, and the share of masks below

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.loop import policy
 from paradecode.methods.canvas.policies.base import Wrapper
-from paradecode.methods.parameters import choice, parameter, part
+from paradecode.methods.parts import choice, parameter, part
 
 EMPTY = -1
 """Content of a slot that holds no token."""

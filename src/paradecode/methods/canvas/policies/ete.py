@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.sequence import TokenSequence
-from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
-from paradecode.methods.canvas.loop import Unmask, decided
-from paradecode.methods.canvas.method import policy
+from paradecode.core.decoder import Steps, TokenSequence
+from paradecode.methods.canvas.canvas import Decision, Marks, View
+from paradecode.methods.canvas.forwards import MOST_ROWS, instead, run_branches
+from paradecode.methods.canvas.loop import Unmask, decided, policy
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Decision, Marks, View
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 
 @dataclass

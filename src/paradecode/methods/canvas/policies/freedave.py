@@ -14,17 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.core.decoder import Guarantee, Steps
+from paradecode.core.decoder import Apply, Guarantee, Steps, TokenSequence
 from paradecode.core.logits import Logits
-from paradecode.core.request import Apply
-from paradecode.core.sequence import TokenSequence
-from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.loop import Unmask, apply, decided
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.canvas import Canvas, Decision, Positions, View, Window
+from paradecode.methods.canvas.forwards import MOST_ROWS, instead, run_branches
+from paradecode.methods.canvas.loop import Unmask, apply, decided, policy
 from paradecode.methods.canvas.policies.base import Wrapper
-from paradecode.methods.canvas.view import Decision, Positions, View, Window
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import choice, parameter
 
 MOST_DRAFTED = 4
 """Canvases of one forward, unless the request says how many; more save forwards and cost rows."""

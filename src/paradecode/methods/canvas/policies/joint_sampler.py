@@ -7,16 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.request import Apply, Forward, Reply, Store
-from paradecode.core.sequence import TokenSequence
-from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.method import policy
+from paradecode.core.decoder import Apply, Forward, Reply, Steps, Store, TokenSequence
+from paradecode.methods.canvas.canvas import Decision, View
+from paradecode.methods.canvas.loop import Unmask, policy
 from paradecode.methods.canvas.networks import JointLayer
-from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.static import SCORES
-from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import choice, local_path, parameter
+from paradecode.methods.canvas.policies.base import SCORES, Policy
+from paradecode.methods.parts import choice, local_path, parameter
 
 COMMAND = "paradecode train joint-sampler"
 

@@ -3,18 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from paradecode.core.request import Apply
-from paradecode.methods.canvas.method import policy
+from paradecode.core.decoder import Apply
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.canvas import Decision, View
+from paradecode.methods.canvas.loop import policy
 from paradecode.methods.canvas.networks import UnmaskFilter
-from paradecode.methods.canvas.policies.base import Wrapper
-from paradecode.methods.canvas.policies.eotp import DECIDED, ENDS, GUESSED, cut, refuse_revising
-from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import choice, local_path, parameter
+from paradecode.methods.canvas.policies.base import Policy, Wrapper
+from paradecode.methods.parts import choice, local_path, parameter
+
+DECIDED, GUESSED = "decided", "guessed"
+ENDS = (DECIDED, GUESSED)
+
+
+def cut(view: View, decision: Decision, when: str) -> Decision:
+    """The decision, with the canvas cut behind an end of text.
+
+    The end is the first one that the decision commits. If it commits none and ``when`` is
+    ``guessed``, the end is the most probable one that is proposed for any masked position, decided
+    now or not.
+    """
+    if decision.truncate is not None:
+        return decision
+    stops = np.array(view.canvas.stops, np.int32)
+    ends = decision.commit[np.isin(view.tokens(decision), stops)]
+    if len(ends):
+        return replace(decision, truncate=int(ends.min()) + 1)
+    proposed = view.canvas.masked[view.positions] & np.isin(view.proposals, stops)
+    if when != GUESSED or not proposed.any():
+        return decision
+    best = np.where(proposed, view.confidence, -1.0).argmax()
+    return replace(decision, truncate=int(view.positions[best]) + 1)
+
+
+def refuse_revising(method: str, inner: Policy, base: str) -> None:
+    """Raise InvalidInput if the policy could mask a committed end of text again."""
+    if inner.revises:
+        fix = "use one that keeps what it commits: an end that is revoked does not end the text"
+        raise InvalidInput(f"{method}.base", base, fix)
+
+
+@policy(
+    "eotp",
+    paper="Learning to Parallel: Accelerating Diffusion Large Language Models via Learnable "
+    "Parallel Decoding",
+    arxiv="2509.25188",
+    aliases=("end-of-text-prediction",),
+)
+@dataclass
+class EoTP(Wrapper):
+    """Drop the canvas behind an end of text that the policy underneath commits.
+
+    What is decided before it stays as it is; the forwards that follow have fewer rows, and in a
+    model whose rows all see one another, other predictions. ``when=guessed`` is the released code:
+    in every forward it also cuts behind the most probable end that is merely proposed, anywhere on
+    the canvas, which shortens answers where the model is not sure of their length.
+
+    When: the canvas is much longer than the answer. It can stand on any policy.
+    """
+
+    when: str = choice(DECIDED, ENDS, "what counts as an end: a committed one, or any proposal")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_revising("eotp", self.inner, self.base)
+        if self.when == GUESSED:
+            self.observes = "canvas"
+
+    def decide(self, view: View) -> Decision:
+        return cut(view, self.inner.decide(view), self.when)
+
 
 COMMAND = "paradecode train unmask-filter"
 OFF = "off"

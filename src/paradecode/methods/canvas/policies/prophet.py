@@ -6,21 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.canvas import Canvas, Decision, View
+from paradecode.methods.canvas.loop import policy
 from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.base import Wrapper
-from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import parameter, text
+from paradecode.methods.parts import parameter, text
 
 EARLY, LATE = 0.33, 0.67
 """Shares of the planned steps at which the threshold falls."""
 
 
 @policy(
-    "prophet",
-    paper="Diffusion Language Models Know the Answer Before Decoding",
-    arxiv="2508.19982",
+    "prophet", paper="Diffusion Language Models Know the Answer Before Decoding", arxiv="2508.19982"
 )
 @dataclass
 class Prophet(Wrapper):

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.canvas import Canvas, Decision, Marks, View
+from paradecode.methods.canvas.loop import policy
 from paradecode.methods.canvas.policies.base import Wrapper
-from paradecode.methods.canvas.view import Decision, Marks, View
-from paradecode.methods.parameters import choice, parameter, part
+from paradecode.methods.parts import choice, parameter, part
 
 
 @policy(

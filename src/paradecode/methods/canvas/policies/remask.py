@@ -7,11 +7,10 @@ from math import cos, floor, pi
 
 import numpy as np
 
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.planned import Planned, share
-from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.canvas.canvas import Canvas, Decision, View
+from paradecode.methods.canvas.loop import policy
+from paradecode.methods.canvas.policies.base import Planned, share
+from paradecode.methods.parts import choice, parameter
 
 ROUNDS = 8
 """The most rounds for each mask of a block."""

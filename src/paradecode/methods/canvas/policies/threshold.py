@@ -1,4 +1,4 @@
-"""Policies that commit what the model is sure of: Fast-dLLM's threshold and factor."""
+"""Policies that commit what the model is sure of."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.canvas.canvas import Decision, View
+from paradecode.methods.canvas.loop import policy
+from paradecode.methods.canvas.policies.base import SCORES, Policy
+from paradecode.methods.parts import choice, parameter
 
 
 @policy(
@@ -69,3 +69,82 @@ class Factor(Policy):
         fits[0] = True
         count = len(order) if fits.all() else int(np.argmin(fits))
         return Decision(order[:count])
+
+
+# A policy that trusts the neighbours of sure positions.
+
+
+@policy(
+    "local-leap",
+    paper="Accelerating Diffusion LLM Inference via Local Determinism Propagation",
+    url="https://github.com/friedrichor/LocalLeap",
+    aliases=("localleap",),
+    names={
+        "anchor_threshold": "threshold", "relaxed_threshold": "relaxed",
+        "neighbor_radius": "radius",
+    },
+)  # fmt: skip
+@dataclass
+class LocalLeap(Policy):
+    """Commit as `threshold` does, with a lower threshold near positions that pass it.
+
+    What is committed at the lower threshold is no anchor for others in the same step.
+
+    When: ``threshold`` stalls beside text that is sure already, as in lists, code and formulas.
+    """
+
+    threshold: float = parameter(0.9, 0.0, 1.01, "least probability of an anchor")
+    relaxed: float = parameter(0.75, 0.0, 1.01, "least probability near an anchor")
+    radius: int = parameter(4, 0, 1 << 20, "how far from an anchor near is")
+
+    def decide(self, view: View) -> Decision:
+        anchors = view.eligible & (view.confidence >= self.threshold)
+        if not anchors.any():
+            return Decision(view.best(view.confidence, 1))
+        places = view.positions[anchors]
+        after = np.searchsorted(places, view.positions)
+        left = view.positions - places[np.maximum(after - 1, 0)]
+        right = places[np.minimum(after, len(places) - 1)] - view.positions
+        near = np.minimum(np.abs(left), np.abs(right)) <= self.radius
+        sure = near & (view.confidence >= self.relaxed)
+        return Decision(view.positions[view.eligible & (anchors | sure)])
+
+
+# A policy that leaves unsure positions open, in a window that slides on around them.
+
+
+@policy(
+    "deferred",
+    paper="Deferred Commitment Decoding for Diffusion Language Models with Confidence-Aware "
+    "Sliding Windows",
+    arxiv="2601.02076",
+    aliases=("dcd", "deferred-commitment"),
+    names={"tau": "threshold"},
+    defaults={"blocks": "sliding"},
+)
+@dataclass
+class Deferred(Policy):
+    """Commit what passes the threshold, and cut the canvas behind a committed end of text.
+
+    The window is the other half of the method: ``blocks=sliding``, its default, keeps a number of
+    masks in it, so that an unsure position waits for its right context instead of being forced at
+    the end of a block. The paper's cache is ``cache=delayed``; its extension of the blocks of
+    semi-causal models is not here.
+
+    When: fixed blocks force unsure tokens at their ends, and no block length suits all texts.
+    """
+
+    threshold: float = parameter(0.9, -100.0, 1.01, "least score; the best one always passes")
+    score: str = choice(
+        "confidence", ("confidence", "margin", "entropy"), "entropy: minus the entropy, in nats"
+    )
+
+    def decide(self, view: View) -> Decision:
+        scores = SCORES[self.score](view)
+        sure = int((view.eligible & (scores >= self.threshold)).sum())
+        commit = np.sort(view.best(scores, max(sure, 1)))
+        ends = np.isin(view.proposals[view.rows(commit)], view.canvas.stops)
+        if not ends.any():
+            return Decision(commit)
+        end = int(commit[ends.argmax()])
+        return Decision(commit[commit <= end], truncate=end + 1)

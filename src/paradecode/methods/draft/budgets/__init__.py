@@ -1,1 +1,1 @@
-"""Budgets, one a file: how many draft tokens are worth drafting and verifying now."""
+"""Budgets: how many draft tokens are worth drafting and verifying now."""

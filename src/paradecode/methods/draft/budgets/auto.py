@@ -8,8 +8,8 @@ from enum import Enum
 
 import numpy as np
 
+from paradecode.core.decoder import TokenSequence, Verdict
 from paradecode.core.multi_step import BudgetState
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.budgets.account import HOPE, RECENT, DraftAccount, Experience
 from paradecode.methods.draft.budgets.base import (
@@ -22,8 +22,7 @@ from paradecode.methods.draft.budgets.base import (
     reach_of,
 )
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import parameter
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 HABIT = 4
 """Refusals in a row after which a cheap drafter is asked less often; higher asks a bad drafter

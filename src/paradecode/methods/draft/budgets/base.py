@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import Apply, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.multi_step import BudgetState
-from paradecode.core.request import Apply, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.greedy_draws import Draws

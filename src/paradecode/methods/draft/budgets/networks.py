@@ -50,33 +50,29 @@ class ResidualHead(TrainedPart):
     field = "acceptance_head"
     sizes: ClassVar = {"width": 1 << 13}
 
-    @staticmethod
-    def wrong(facts: Mapping[str, Any]) -> str | None:
-        blocks, reads = facts.get("blocks"), facts.get("reads")
+    def wrong(self) -> str | None:
+        blocks, reads = self.facts.get("blocks"), self.facts.get("reads")
         if type(blocks) is not int or not 0 <= blocks <= MOST_BLOCKS:
             return f"its blocks is {blocks!r:.40}, not from 0 to {MOST_BLOCKS}"
         return None if reads in (HIDDEN, ESTIMATES) else f"it reads {reads!r:.40}"
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        width = facts["width"]
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        width = self.facts["width"]
         vectors = dict.fromkeys(("mean", "scale", "bias"), (width,))
         return {**vectors, "weight": (width, width), "out": (width + 1,)}
 
-    @staticmethod
-    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
-        return {"x": facts["width"]}
+    def inputs(self) -> dict[str, int]:
+        return {"x": self.facts["width"]}
 
-    @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
-        steps = [*rms_norm("unit", "x")] if facts["reads"] == HIDDEN else []
+    def steps(self) -> tuple[Op, ...]:
+        steps = [*rms_norm("unit", "x")] if self.facts["reads"] == HIDDEN else []
         steps.append(Op("x0", "standardise", ("unit" if steps else "x",), ("mean", "scale")))
-        for block in range(facts["blocks"]):
+        for block in range(self.facts["blocks"]):
             x = f"x{block}"
             steps += linear(f"y{block}", x, "weight", "bias")
             steps.append(Op(f"z{block}", "silu", (f"y{block}",)))
             steps.append(Op(f"x{block + 1}", "add", (x, f"z{block}")))
-        steps += linear("logit", f"x{facts['blocks']}", "out.weight", "out.bias")
+        steps += linear("logit", f"x{self.facts['blocks']}", "out.weight", "out.bias")
         return (*steps, Op("chance", "sigmoid", ("logit",)))
 
     @staticmethod
@@ -110,31 +106,27 @@ class TreeSelector(TrainedPart):
     field = "tree_selector"
     sizes: ClassVar = {"count": MOST_NODES, "p_before": 1 << 14, "q_now": 1 << 14}
 
-    @staticmethod
-    def wrong(facts: Mapping[str, Any]) -> str | None:
-        fits = facts.get("scalars") == list(SCALARS)
+    def wrong(self) -> str | None:
+        fits = self.facts.get("scalars") == list(SCALARS)
         return None if fits else "it reads other scalars than this version"
 
-    @staticmethod
-    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        widths = TreeSelector.inputs(facts)
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        widths = self.inputs()
         found: dict[str, tuple[int, ...]] = {"mean": (len(SCALARS),), "scale": (len(SCALARS),)}
         for name in STATES:
             found[f"{name}.weight"] = (widths[name], PROJECTED)
             found |= {f"{name}.{vector}": (PROJECTED,) for vector in ("bias", "gain", "shift")}
-        width, options = len(SCALARS) + len(STATES) * PROJECTED, len(choices(facts["count"]))
+        width, options = len(SCALARS) + len(STATES) * PROJECTED, len(choices(self.facts["count"]))
         for name, size in (("inner", INNER), ("later", LATER), ("out", options)):
             found |= {f"{name}.weight": (width, size), f"{name}.bias": (size,)}
             width = size
         return found
 
-    @staticmethod
-    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
-        p, q = facts["p_before"], facts["q_now"]
+    def inputs(self) -> dict[str, int]:
+        p, q = self.facts["p_before"], self.facts["q_now"]
         return {"p_before": p, "q_before": q, "q_now": q, "scalars": len(SCALARS)}
 
-    @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
+    def steps(self) -> tuple[Op, ...]:
         steps = [Op("known", "standardise", ("scalars",), ("mean", "scale"))]
         for name in STATES:
             steps += rms_norm(f"{name} unit", name)
@@ -152,7 +144,7 @@ class TreeSelector(TrainedPart):
 
     def expect(self, widths: Mapping[str, int]) -> None:
         """Raise InvalidInput if the selector was trained for states of other sizes."""
-        for name, width in self.inputs(self.facts).items():
+        for name, width in self.inputs().items():
             if widths[name] != width:
                 raise InvalidInput(
                     self.field, f"a selector for {name} of {width} numbers",

@@ -1,1 +1,1 @@
-"""Drafters, one a file. Importing a file registers its method."""
+"""Drafters, by family. Importing a file registers its methods."""

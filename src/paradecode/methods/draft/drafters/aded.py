@@ -2,22 +2,192 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import sqrt
 
 import numpy as np
 
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.noise import Purpose, uniform
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
-from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.bandit_search import BanditSearch
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.growth import guess, log_softmax
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
-from paradecode.methods.draft.trigrams import trigrams
-from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import local_path, parameter
+
+PAIR_BYTES = 1200
+"""Bytes that a pair with ``MOST_RANKS`` tokens takes in CPython."""
+
+MOST_PAIRS = 1 << 15
+
+Pair = tuple[int, int]
+
+
+class TriGrams:
+    """The probability of the next token behind the last two: at most MOST_RANKS tokens for each
+    pair.
+
+    The pair unused longest is dropped first.
+
+    Args:
+        corpus: gives the distribution of a pair that was not seen yet: token -> probability, the
+            most likely first.
+    """
+
+    def __init__(
+        self, corpus: Callable[[Pair], dict[int, float]] | None = None, most_pairs: int = MOST_PAIRS
+    ) -> None:
+        self._corpus, self.most_pairs = corpus, most_pairs
+        self._table: OrderedDict[Pair, dict[int, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def nbytes(self) -> int:
+        return PAIR_BYTES * len(self)
+
+    def of(self, pair: Pair) -> dict[int, float]:
+        """Token -> probability, the most likely first; empty for a pair that is not known."""
+        known = self._table.get(pair)
+        if known is None:
+            return {} if self._corpus is None else self._corpus(pair)
+        return known
+
+    def count(self, tokens: list[int]) -> None:
+        """Enter the pairs of a text that were not seen yet, by relative frequency.
+
+        Where the corpus also knows a pair, the mean of both is taken. The corpus's chances need not
+        sum to 1, and a larger sum gives the corpus more weight than the text.
+        """
+        counts: dict[Pair, dict[int, float]] = {}
+        for a, b, c in zip(tokens, tokens[1:], tokens[2:]):
+            after = counts.setdefault((a, b), {})
+            after[c] = after.get(c, 0.0) + 1.0
+        for pair, after in counts.items():
+            if pair not in self._table:
+                total = sum(after.values())
+                self.move(pair, {token: count / total for token, count in after.items()}, 0.5)
+
+    def move(self, pair: Pair, probabilities: dict[int, float], rate: float) -> None:
+        """Move a pair's distribution towards ``probabilities``; a new pair takes them over."""
+        old = self.of(pair)
+        if not old:
+            self._set(pair, probabilities)
+            return
+        self._set(
+            pair,
+            {
+                token: (1.0 - rate) * old.get(token, 0.0) + rate * probabilities.get(token, 0.0)
+                for token in {**old, **probabilities}
+            },
+        )
+
+    def _set(self, pair: Pair, weights: dict[int, float]) -> None:
+        best = sorted(weights.items(), key=lambda item: -item[1])[:MOST_RANKS]
+        total = sum(weight for _, weight in best)
+        self._table[pair] = {token: weight / total for token, weight in best}
+        self._table.move_to_end(pair)
+        if len(self._table) > self.most_pairs:
+            self._table.popitem(last=False)
+
+
+def trigrams(seq: TokenSequence, table: str) -> TriGrams:
+    """The tenant's table, which began with the corpus of this file or name; empty for none.
+
+    Raises:
+        InvalidInput: if the file was counted with a larger vocabulary than the model's.
+    """
+
+    def counted() -> TriGrams:
+        corpus = load_ngrams(table)
+        corpus.require(seq.about().vocab_size)
+        return TriGrams(corpus.chances)
+
+    return seq.shared(f"aded {table}", counted if table else TriGrams)
+
+
+# Monte-Carlo search for a draft: descend by an upper confidence bound, add a node, update its path.
+
+Options = Callable[[tuple[int, ...]], list[tuple[int, float]]]
+"""Path of draft tokens -> the tokens that may follow it, each with its probability."""
+
+
+@dataclass
+class _Place:
+    """A node of the search: the tokens that may follow it, its visits, and the sum of their
+    values."""
+
+    path: tuple[int, ...]
+    options: list[tuple[int, float]]
+    visits: int = 1
+    value: float = 0.0
+    children: dict[int, _Place] = field(default_factory=dict)
+
+
+class BanditSearch:
+    """Adds one node a descent; the nodes that were visited most become the draft.
+
+    Args:
+        options: the tokens that may follow a path.
+        depth: the most tokens in a row.
+        exploration: weight of options that were tried less often.
+    """
+
+    def __init__(self, options: Options, depth: int, exploration: float) -> None:
+        self._options, self._depth, self._exploration = options, depth, exploration
+        self._root = _Place((), options(()))
+
+    def descend(self) -> None:
+        """Walk to a new node, and add its value to all nodes on the way."""
+        walked, chances = [self._root], [1.0]
+        while len(walked[-1].path) < self._depth:
+            here = walked[-1]
+            best = self._choose(here)
+            if best is None:
+                break
+            token, chance = best
+            chances.append(chance)
+            known = here.children.get(token)
+            if known is None:
+                path = (*here.path, token)
+                here.children[token] = _Place(path, self._options(path))
+                walked.append(here.children[token])
+                break
+            walked.append(known)
+        reward = 1.0
+        for place, chance in zip(reversed(walked), reversed(chances), strict=True):
+            reward *= chance
+            place.visits += 1
+            place.value += reward
+
+    def plant(self, draft: RatedTree, limit: int) -> None:
+        """Add the most visited nodes; a parent is never visited less than its child."""
+        fringe = [(ROOT, self._root, child) for child in self._root.children.items()]
+        while fringe and len(draft) < limit:
+            best = max(range(len(fringe)), key=lambda i: fringe[i][2][1].visits)
+            parent, above, (token, place) = fringe.pop(best)
+            node = draft.rate(parent, token, kind_of(dict(above.options)[token]))
+            fringe += [(node, place, child) for child in place.children.items()]
+
+    def _choose(self, here: _Place) -> tuple[int, float] | None:
+        """The option with the highest upper confidence bound; None where nothing may follow."""
+        best, found = -1.0, None
+        spread = self._exploration * sqrt(here.visits)
+        for token, chance in here.options:
+            child = here.children.get(token)
+            visits = 0 if child is None else child.visits - 1
+            mean = 0.0 if child is None or visits == 0 else child.value / visits
+            bound = mean + spread * chance / (1 + visits) + 1e-6 * chance
+            if bound > best:
+                best, found = bound, (token, chance)
+        return found
+
 
 MOST_PROMPT = 4096
 """Tokens of a prompt, the last ones, that are counted."""

@@ -12,24 +12,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.decoder import DRAFT, Forward, Reply, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT, Forward, Reply
-from paradecode.core.sequence import TokenSequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.canvas.caches.base import RowPlan, everything, exact_prefix, marks
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import Canvas, Window
 from paradecode.methods.canvas.feasible import Tokens
 from paradecode.methods.canvas.forwards import forward_of
-from paradecode.methods.canvas.view import Window
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import LAST, DraftRows
-from paradecode.methods.draft.exit_rows import ExitRows
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import LevelRows
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 
 @dataclass
@@ -62,12 +58,9 @@ class MaskSource:
         return CanvasMasks(self, seq, depth)
 
 
-class MaskRows:
+class MaskRows(LevelRows):
     """The rows of ``depth`` masks, which one forward computes; row i predicts level i + 1."""
 
-    model = DRAFT
-    exit: ExitRows | None = None
-    reading = 0.0
     _seen: DraftRows | None = None
 
     def __init__(self, seq: TokenSequence, depth: int, mask: int) -> None:

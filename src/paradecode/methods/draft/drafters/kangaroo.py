@@ -1,4 +1,7 @@
-"""Kangaroo: the target's first layers and an adapter draft until a guess is not sure."""
+"""Kangaroo and M2R2: the target's first layers draft, until a guess is not sure.
+
+Behind these layers is an adapter, or beside them a second stream.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.request import TARGET, Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import TARGET, Reply, TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.head_drafter import HeadDrafter
+from paradecode.methods.draft.head_drafter import HeadDrafter, head_method
 from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.source import Source
-from paradecode.methods.parameters import parameter
-
-SOURCE = "a Kangaroo adapter of the target"
+from paradecode.methods.parts import parameter
 
 
-@drafter(
+@head_method(
     "kangaroo",
+    "a Kangaroo adapter of the target",
     paper="Kangaroo: Lossless Self-Speculative Decoding via Double Early Exiting",
     arxiv="2404.18911",
-    training=SOURCE,
     names={"exit_threshold": "sure"},
 )
 @dataclass
@@ -41,8 +40,6 @@ class Kangaroo(HeadDrafter):
     """
 
     needs = replace(HeadDrafter.needs, runs=(TARGET,))
-    source = SOURCE
-    kinds = ("kangaroo",)
 
     width: int = parameter(1, 1, 16, "candidates of each token; the surest is drafted on")
     sure: float = parameter(0.6, 0.0, 1.0, "a token that is less probable ends the draft")
@@ -103,3 +100,25 @@ class Kangaroo(HeadDrafter):
             known = len(features) - len(true) + kept
             self._rows += [(features[known:], tokens[known:])] if known < len(features) else []
         self._ahead = []
+
+
+@head_method(
+    "m2r2",
+    "an M2R2 stream of the target",
+    paper="M2R2: Mixture of Multi-Rate Residuals for Efficient Transformer Inference",
+    arxiv="2502.02040",
+    names={"exit_threshold": "sure"},
+)
+class M2R2(Kangaroo):
+    """A second stream passes the target's first layers beside its own, and is ahead of it.
+
+    Bhendawade et al. 2025. In each of these layers the stream asks with a query of its own, sees
+    the target's keys and values, and goes through the layer's MLP, to both of which a trained part
+    of low rank is added. Behind the last of them it stands for the target's last state. A draft
+    grows as ``kangaroo``'s does: the target's first layers run on each draft token, and the
+    verification goes on behind them. We know the paper's abstract only: the rest is inferred. Its
+    router that chooses an exit for each token is not here; a draft ends with a token that is not
+    ``sure``.
+
+    When: there is such a stream, and the layers that it passes are few of many.
+    """

@@ -1,20 +1,33 @@
-"""LayerSkip: some layers of the target draft for the whole target."""
+"""Some layers of the target draft for the whole target, or decode in its place."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Generator
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from paradecode.core.request import TARGET
-from paradecode.core.sequence import TokenSequence
+from paradecode.core.decoder import (
+    TARGET,
+    Forward,
+    ModelFacts,
+    Reply,
+    Steps,
+    Store,
+    TokenSequence,
+    Verdict,
+)
+from paradecode.core.layers import Half, Layers
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.budgets.base import Budget, Seconds
+from paradecode.methods.draft.loop import Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source
-from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.draft.verifiers import coupled
+from paradecode.methods.parts import choice, method, parameter
 
 
 def spread(total: int, kept: int) -> tuple[int, ...]:
@@ -60,3 +73,330 @@ class LayerSkip(ModelDrafter):
         layers = PATTERNS[self.pattern](total, max(1, round(total * (1 - self.skip))))
         calibration = seq.shared(f"layer-skip {layers}", Calibration)
         return self.grow(seq, limit, Source(layers=layers), self.width, calibration)
+
+
+# Unified layer skipping: some layers stand in for all of them. This is lossy.
+
+
+@method(
+    "unified-layer-skip",
+    paper="Unified Layer Skipping",
+    arxiv="2404.06954",
+    url="https://github.com/Adaxry/Unified_Layer_Skipping",
+    guarantee="lossy",
+    aliases=("unified_layer_skip",),
+)
+@dataclass
+class UnifiedLayerSkip:
+    """Only evenly spread layers decode; nothing verifies them (Liu et al. 2024).
+
+    The prompt runs through all layers. The paper copies the keys and values of skipped layers from
+    a lower one so that shapes stay equal; here they are never read, so they are not written.
+
+    When: an approximate answer is good enough, and you have measured how good it is.
+    """
+
+    speedup: float = parameter(2.0, 1.0, 8.0, "layers of the model over layers that decode")
+
+    def decode(self, seq: TokenSequence) -> Steps:
+        total = seq.about().layers
+        kept = max(1, int(total / self.speedup))
+        layers = None if kept == total else spread(total, kept)
+        reply: Reply = yield Forward(seq.pending)
+        seq.commit(coupled(seq, EMPTY, reply))
+        while not seq.finished:
+            reply = yield Forward(seq.pending, layers=layers)
+            seq.commit(coupled(seq, EMPTY, reply))
+
+
+# SWIFT: a search, while decoding, for the halves of layers that a draft can skip.
+
+BAYES_EVERY, POOL, REMEMBERED, KAPPA = 25, 256, 128, 2.5
+TOLERANCE, GOOD_ENOUGH = 100, 0.95
+
+
+class LayerSearch:
+    """The best set of kept sub-layers so far, for all requests of a tenant.
+
+    Sets are bool vectors [2 * layers] in the order in which the sub-layers run: the attention of
+    layer 0, its MLP, the attention of layer 1. The first layer and the last are always kept whole.
+
+    Args:
+        layers: number of layers of the model.
+        skip: share of the sub-layers between the first layer and the last that every set leaves
+            out.
+    """
+
+    def __init__(self, layers: int, skip: float) -> None:
+        self.kept = np.ones(2 * layers, bool)
+        between = max(layers - 2, 0)
+        self.skipped = round(skip * 2 * between)
+        order = [*range(1, 1 + between, 2), *range(2, 1 + between, 2)]
+        halves = [half for layer in order for half in (2 * layer, 2 * layer + 1)]
+        self.kept[halves[: self.skipped]] = False
+        self.score, self.trials, self.stale = -1.0, 0, 0
+        self._sets: list[NDArray[np.bool_]] = []
+        self._scores: list[float] = []
+        self._random = np.random.default_rng(0)
+        self.calibration = Calibration()
+
+    @property
+    def layers(self) -> Layers:
+        return runs_of(self.kept)
+
+    def settled(self, most: int) -> bool:
+        """Whether to stop searching."""
+        choices = 0 < self.skipped < len(self.kept) - 4
+        tired = self.trials >= most or self.stale >= TOLERANCE
+        return not choices or tired or self.score >= GOOD_ENOUGH
+
+    def candidate(self) -> NDArray[np.bool_]:
+        """The set to try next: first the set in use, then random sets, now and then a promising
+        one."""
+        if self.trials == 0:
+            return self.kept
+        if self.trials % BAYES_EVERY:
+            return self._any()
+        return self._promising([self._any() for _ in range(POOL)])
+
+    def book(self, kept: NDArray[np.bool_], score: float) -> None:
+        self.trials += 1
+        self.stale += 1
+        self._sets, self._scores = [*self._sets, kept][-REMEMBERED:], [*self._scores, score]
+        self._scores = self._scores[-REMEMBERED:]
+        if score > self.score:
+            if not np.array_equal(kept, self.kept):
+                self.calibration = Calibration()
+            self.kept, self.score, self.stale = kept, score, 0
+
+    def _any(self) -> NDArray[np.bool_]:
+        kept = np.ones(len(self.kept), bool)
+        kept[2 + self._random.permutation(len(kept) - 4)[: self.skipped]] = False
+        return kept
+
+    def _promising(self, pool: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+        """The set with the highest upper confidence bound under a Gaussian process over sets."""
+        seen, scores = np.array(self._sets), np.array(self._scores)
+        spread = max(float(scores.std()), 1e-3)
+        among = _kernel(seen, seen) + 1e-2 * np.eye(len(seen))
+        across = _kernel(np.array(pool), seen)
+        weights = np.linalg.solve(among, across.T).T
+        mean = weights @ (scores - scores.mean()) / spread
+        variance = np.maximum(1.0 - (weights * across).sum(axis=1), 0.0)
+        return pool[int(np.argmax(mean + KAPPA * np.sqrt(variance)))]
+
+
+def _kernel(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Similarity of sets: it falls by half for every eight sub-layers in which they differ."""
+    return np.exp2(-(a[:, None, :] != b[None, :, :]).sum(axis=2) / 8.0)
+
+
+def runs_of(kept: NDArray[np.bool_]) -> Layers:
+    """The layers and halves that a forward of a set runs."""
+    layers: list[int | Half] = []
+    for layer, (attends, feeds) in enumerate(kept.reshape(-1, 2).tolist()):
+        if attends and feeds:
+            layers.append(layer)
+        elif attends or feeds:
+            layers.append(Half(layer, "attention" if attends else "mlp"))
+    return tuple(layers)
+
+
+@drafter("swift", paper="SWIFT", arxiv="2410.06916", url="https://github.com/hemingkx/SWIFT")
+@dataclass
+class Swift(ModelDrafter):
+    """Self-speculation that searches, while it decodes, which layers to skip (Xia et al. 2025).
+
+    Sub-layers, the attention and the MLP of each layer, are skipped each for itself; the first
+    layer and the last stay whole. The search starts without every second layer. All sets leave out
+    equally many sub-layers, and a set is scored by how many of the last ``window`` tokens it would
+    have predicted, in one forward over them all.
+
+    When: a large model, long outputs and no draft model at hand. The default model has no layers to
+    spare.
+    """
+
+    needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,), rests=True)
+
+    skip: float = parameter(
+        0.45, 0.0, 0.9, "share of the sub-layers between first and last that the draft leaves out"
+    )
+    interval: int = parameter(4, 1, 1024, "steps between two trials of a set")
+    trials: int = parameter(200, 0, 10000, "most trials")
+    window: int = parameter(32, 1, 256, "tokens a set is scored on")
+    width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
+    _steps: int = 0
+
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
+        total = seq.about().layers
+        skip = round(self.skip, 2)  # Settings that hardly differ search together.
+        search = seq.shared(f"swift {total} {skip}", lambda: LayerSearch(total, skip))
+        self._steps += 1
+        enough = len(seq.tokens) - seq.prompt_length > self.window
+        if enough and self._steps % self.interval == 0 and not search.settled(self.trials):
+            kept = search.candidate()
+            score = yield from self._matchness(seq, kept)
+            search.book(kept, score)
+        source = Source(layers=search.layers)
+        tree = yield from self.grow(seq, limit, source, self.width, search.calibration)
+        return tree
+
+    def _matchness(
+        self, seq: TokenSequence, kept: NDArray[np.bool_]
+    ) -> Generator[Forward, Reply, float]:
+        """Share of the last ``window`` tokens that this set would choose, each behind the true
+        text."""
+        length = len(seq.tokens)
+        rows = np.arange(length - self.window - 1, length - 1, dtype=np.int32)
+        text = seq.tokens.copy()
+        reply = yield Forward(
+            text[rows],
+            store=Store.NONE,
+            positions=rows,
+            visible=np.arange(rows[0], dtype=np.int32),
+            logits=np.arange(self.window, dtype=np.int32),
+            layers=runs_of(kept),
+        )
+        keys = [seq.sampler.noise_key(int(row) + 1 - length) for row in rows]
+        chosen = reply.logits.sample(seq.sampler.warp, keys)
+        return float((chosen == text[rows + 1]).mean())
+
+
+# DEL: chooses the exit layer and the draft length that pay.
+
+MEMORY = 0.95
+
+MOST_ROWS = 8
+"""Rows of one verification that are looked at; more learn faster, but each costs a row of the LM
+head at every exit."""
+
+IDLE = 8
+"""Factor by which looks become rarer while no exit pays; higher costs less, and notices later."""
+
+
+class EarlyExits:
+    """The record of each exit layer: its agreement with the target, and how sure it was."""
+
+    def __init__(self, layers: tuple[int, ...]) -> None:
+        self.layers = layers
+        # Column 0: it was wrong; column 1: it was right. Before anything was seen, exits are even.
+        self.count = np.full((len(layers), 2), 0.5)
+        self.confidence = np.full((len(layers), 2), 0.25)
+
+    def update(self, right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> None:
+        """Book a round: [E, R], whether each exit chose each target token, and with which
+        probability."""
+        self.count *= MEMORY
+        self.confidence *= MEMORY
+        for column, which in enumerate((~right, right)):
+            self.count[:, column] += which.sum(axis=1)
+            self.confidence[:, column] += (which * confidence).sum(axis=1)
+
+    def best(self, facts: ModelFacts, longest: int, rests: bool = True) -> tuple[int, int, float]:
+        """The choice with most tokens per layer run: exit layer, draft length, and the confidence
+        below which a draft stops.
+
+        Args:
+            longest: the longest draft.
+            rests: whether shorter drafts, and none, may be chosen.
+        """
+        least = 0 if rests else longest
+        head = facts.head_layers
+        alpha = self.count[:, 1] / self.count.sum(axis=1)
+        lengths = np.arange(longest + 1)
+        tokens = np.cumsum(alpha[:, None] ** lengths, axis=1)[:, least:]
+        exits = np.array(self.layers)[:, None] + 1
+        work = facts.layers + head + lengths[least:] * (exits + head)
+        place, length = np.unravel_index(int(np.argmax(tokens / work)), tokens.shape)
+        means = self.confidence[place] / self.count[place]
+        return self.layers[place], least + int(length), float(means.mean())
+
+
+@dataclass
+class WhileSure(Budget):
+    """A budget of a chain that ends with the first token whose probability is below
+    ``threshold``."""
+
+    drafter: ModelDrafter
+    threshold: float
+
+    def expand(
+        self, seq: TokenSequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
+    ) -> NDArray[np.int32]:
+        sure = [leaf == ROOT or self.drafter.confidence(leaf) >= self.threshold for leaf in leaves]
+        return super().expand(seq, tree, leaves[np.array(sure, bool)], seconds)
+
+
+@drafter("del", paper="DEL", arxiv="2504.05598", aliases=("dynamic-exit-layer",))
+@dataclass
+class Del(ModelDrafter):
+    """Early-exit self-speculation with the exit and length of most expected tokens per layer.
+
+    A verification computes the hidden states of every layer; through the LM head they say what each
+    exit would have drafted (its shadow tokens). Zarch et al. 2025. The paper looks at every layer,
+    and first at 32 rows of the prompt. Here ``exits`` and at most 8 rows are looked at: all 29 of
+    the default model, with 8 rows, would be 232 rows of its LM head, the work of 49 of its own.
+
+    When: the model was trained for early exit. Others say little in their first layers: the default
+    model gets slower.
+    """
+
+    needs = Needs(noise=True, draws=True, runs=(TARGET,), rests=True)
+
+    exits: int = parameter(4, 1, 64, "exit layers to choose from, at even distances")
+    interval: int = parameter(1, 1, 64, "steps between two looks at the shadow tokens")
+    _exits: EarlyExits | None = field(default=None, repr=False)
+    _states: NDArray[np.float32] | None = field(default=None, repr=False)
+    _tokens: list[int] = field(default_factory=list)
+    _start: int = 0
+    _steps: int = 0
+
+    def propose(self, seq: TokenSequence, limit: int) -> Proposal:
+        facts = seq.about()
+        if self._exits is None:
+            count = max(1, min(self.exits, facts.layers - 1))
+            places = np.linspace(0, facts.layers - 1, count + 1)[:-1]
+            layers = tuple(sorted({int(place) for place in places}))
+            self._exits = seq.shared(f"del {layers}", lambda: EarlyExits(layers))
+        if self._states is not None:
+            yield from self._look(seq, self._exits, self._states)
+            self._states = None
+        layer, length, threshold = self._exits.best(facts, limit, self.offer.budget.weighs)
+        self._steps += 1
+        interval = self.interval if length else IDLE * self.interval
+        self.hidden = self._exits.layers if self._steps % interval == 0 else ()
+        if length == 0:
+            return EMPTY
+        source = Source(layers=tuple(range(layer + 1)), hidden=self.hidden)
+        until = WhileSure(length, self, threshold)
+        return (yield from self.grow(seq, length, source, 1, budget=until))
+
+    def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        super().observe(seq, tree, reply, verdict)
+        if self.hidden and self._exits and reply.hidden.keys() >= set(self.hidden):
+            # Logits have a row for the root and each node, and hidden states end with the same.
+            at = np.array(verdict.rows[:MOST_ROWS]) - (1 + len(tree))
+            self._states = np.concatenate([reply.hidden[e][at] for e in self._exits.layers])
+            self._tokens = verdict.tokens[:MOST_ROWS]
+            self._start = len(seq.tokens)
+
+    def _look(
+        self, seq: TokenSequence, exits: EarlyExits, states: NDArray[np.float32]
+    ) -> Generator[Forward, Reply, None]:
+        """Put the hidden states of the last verification through the LM head; no layer runs for
+        that."""
+        rows, count = len(states), len(self._tokens)
+        reply = yield Forward(
+            np.zeros(rows, np.int32),
+            resume=states,
+            layers=(),
+            store=Store.NONE,
+            positions=np.zeros(rows, np.int32),
+            logits=np.arange(rows, dtype=np.int32),
+        )
+        first = self._start - len(seq.tokens)
+        keys = [seq.sampler.noise_key(first + offset) for offset in range(count)]
+        shadow = reply.logits.sample(seq.sampler.warp, keys * len(exits.layers))
+        confidence = np.exp(reply.logits.log_probability(shadow[:, None]))[:, 0]
+        right = shadow.reshape(-1, count) == np.array(self._tokens)
+        exits.update(right, confidence.reshape(-1, count))

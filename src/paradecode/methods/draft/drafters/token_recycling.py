@@ -9,15 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.growth import Candidate, Path, accepted_last, grow, guess, log_softmax
-from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.loop import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import parameter
 
 PAGE_BYTES = 4096
 

@@ -1,1 +1,1 @@
-"""Schedules, one in each file: loops that draft and verify at the same time."""
+"""Schedules: loops that draft and verify at the same time."""

@@ -1,4 +1,4 @@
-"""Verifiers, one a file: which draft tokens stay, and which token follows them."""
+"""Verifiers: which draft tokens stay, and which token follows them."""
 
 from __future__ import annotations
 

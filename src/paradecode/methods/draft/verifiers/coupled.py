@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from paradecode.core.drawn import Mode
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import ROOT, Mode, TokenTree
 from paradecode.methods.parts import declare
 
 

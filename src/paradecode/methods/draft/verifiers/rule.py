@@ -8,20 +8,19 @@ of the output exactly.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.drawn import Drawn, Mode
+from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.noise import GOLDEN, MASK64, Purpose, mix
-from paradecode.core.request import Reply
-from paradecode.core.sequence import TokenSequence, Verdict
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
-from paradecode.methods.parts import declare
+from paradecode.methods.parts import declare, parameter
 
 Row = NDArray[np.float64]
 Rows = Callable[[int], Row]
@@ -39,11 +38,9 @@ class Chance(Protocol):
 
     def accept(self, p: float, q: float = 1.0) -> bool:
         """True with probability min(1, p / q)."""
-        ...
 
     def draw(self, weights: Row) -> int:
         """An index with probability proportional to its weight."""
-        ...
 
 
 Accepted = tuple[list[int], int]
@@ -168,3 +165,190 @@ class TopDown(SamplingVerifier):
             path.append(child)
             node = child
         return path, chance.draw(p(node))
+
+
+# Top-down verification of draft tokens, one after another.
+
+
+def one_by_one(
+    p: Row, node: int, tree: TokenTree, chance: Chance, most: int | None = None
+) -> tuple[int | None, int]:
+    """Test the first ``most`` children (all by default) in drawing order.
+
+    After a refusal, p becomes the part of p that q did not cover. With draws without replacement, q
+    becomes its part on the tokens that were not drawn yet.
+    """
+    drawn = tree.drawn.get(node)
+    if drawn is None:
+        return _one_hot(p, node, tree, chance)
+    q = proposal(drawn, node, tree, len(p))
+    for child in tree.children(node)[:most]:
+        token = int(tree.tokens[child])
+        if chance.accept(p[token], q[token]):
+            return child, token
+        p = residual(p, q)
+        if drawn.mode is Mode.SWOR:
+            q = without(q, token)
+    return None, chance.draw(p)
+
+
+def _one_hot(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+    """Test children that a rule chose: accept each with what is left of p for it. Exact for any
+    tree."""
+    for child in tree.children(node):
+        token = int(tree.tokens[child])
+        if chance.accept(p[token]):
+            return child, token
+        rest = without(p, token)
+        p = rest if rest.any() else p
+    return None, chance.draw(p)
+
+
+@sampling(
+    "rejection",
+    paper="Fast Inference from Transformers via Speculative Decoding",
+    arxiv="2211.17192",
+)
+@dataclass
+class Rejection(TopDown):
+    """Test one draft token at each depth with p / q (also Chen et al. 2023, arXiv 2302.01318).
+
+    Accept the token with min(1, p / q), else emit a token of norm((p - q)+). Of drawn siblings only
+    the first is tested; children that a rule chose are all tested, with a one-hot q.
+    """
+
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        return one_by_one(p, node, tree, chance, 1)
+
+
+@sampling("specinfer", paper="SpecInfer", arxiv="2305.09781")
+@dataclass
+class SpecInfer(TopDown):
+    """Test siblings one after another, each against what the last ones left of p.
+
+    The multi-path rule of Miao et al. 2023, for children drawn with replacement. Where they were
+    drawn without it this is ``rsd``, and one-hot where a rule chose.
+    """
+
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        return one_by_one(p, node, tree, chance)
+
+
+@sampling("rsd", paper="Recursive Speculative Decoding", arxiv="2402.14160")
+@dataclass
+class Rsd(SpecInfer):
+    """Recursive rejection sampling: ``specinfer`` for siblings drawn without replacement."""
+
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
+
+
+@sampling("naive-tree", paper="Dynamic Delayed Tree Expansion", arxiv="2602.16994")
+@dataclass
+class NaiveTree(Rejection):
+    """Test the first sibling with p / q, take another one when the residual happens to give it."""
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        child, token = super().level(p, node, tree, chance)
+        return (tree.child(node, token) if child is None else child), token
+
+
+@sampling("nss", paper="SpecInfer (naive sampling)", arxiv="2305.09781")
+@dataclass
+class NaiveSampling(TopDown):
+    """Draw from p, go on if the token was drafted. Needs no q, and is exact for any tree."""
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        token = chance.draw(p)
+        return tree.child(node, token), token
+
+
+# SpecTr's sequential selection among k drafts.
+
+HALVINGS = 24
+"""How often the interval that holds rho is halved. A rho that is a little too large is exact,
+too."""
+
+
+@sampling("spectr", paper="SpecTr", arxiv="2310.15141")
+@dataclass
+class SpecTr(TopDown):
+    """Test k draws with replacement by approximate optimal transport (Sun et al. 2023).
+
+    K-SEQ: accept a draw with min(1, p / (rho q)), rho the smallest that keeps the law. With
+    beta = sum min(p / rho, q) a draw is accepted, so one of k is with 1 - (1 - beta)^k; the
+    residual is what p has left when those accepted are taken out. Children that were not drawn
+    with replacement are verified as ``rsd`` does.
+    """
+
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.IID,)
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        if tree.mode(node) is not Mode.IID:
+            return one_by_one(p, node, tree, chance)
+        children = tree.children(node)
+        k = len(children)
+        q = proposal(tree.drawn[node], node, tree, len(p))
+        low, rho = 1.0, float(k)
+        if k > 1:
+            for _ in range(HALVINGS):
+                middle = (low + rho) / 2
+                beta = np.minimum(p / middle, q).sum()
+                if 1 - (1 - beta) ** k > middle * beta:
+                    low = middle
+                else:
+                    rho = middle
+        for child in children:
+            token = int(tree.tokens[child])
+            if chance.accept(p[token], rho * q[token]):
+                return child, token
+        taken = np.minimum(p / rho, q)
+        beta = taken.sum()
+        if beta > 0.0:
+            rest = np.maximum(p - taken * ((1 - (1 - beta) ** k) / beta), 0.0)
+            p = rest if rest.sum() > NOTHING else p
+        return None, chance.draw(p)
+
+
+# Typical acceptance: tokens that the target finds plausible stay.
+
+
+@declare(
+    "verifier",
+    "typical",
+    guarantee="lossy",
+    paper="Medusa",
+    arxiv="2401.10774",
+    names={"posterior_threshold": "epsilon", "posterior_alpha": "delta", "alpha": "delta"},
+)
+@dataclass
+class Typical(SamplingVerifier):
+    """Accept what the target finds plausible, given its own doubt; changes the law of the output.
+
+    A token is accepted when p > min(epsilon, delta * exp(-entropy of p)) (Cai et al. 2024). The
+    longest accepted path wins, of equally long ones the likelier. The token after it is drawn
+    from p.
+    """
+
+    epsilon: float = parameter(0.09, 0.0, 1.0, "a token more probable than this is accepted")
+    delta: float = parameter(0.3, 0.0, 1.0, "so is one above this times exp(-entropy)")
+
+    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        best: tuple[int, float, int] = (0, 0.0, ROOT)
+        alive: dict[int, tuple[int, float]] = {ROOT: (0, 0.0)}
+        for node, (parent, token) in enumerate(
+            zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)
+        ):
+            if parent in alive and p(parent)[token] > self.threshold(p(parent)):
+                depth, log_p = alive[parent]
+                alive[node] = (depth + 1, log_p + float(np.log(p(parent)[token])))
+                best = max(best, (*alive[node], node), key=lambda entry: entry[:2])
+        return tree.path(best[2]), chance.draw(p(best[2]))
+
+    def threshold(self, p: Row) -> float:
+        """The probability that a token must exceed."""
+        entropy = -float((p * np.log(p + 1e-5)).sum())
+        return min(self.epsilon, self.delta * float(np.exp(-entropy)))

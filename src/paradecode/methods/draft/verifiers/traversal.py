@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from paradecode.core.drawn import Mode
 from paradecode.core.errors import DecoderError
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import ROOT, Mode, TokenTree
 from paradecode.methods.draft.verifiers.rule import (
     NOTHING,
     Accepted,

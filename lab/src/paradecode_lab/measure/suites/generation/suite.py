@@ -10,25 +10,24 @@ from typing import Any
 
 from paradecode.backends.interface import PAGE
 from paradecode.core.checks import maybe, whole
+from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
 from paradecode.methods.choice import PLAIN_DECODERS
 from paradecode.methods.specs import Spec, parse
-from paradecode.prompts import (
+from paradecode.prompts import Messages, encoder
+from paradecode_lab.measure.cases import Cases, Progress, measure_cases
+from paradecode_lab.measure.machine import digest, weights_of
+from paradecode_lab.measure.prompts import (
     Conversation,
     Item,
-    Messages,
     by_turns,
-    encoder,
     fingerprint,
     first_of_each_group,
     make_items,
 )
-from paradecode_lab.measure.cases import Cases, Progress, measure_cases
-from paradecode_lab.measure.machine import digest, weights_of
 from paradecode_lab.measure.quality import OutputScorer, distinct_outputs
 from paradecode_lab.measure.results import ItemInfo, OutputKey, Results, Score
 from paradecode_lab.measure.turns import Unit, units_of

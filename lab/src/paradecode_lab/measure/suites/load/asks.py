@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
-from paradecode.prompts import Conversation, load_prompts, read_text
+from paradecode.prompts import read_text
+from paradecode_lab.measure.prompts import Conversation, load_prompts
 from paradecode_lab.measure.suites.load.plan import OfferedLoad
 
 TEXT_TOKENS = 128

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from paradecode.core.errors import InvalidInput
-from paradecode.prompts import Conversation
+from paradecode_lab.measure.prompts import Conversation
 from paradecode_lab.measure.results import Record, StreamedAnswer
 from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan
 

@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 
 from paradecode.core.errors import InvalidInput
-from paradecode.prompts import Conversation, fingerprint
 from paradecode.timing.warm_up import TOKENS
 from paradecode_lab.measure.journal import Journal
+from paradecode_lab.measure.prompts import Conversation, fingerprint
 from paradecode_lab.measure.results import EngineInfo, ItemInfo, Record, Results
 from paradecode_lab.measure.suites.load.asks import arrivals, draw
 from paradecode_lab.measure.suites.load.client import ask_once, first_model, open_session

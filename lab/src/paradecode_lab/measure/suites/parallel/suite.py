@@ -13,9 +13,9 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.methods.specs import parse
-from paradecode.prompts import Item
 from paradecode_lab.measure.cases import Cases, Progress, measure_cases
 from paradecode_lab.measure.machine import digest
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.results import ItemInfo, Results
 from paradecode_lab.measure.suites.parallel.methods import (
     REFERENCE,

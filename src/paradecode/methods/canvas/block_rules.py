@@ -1,0 +1,195 @@
+"""Block rules: in which positions masks may be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from paradecode.methods.canvas.canvas import Canvas, Decision, View, Window
+from paradecode.methods.parts import declare, parameter, text
+
+
+class Blocks:
+    """Says where masks may be decided. A dataclass; each request has its own object.
+
+    Fields declared with ``parameter`` or ``choice`` are settings: ``blocks=sliding(masks=16)``.
+
+    Attributes:
+        clashes: see :class:`Policy`.
+    """
+
+    clashes: Mapping[str, str] = MappingProxyType({})
+
+    def start(self, canvas: Canvas, block_length: int) -> None:
+        """Called before the first forward; ``block_length`` is the method's setting."""
+        self.block_length = block_length
+
+    def window(self, canvas: Canvas) -> Window:
+        """The window of the next forward; it must have a masked position."""
+        raise NotImplementedError
+
+    def narrow(self, view: View) -> Window:
+        """The window after a forward: a part of that of ``view``, with a masked position."""
+        return view.window
+
+    def after(self, view: View, decision: Decision) -> None:
+        """Called after a decision was applied to the canvas."""
+
+
+def limit(canvas: Canvas, start: int) -> int:
+    """One past the last position of a window that begins at ``start``.
+
+    In a model with its own blocks it is the end of a block, because rows were trained to see only
+    decided blocks before their own.
+    """
+    return canvas.reach(start + 1) if canvas.block > 1 else canvas.end
+
+
+@declare("blocks", "fixed", paper="Large Language Diffusion Models", arxiv="2502.09992")
+@dataclass
+class FixedBlocks(Blocks):
+    """Semi-autoregressive decoding: a block is finished before the next one begins.
+
+    LLaDA (arXiv 2502.09992), section 2.4. For a model with blocks of its own the grid is the
+    model's: the first block may begin with the end of the prompt.
+    """
+
+    def window(self, canvas: Canvas) -> Window:
+        block = (canvas.edge - canvas.origin) // self.block_length
+        start = canvas.origin + block * self.block_length
+        end = min(start + self.block_length, canvas.end)
+        if start < canvas.start:
+            return Window(canvas.start, end, block, begin=start)
+        return Window(start, end, block)
+
+
+@declare("blocks", "lead", paper="Fast-dLLM v2", arxiv="2509.26328")
+@dataclass
+class Lead(FixedBlocks):
+    """Fixed blocks; the first position of each block of the model is decided first, and alone.
+
+    Fast-dLLM v2's sampler (arXiv 2509.26328): the forward that computes a finished block from its
+    final tokens also says what the next block begins with, for the model's logits are shifted. For
+    other models, and inside of a block, this is ``fixed``.
+    """
+
+    def window(self, canvas: Canvas) -> Window:
+        window = super().window(canvas)
+        led = canvas.block > 1 and canvas.shift and window.start % canvas.block == 0
+        if not led or not canvas.masked[window.start]:
+            return window
+        return replace(window, end=window.start + 1, span=(window.start, window.end))
+
+
+@declare("blocks", "full", paper="Dream", arxiv="2508.15487")
+@dataclass
+class Full(Blocks):
+    """The whole canvas is one block: Dream's way (arXiv 2508.15487)."""
+
+    def window(self, canvas: Canvas) -> Window:
+        return Window(canvas.start, canvas.end)
+
+
+# Blocks that follow the text: a window that slides on, and blocks that end where a sentence does.
+
+LEFT = (
+    "tokens that the window has left would stay cached as the masks that they were; "
+    "use delayed, which computes them once more"
+)
+"""The reason why the dual cache does not work with sliding blocks."""
+
+
+@declare("blocks", "sliding", paper="Deferred Commitment Decoding", arxiv="2601.02076")
+@dataclass
+class Sliding(Blocks):
+    """The first masks of the canvas, wherever they are: an unsure position holds nothing up.
+
+    Deferred Commitment Decoding (arXiv 2601.02076): the window begins with the first mask and ends
+    behind the ``masks``-th one, but is at most ``width`` positions wide. With a width as large as
+    the canvas it is the window of Window-Diffusion (arXiv 2601.20332), whose cache is ``window``.
+    For a model with blocks of its own the window stays inside one of them.
+
+    It is one block to caches and schedules: nothing is refreshed because the window moves.
+    """
+
+    clashes = MappingProxyType({"cache=dual": LEFT})
+
+    masks: int = parameter(16, 1, 1 << 20, "masks in the window")
+    width: int = parameter(128, 1, 1 << 20, "most positions from its first mask to its end")
+
+    def window(self, canvas: Canvas) -> Window:
+        masked = np.flatnonzero(canvas.masked)[: self.masks]
+        start = int(masked[0])
+        end = min(int(masked[-1]) + 1, start + self.width, limit(canvas, start))
+        return Window(start, end, span=(canvas.start, canvas.end))
+
+
+# Blocks that end where the model expects a sentence, a line or a step to end.
+
+NEWLINE = "198"
+"""The line feed of the vocabularies of GPT-2, Llama 3, Qwen, SmolLM2 and LLaDA."""
+
+
+def read_tokens(text: str) -> np.ndarray:
+    """Token ids in a text such as ``'198 271'``; raises ValueError for any other text."""
+    numbers = text.split()
+    if not all(n.isascii() and n.isdecimal() and len(n) < 10 for n in numbers):
+        raise ValueError("give token ids separated by spaces, as in '198 271'")
+    return np.array(numbers, np.int64)
+
+
+@declare("blocks", "adaptive", paper="AdaBlock", arxiv="2509.26432")
+@dataclass
+class Adaptive(Blocks):
+    """AdaBlock (arXiv 2509.26432): a block ends with the most confident delimiter just ahead.
+
+    The first forward of a block looks at the next ``ahead`` of the output. If the delimiter that is
+    proposed there with the highest confidence reaches ``threshold``, the block ends with it, and
+    otherwise after ``block_length`` positions. That same forward commits the block's first tokens.
+
+    In the paper's algorithm the look-ahead is a share of what was decoded so far; in its code, and
+    here, it is a share of the whole output. For a model with blocks of its own a block stays inside
+    one of them.
+    """
+
+    threshold: float = parameter(
+        0.3, 0.0, 1.01, "confidence at which a delimiter ends the block; Dream: 0.5"
+    )
+    ahead: float = parameter(
+        0.25, 0.0, 1.0, "part of the output in which delimiters are looked for"
+    )
+    delimiters: str = text(read_tokens, "token ids, as in '198 271'; by default 198, a line feed")
+
+    def start(self, canvas: Canvas, block_length: int) -> None:
+        super().start(canvas, block_length)
+        self._ids = read_tokens(self.delimiters or NEWLINE)
+        self._reach = int(self.ahead * (canvas.end - canvas.start))
+        self._first = self._end = canvas.start
+        self._block, self._open = -1, False
+
+    def window(self, canvas: Canvas) -> Window:
+        if canvas.edge >= self._end or self._open:
+            self._block += not self._open
+            self._first, self._open = canvas.edge, True
+            widest = self._first + max(self.block_length, self._reach)
+            self._end = min(widest, limit(canvas, self._first))
+        return Window(self._first, min(self._end, canvas.end), self._block)
+
+    def narrow(self, view: View) -> Window:
+        if self._open:
+            self._open = False
+            self._end = min(self._first + self._length(view), view.window.end)
+        return Window(self._first, min(self._end, view.canvas.end), self._block)
+
+    def _length(self, view: View) -> int:
+        """Length of the block that begins, in positions."""
+        near = view.eligible & (view.positions < self._first + self._reach)
+        found = np.flatnonzero(near & np.isin(view.proposals, self._ids))
+        if len(found):
+            best = found[view.confidence[found].argmax()]
+            if view.confidence[best] >= self.threshold:
+                return int(view.positions[best]) - self._first + 1
+        return self.block_length

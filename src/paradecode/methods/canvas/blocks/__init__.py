@@ -1,1 +1,0 @@
-"""Block rules, one a file: in which positions masks may be decided."""

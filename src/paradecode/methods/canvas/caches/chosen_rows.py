@@ -1,0 +1,193 @@
+"""Caches that compute a few chosen rows of the canvas in each forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.noise import Purpose, key, uniform
+from paradecode.methods.canvas.caches.base import (
+    CacheRule,
+    Marks,
+    RowPlan,
+    everything,
+    first_masks,
+    some,
+)
+from paradecode.methods.canvas.canvas import Canvas, Decision, Scores, View, Window
+from paradecode.methods.parts import choice, declare, parameter
+
+
+@declare("cache", "dkv", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")
+@dataclass
+class DelayedKV(CacheRule):
+    """dKV-Cache-Decode (arXiv 2505.15781): keys and values change most when a mask is decided.
+
+    So they are taken from the first forward that reads the real token, and kept until the next
+    forward of everything. All masks of the canvas are computed in every forward. The first two
+    forwards of a block compute everything.
+
+    Models with a shift: the row to the left of a mask of the window is computed as well, even if
+    its own token was cached (the paper's ``un_right``, inside the window).
+    """
+
+    refresh: int = parameter(8, 1, 4096, "compute all every n forwards; the paper has 16 for Dream")
+    _again = False
+
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
+        begins = window.block != self._block
+        if self.due(window, self.refresh) or self._again:
+            self._again = begins
+            return everything(canvas, window, store=~canvas.masked)
+        return RowPlan(~canvas.final, ~canvas.final & ~canvas.masked, canvas.final)
+
+
+@declare("cache", "dkv_greedy", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")
+@dataclass
+class GreedyDelayedKV(CacheRule):
+    """dKV-Cache-Greedy (arXiv 2505.15781): a forward costs a few rows, whatever the length.
+
+    It computes the tokens that were just decided, the masks that are next, and the ``neighbours``
+    masks nearest to each of those; the keys and values of all else, other masks included, are from
+    earlier forwards. Next are as many masks as the last forward decided.
+
+    Which ones those are is known for a random order only, the one that the paper has:
+    ``order=random`` with the policy ``static(score=random)``. For other policies they are the masks
+    of the window that the model was surest of when it last saw them.
+    """
+
+    refresh: int = parameter(2, 1, 4096, "compute all every n forwards")
+    neighbours: int = parameter(4, 0, 4096, "masks computed around each one that is next")
+    order: str = choice("confidence", ("confidence", "random"), "which masks are next")
+
+    def start(self, canvas: Canvas) -> None:
+        self._scores: Scores = np.full(canvas.end, -np.inf)
+        self._count = 1
+
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
+        if self.due(window, self.refresh):
+            return everything(canvas, window)
+        rows = (canvas.stored != canvas.tokens) | self._next(canvas, window)
+        return some(rows)
+
+    def after(self, view: View, decision: Decision) -> None:
+        super().after(view, decision)
+        self._count = max(1, len(decision.commit))
+        if self.order == "random":
+            everywhere = np.arange(len(self._scores))
+            self._scores = uniform(key(view.seed, 0, Purpose.ORDER), everywhere)
+        else:
+            self._scores[view.positions] = view.confidence
+
+    def _next(self, canvas: Canvas, window: Window) -> Marks:
+        """The masks that are expected to be decided next, and the masks around them."""
+        masked = np.flatnonzero(canvas.masked)
+        inside = np.flatnonzero((masked >= window.start) & (masked < window.end))
+        order = np.argsort(-self._scores[masked[inside]], kind="stable")
+        around = np.arange(len(masked))
+        chosen = np.zeros(canvas.end, bool)
+        for center in inside[order[: self._count]].tolist():
+            nearest = np.argsort(abs(around - center), kind="stable")  # The left one of two first.
+            chosen[masked[nearest[: self.neighbours + 1]]] = True
+        return chosen
+
+
+# Between two forwards of everything, only the positions that are decided next are computed.
+
+
+@declare("cache", "recap", guarantee="lossy", paper="ReCAP", arxiv="2505.19089")
+@dataclass
+class Recap(CacheRule):
+    """ReCAP (arXiv 2505.19089): a forward of everything chooses a group, and local ones fill it.
+
+    The group is what the full forward decided and the masks of the window that it was surest of
+    next. Each of the ``local`` forwards that follow computes the group alone, every time anew,
+    against the keys and values that the full forward has for all other positions. So what was just
+    decided in the group is taken into account, and nothing outside of it changes.
+
+    The paper decodes images in an order that the full forward fixes; here the policy ranks the
+    group's masks anew after each local forward. A group that is filled early ends early.
+    """
+
+    local: int = parameter(1, 0, 4096, "forwards of the group after each full one; 0: no cache")
+    group: int = parameter(
+        0, 0, 1 << 20, "masks left to the local forwards; 0: as many as the full one decided, each"
+    )
+    warmup: int = parameter(0, 0, 1 << 20, "full forwards before the first group")
+
+    def start(self, canvas: Canvas) -> None:
+        self._group = np.zeros(canvas.end, bool)
+
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
+        group = self._group[: canvas.end] & canvas.masked
+        filled = not group[window.start : window.end].any()
+        self._asked |= filled or canvas.steps <= self.warmup
+        if self.due(window, self.local + 1):
+            return everything(canvas, window)
+        rows = group | (canvas.stored != canvas.tokens)
+        return some(rows, store=False)
+
+    def after(self, view: View, decision: Decision) -> None:
+        super().after(view, decision)
+        if view.refresh:
+            left = view.eligible & ~np.isin(view.positions, decision.commit)
+            order = np.argsort(np.where(left, -view.confidence, np.inf), kind="stable")
+            count = self.group or self.local * max(1, len(decision.commit))
+            self._group[:] = False
+            self._group[view.positions[order[: min(count, int(left.sum()))]]] = True
+
+
+# Only the next few masks are computed, and what is far ahead is not even seen.
+
+
+@declare("cache", "window", guarantee="lossy", paper="Window-Diffusion", arxiv="2601.20332")
+@dataclass
+class WindowCache(CacheRule):
+    """Window-Diffusion (arXiv 2601.20332): far masks hardly matter, so they are left out.
+
+    A phase begins with a forward over its *context*: what is decided, and the next ``buffer``
+    masks. The following forwards see that context and nothing else. They compute the next
+    ``active`` masks and the tokens that were decided in them, until the phase ends after
+    ``refresh`` forwards, or when the context runs out of masks. Tokens that the first forward of
+    the phase decided are computed once more, in the second.
+
+    The paper has no blocks: use it with ``blocks=full``, or with ``blocks=sliding``, which keeps
+    the first forward of a phase from deciding positions that are far ahead. The released LLaDA
+    code leaves nothing out in a phase's first forward; this follows the paper, as its Dream code
+    does.
+    """
+
+    active: int = parameter(16, 1, 1 << 20, "masks that are computed in each forward")
+    buffer: int = parameter(64, 1, 1 << 20, "masks of the context; the paper has 128 for Dream")
+    refresh: int = parameter(32, 1, 4096, "forwards of a phase")
+
+    def __post_init__(self) -> None:
+        if self.buffer < self.active:
+            raise InvalidInput(
+                "cache=window.buffer", self.buffer, f"give at least active, {self.active}"
+            )
+
+    def start(self, canvas: Canvas) -> None:
+        self._context: Marks = np.zeros(canvas.end, bool)
+        self._open: Marks | None = None
+
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
+        self._context = self._context[: canvas.end]
+        active = first_masks(canvas, window.start, self.active)
+        self._asked |= bool((active & ~self._context).any())
+        if self.due(window, self.refresh):
+            return self._begin(canvas, window)
+        if self._open is None:
+            self._open = canvas.masked.copy()
+        recent = (self._open[: canvas.end] & ~canvas.masked) | (canvas.stored != canvas.tokens)
+        rows = active | (recent & self._context)
+        return RowPlan(rows, rows, self._context & ~rows)
+
+    def _begin(self, canvas: Canvas, window: Window) -> RowPlan:
+        ahead = first_masks(canvas, window.start, self.buffer)
+        self._context, self._open = ~canvas.masked | ahead, None
+        nothing = np.zeros(canvas.end, bool)
+        whole = bool(self._context.all())
+        return RowPlan(self._context, self._context, nothing, refresh=whole)

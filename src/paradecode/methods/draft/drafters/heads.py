@@ -1,0 +1,246 @@
+"""Methods with a draft head: the base class does the work, and the heads differ.
+
+The head's folder says of which kind it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paradecode.methods.draft.head_drafter import HeadDrafter, head_method
+from paradecode.methods.parts import parameter
+
+
+@head_method(
+    "medusa",
+    "published Medusa heads of the target",
+    paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
+    arxiv="2401.10774",
+)
+class Medusa(HeadDrafter):
+    """Several heads guess the next tokens at once, from one state of the target.
+
+    Cai et al. 2024. The guesses do not know of one another: the tree is made of the likeliest
+    paths through all of them, in place of the paper's fixed one. The paper's typical acceptance is
+    ``medusa(head=...,verifier=typical)``; by default verification is exact. Heads with LM heads of
+    their own and heads that share the target's are read.
+
+    When: there are such heads, and a head must cost next to nothing.
+    """
+
+
+@head_method(
+    "eagle",
+    "a published EAGLE-1, 2 or 3 head of the target",
+    "eagle",
+    "eagle3",
+    paper="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time "
+    "Test",
+    arxiv="2503.01840",
+    aliases=("eagle1", "eagle2", "eagle3", "eagle-1", "eagle-2", "eagle-3"),
+    names={"num_steps": "depth", "eagle_topk": "width"},
+)
+class Eagle(HeadDrafter):
+    """A head of one layer reads the target's states and drafts a tree of its surest guesses.
+
+    EAGLE-1 (Li et al. 2024, arXiv 2401.15077) reads the last layer, EAGLE-3 (2025) three of them;
+    the folder says which. The tree is that of EAGLE-2 (arXiv 2406.16858): the most probable paths,
+    level by level. Folders of SafeAILab/EAGLE and of speculators are read.
+
+    When: there is a head for the target, and what is written is new. ``suffix+eagle(head=...)``
+    copies where the text repeats and drafts elsewhere.
+    """
+
+
+@head_method(
+    "p-eagle",
+    "a published P-EAGLE head of the target",
+    paper="P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
+    arxiv="2602.01469",
+    aliases=("peagle", "parallel-eagle"),
+)
+class PEagle(HeadDrafter):
+    """Masks behind the last token stand for the tokens to come; one forward guesses them all.
+
+    Where EAGLE needs a forward for each level, this needs one for the draft, so a deep draft costs
+    little more than a shallow one. The tree is made of the likeliest paths through the guesses,
+    which do not know of one another.
+
+    When: there is such a head, and the levels of an EAGLE draft take too long.
+    """
+
+
+@head_method(
+    "mtp",
+    "the target's own MTP module",
+    paper="DeepSeek-V3 Technical Report",
+    arxiv="2412.19437",
+    aliases=("nextn",),
+)
+class Mtp(HeadDrafter):
+    """The module for multi-token prediction, used again for each further token.
+
+    Gloeckle et al. 2024 (arXiv 2404.19737), DeepSeek-AI 2024, FastMTP (arXiv 2509.18362). The
+    tensors may have the names of DeepSeek, of Qwen3-Next or of speculators.
+
+    When: the target was trained with such a module.
+    """
+
+
+@head_method(
+    "dovetail",
+    "a Dovetail head of the target",
+    paper="Dovetail: A CPU/GPU Heterogeneous Speculative Decoding for LLM inference",
+    arxiv="2412.18934",
+)
+@dataclass
+class Dovetail(HeadDrafter):
+    """A gate weighs the target's state against the token, and several layers guess on.
+
+    Zhang et al. 2024. Where a row of the target is dear, few nodes of a better head pay: the paper
+    verifies 16, on a CPU, and drafts on a GPU (``draft_device``, for any head). Here the budget
+    says how many.
+
+    When: there is such a head, and the target's rows cost much.
+    """
+
+    depth: int = parameter(7, 1, 16, "most levels")
+
+
+@head_method(
+    "falcon",
+    "a Falcon head of the target",
+    paper="Falcon: Faster and Parallel Inference of Large Language Models through Enhanced "
+    "Semi-Autoregressive Drafting and Custom-Designed Decoding Tree",
+    arxiv="2412.12639",
+)
+class Falcon(HeadDrafter):
+    """Semi-autoregressive: rows that see one another guess one token each, block after block.
+
+    Gao et al. 2024. Two levels cost one pass (the head says how many rows see one another). The
+    guesses of a block do not know of one another, but the next block knows them all. An LSTM in
+    front of the layer, and training in which some answers are shown, make up for that. The tree
+    grows where the head is surest, in place of the paper's fixed one.
+
+    When: there is such a head, and the levels of an EAGLE draft take too long.
+    """
+
+
+@head_method(
+    "clover",
+    "a Clover or Clover-2 head of the target",
+    "clover",
+    "clover-2",
+    paper="Clover-2: Accurate Inference for Regressive Lightweight Speculative Decoding",
+    arxiv="2408.00264",
+    aliases=("clover2", "clover-2"),
+)
+class Clover(HeadDrafter):
+    """Layers read the target's last states; behind them a cell merges in token after token.
+
+    Clover (Xiao et al. 2024, arXiv 2405.00263) and Clover-2 (2024); the folder says which. Where
+    Medusa's guesses do not know of one another, each of these knows the tokens before it; where
+    EAGLE runs a layer for each level, this runs a cell without attention and without a memory of
+    its own. The tree is grown as for ``eagle``, in place of the paper's cut at a probability mass
+    for each node.
+
+    When: there is such a head, and the layer of an EAGLE draft takes too long.
+    """
+
+
+@head_method(
+    "chimera",
+    "a Chimera head of the target",
+    paper="Chimera: A Lossless Decoding Method for Accelerating Large Language Models Inference by "
+    "Fusing all Tokens",
+    arxiv="2402.15758",
+)
+class Chimera(HeadDrafter):
+    """A layer fuses each new token's trigram with the target's states of all tokens before.
+
+    Zeng et al. 2024. The trigram stands for the target's lower layers, the states for the upper
+    ones. Each level has an LM head of its own, which also reads the last state of the target. The
+    tree grows where the head is surest, in place of the paper's fixed one.
+
+    When: there is such a head. Its LM heads read twice as much as others: ``vocabulary`` helps.
+    """
+
+
+@head_method(
+    "longspec",
+    "a LongSpec layer of the target",
+    paper="LongSpec: Long-Context Lossless Speculative Decoding with Efficient Drafting and "
+    "Verification",
+    arxiv="2502.17421",
+)
+@dataclass
+class LongSpec(HeadDrafter):
+    """One layer sees the last 512 tokens, and what the target's last layer keeps of the whole text.
+
+    Yang et al. 2025. A token's embedding goes through attention to the last tokens, attention to
+    the target's keys and values, and an MLP. The layer's own keys and values are as many in a long
+    text as in a short one. The target's are not read from its cache: the head makes them once more
+    and keeps them, so memory of one layer of the target comes on top: for the whole text, even if
+    the target's own layers see a window. The tree grows where the head is surest; the paper's has
+    a level of 4 nodes and four levels of 16.
+
+    When: texts are long, and there is such a head.
+    """
+
+    depth: int = parameter(5, 1, 16, "most levels")
+
+
+@head_method(
+    "dflash",
+    "a published DFlash head of the target",
+    paper="DFlash: Block Diffusion for Flash Speculative Decoding",
+    arxiv="2602.06036",
+)
+class DFlash(HeadDrafter):
+    """A few layers fill a whole block of masks at once, with the target's states as their context.
+
+    Every layer sees the target's hidden states of the text as keys and values of its own, and the
+    masks see one another. Where P-EAGLE's masks are read in order, these are denoised together, in
+    one step. The tree is made of the likeliest paths through the guesses. Folders of speculators
+    and of z-lab are read; the head says how long a block is.
+
+    When: there is such a head: a draft of eight tokens costs one forward of it.
+    """
+
+
+@head_method(
+    "dspark",
+    "a published DSpark head of the target",
+    paper="DSpark: Confidence-Scheduled Speculative Decoding with Semi-Autoregressive Generation",
+    arxiv="2607.05147",
+)
+class DSpark(HeadDrafter):
+    """A block of masks is filled in one forward; a small table makes its tokens follow one another.
+
+    The layers are DFlash's. What each token adds to the logits of the next one is a product of two
+    narrow matrices, so the tree grows level by level without another forward. The head's own
+    estimates of what will be accepted are not read: estimates are corrected by what comes true.
+
+    When: there is such a head.
+    """
+
+
+@head_method(
+    "flexdraft",
+    "a FlexDraft checkpoint of the target",
+    paper="FlexDraft: Flexible Speculative Decoding via Attention Tuning and Bonus-Guided "
+    "Calibration",
+    arxiv="2605.20022",
+)
+class FlexDraft(HeadDrafter):
+    """A block of masks enters the target in the middle, and its last layers fill them at once.
+
+    Zhang et al. 2026. There masks have projections of attention of their own; norms, MLPs and the
+    keys and values of the text are the target's. They do not know the token that the verification
+    added; a small MLP calibrates all guesses when it is known. The paper computes a block behind
+    every draft token beside the verification (at small batches), or one block after it (at large
+    ones). The guesses are the same; here it is one block after it, run as a head that holds copies
+    of these layers and keeps their keys and values of the text a second time.
+
+    When: there is such a checkpoint, and the target is so large that a few of its layers are few.
+    """

@@ -1,0 +1,42 @@
+"""Old names of modules from which packages with methods of their own import; they go in 0.4."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "paradecode.core.request": "paradecode.core.decoder",
+    "paradecode.core.sequence": "paradecode.core.decoder",
+    "paradecode.methods.draft.method": "paradecode.methods.draft.loop",
+    "paradecode.methods.parameters": "paradecode.methods.parts",
+}
+RENAMED = {"Sequence": "TokenSequence"}
+
+
+class OldNames(MetaPathFinder, Loader):
+    """Finds a module by its old name, warns, and gives what the new one has."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname in MOVED else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        now = MOVED[module.__name__]
+        text = f"{module.__name__} is {now} now; the old name goes in 0.4"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        new = import_module(now)
+
+        def named(name: str) -> object:
+            return getattr(new, RENAMED.get(name, name))
+
+        module.__dict__["__getattr__"] = named
+
+
+sys.meta_path.append(OldNames())

@@ -1,0 +1,57 @@
+"""Scorers that compute little: the model's own log-probability, and the right answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.parts import choice, declare, text
+from paradecode.search.sampled import final_answer
+from paradecode.search.scorers.scorer import Rated, Reads
+
+
+@declare("scorer", "likelihood")
+@dataclass
+class LikelihoodScorer:
+    """The log-probability that the model itself gives to the tokens of a branch.
+
+    In a partial answer only the newest tokens count: those behind the branch that it continues.
+
+    When: nothing better is known. ``sum`` prefers short answers.
+    """
+
+    norm: str = choice("mean", ("mean", "sum"), "of a token, or of all together")
+    reads: Reads = "logprobs"
+
+    def rate(self, rated: Rated) -> Sequence[float]:
+        if self.norm == "sum":
+            return [branch.logprob for branch in rated.branches]
+        return [branch.logprob / max(1, branch.new) for branch in rated.branches]
+
+
+# A scorer that knows the right answer.
+
+
+@declare("scorer", "answer")
+@dataclass
+class AnswerScorer:
+    """1 for a branch whose final answer is the given one, 0 for another.
+
+    The final answer is found as ``majority`` finds it, so ``7``, ``7.0`` and "The answer is 7." are
+    the same.
+
+    When: the answer is known, and what is wanted is a way to it; or to see what a search could
+    reach at best.
+    """
+
+    right: str = text(str, "the right answer")
+    reads: Reads = "texts"
+
+    def __post_init__(self) -> None:
+        if not self.right.strip():
+            raise InvalidInput("answer.right", self.right, "give the right answer")
+
+    def rate(self, rated: Rated) -> Sequence[float]:
+        wanted = final_answer(self.right)
+        return [float(final_answer(branch.text) == wanted) for branch in rated.branches]
