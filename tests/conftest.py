@@ -4,16 +4,20 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from browser import Browser, find_browser
 from paradecode.backends.interface import Backend
+from paradecode.core.network import Head, HeadDraft
+from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
+from paradecode.llm import LLM
 from repository import ROOT
 from tiers import ALL_EXAMPLES, mark_wide
 
@@ -115,6 +119,28 @@ def replays_keep_the_caches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(between, "FLUSHED", 4096)
         yield
+
+
+@pytest.fixture(scope="session")
+def llm() -> Iterator[LLM]:
+    """The smallest model that is shipped."""
+    with LLM("paradecode/tiny-autoregressive", threads=1) as opened:
+        yield opened
+
+
+@pytest.fixture
+def head_drafts(monkeypatch: pytest.MonkeyPatch) -> list[HeadDraft]:
+    """What heads are asked for, in order."""
+    from paradecode.engine import engine
+
+    asked, run = list[HeadDraft](), engine.drafts_of
+
+    def seen(backend: Any, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+        asked.extend(drafts)
+        return run(backend, head, drafts)
+
+    monkeypatch.setattr(engine, "drafts_of", seen)
+    return asked
 
 
 @pytest.fixture(scope="module")

@@ -83,25 +83,6 @@ def test_the_guarantees_of_sampling_verifiers_keep_to_the_constraint(llm):
             jsonschema.validate(json.loads(output.text), PERSON)
 
 
-def test_constrained_and_free_requests_share_a_batch(llm):
-    from paradecode.core.sampling import SamplingParams
-    from paradecode.engine.request import GenerationRequest
-
-    params = SamplingParams(max_tokens=40)
-    prompts = [llm.encode(prompt) for _, prompt in CASES.values()]
-    wanted, sequences = [], []
-    for (constraint, prompt), ids in zip(CASES.values(), prompts, strict=True):
-        wanted.append(llm.complete(prompt, params, constraint=constraint).token_ids)
-        wanted.append(llm.complete(prompt, params).token_ids)
-        for given in ({"constraint": constraint}, {}):
-            (request,) = llm.requests(ids, params, given)
-            assert isinstance(request, GenerationRequest)
-            sequences.append(llm.engine.add(request))
-    while llm.engine.busy:
-        llm.engine.step()
-    assert [sequence.output for sequence in sequences] == wanted
-
-
 def test_log_probabilities_are_the_models_own(llm):
     """They are computed before the mask: a token that was forced on the model may be very
     unlikely."""

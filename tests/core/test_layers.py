@@ -1,10 +1,13 @@
-"""Layers and halves of layers: how they are counted, which keys they touch, and what they cost."""
+"""Layers and halves of layers, and which tokens a request of a decoder can spread."""
 
 from __future__ import annotations
+
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
+from paradecode.core.decoder import Forward
 from paradecode.core.layers import Half, attending, halves, is_layer, work
 
 SOME = (0, Half(1, "mlp"), Half(2, "attention"), 4)
@@ -43,3 +46,11 @@ HOSTILE = [
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: type(value).__name__)
 def test_what_is_no_layer(value):
     assert not is_layer(value)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Forward)])
+def test_only_tokens_that_continue_the_text_can_be_spread(name):
+    """If somebody adds a field, requests that set it keep their tokens together."""
+    forward = replace(Forward(np.arange(3, dtype=np.int32)), **{name: object()})
+    harmless = {"tokens", "tree", "under", "places", "given", "hidden", "layers", "model", "on"}
+    assert forward.sequential == (name in harmless)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from paradecode.core.errors import DecoderError
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder, merge
+from tiers import examples
 
 
 @st.composite
@@ -85,6 +86,9 @@ def test_empty_tree():
         ([1, 2], [-1, 0], [1.0]),
         ([1, 2], [-1, 0], []),
         ([1], [-1], [[1.0]]),
+        ([1 << 32], [-1], None),
+        ([5], [1 << 32], None),
+        ([0.5], [-1], None),
     ],
 )
 def test_malformed_trees_are_refused(tokens, parents, estimates):
@@ -196,3 +200,34 @@ def test_a_built_chain_is_a_tree_of_width_one():
     assert tree.is_chain
     assert (tree.tokens.tolist(), tree.parents.tolist()) == ([5, 6, 7], [-1, 0, 1])
     assert (tree.tokens.dtype, tree.estimates.dtype) == (np.int32, np.float32)
+
+
+INTS = st.integers(-3, 12) | st.integers(-(2**31), 2**31 - 1)
+
+
+@examples(400)
+@given(
+    st.lists(INTS, max_size=12),
+    st.lists(st.integers(-2, 11), max_size=12),
+    st.none() | st.lists(st.floats(0, 1, width=32), max_size=12),
+)
+def test_any_arrays_are_a_tree_or_refused(
+    tokens: list[int], parents: list[int], estimates: list[float] | None
+) -> None:
+    extra = () if estimates is None else (np.array(estimates, np.float32),)
+    try:
+        tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32), *extra)
+    except DecoderError:
+        return
+    assert len(tree) == len(tokens) == len(parents)
+    for node, parent in enumerate(parents):
+        assert ROOT <= parent < node
+        assert tree.depths[node] == (1 if parent == ROOT else tree.depths[parent] + 1)
+        found = tree.child(parent, tokens[node])
+        assert found is not None
+        assert found <= node
+        assert tree.visibility[node].sum() == tree.depths[node]
+    for count in (0, 1, 3):
+        best = tree.best(count)
+        assert len(best) <= max(count, 0)
+        assert len(tree.clip(count)) == int((tree.depths <= count).sum())

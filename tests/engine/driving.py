@@ -94,6 +94,30 @@ def finish(engine: Engine, steps: int = 2000) -> None:
     assert [pool.held for pool in engine.pools.values()] == [0] * len(engine.pools)
 
 
+def served(
+    decode: Callable[[Any], Steps] = plainly,
+    *more: Any,
+    engine: Engine | None = None,
+    **params: Any,
+) -> LiveSequence:
+    """A request that has an engine for itself, at its end."""
+    engine = engine or toy_engine()
+    sequence = add(engine, decode, *more, **params)
+    finish(engine)
+    return sequence
+
+
+def served_beside_another(
+    decode: Callable[[Any], Steps], engine: Engine | None = None
+) -> LiveSequence:
+    """A request at its end, whatever becomes of it; a plain neighbour must not notice."""
+    engine = engine or toy_engine()
+    sequence, neighbour = add(engine, decode), add(engine)
+    finish(engine)
+    assert neighbour.output == greedy()
+    return sequence
+
+
 def greedy(
     prompt: Sequence[int] = LOOP, count: int = 12, toy: ToyBackend | None = None
 ) -> list[int]:

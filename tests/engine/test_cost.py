@@ -1,13 +1,15 @@
-"""The cost curve is interpolated, measured and remembered."""
+"""The cost curve is interpolated, measured and remembered, and it follows the machine."""
 
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
+from paradecode import LLM
 from paradecode.engine import cost
-from paradecode.engine.cost import CostCurve
+from paradecode.engine.cost import CostCorrection, CostCurve, Load
 from paradecode.testing.toy import ToyBackend
 
 CURVE = CostCurve((1, 2, 4), (64, 256), ((1.0, 2.0, 3.0), (2.0, 3.0, 5.0)))
@@ -78,3 +80,77 @@ def test_a_damaged_memory_is_no_memory(backend: ToyBackend, damage: str) -> None
     path = cost.save(backend, CURVE)
     path.write_text(damage, "utf-8")
     assert cost.load(backend) is None
+
+
+MEASURED = CostCurve((1, 2, 4, 8), (256,), ((0.002, 0.0021, 0.0025, 0.004),))
+
+
+def seconds(rows: int) -> float:
+    return MEASURED.at(rows, 256)
+
+
+def test_forwards_as_measured_change_nothing() -> None:
+    correction = CostCorrection(MEASURED)
+    for rows in (1, 3, 8, 20):
+        assert correction.observe([(rows, seconds(rows))] * 50, 256) is MEASURED
+
+
+def test_a_slower_machine_is_slower_for_all_rows() -> None:
+    correction = CostCorrection(MEASURED)
+    curve = correction.observe([(4, 1.5 * seconds(4))] * 200, 256)
+    assert curve.at(4, 256) == pytest.approx(1.5 * seconds(4), rel=0.03)
+    assert curve.at(8, 256) == pytest.approx(1.5 * seconds(8), rel=0.1)
+    assert curve.at(1, 256) == pytest.approx(1.5 * seconds(1), rel=0.1)
+    again = correction.observe([(4, seconds(4))] * 200, 256)
+    assert again.at(4, 256) == pytest.approx(seconds(4), rel=0.03)
+
+
+def test_what_is_wrong_for_some_rows_is_learned() -> None:
+    """Rows of 1 are faster than measured, those of 8 slower; between them it is as measured."""
+    correction, draw = CostCorrection(MEASURED), random.Random(0)
+    truth = {1: 0.88 * seconds(1), 4: seconds(4), 8: 1.2 * seconds(8)}
+    for _ in range(2000):
+        rows = draw.choice(list(truth))
+        curve = correction.observe([(rows, truth[rows] * draw.uniform(0.9, 1.1))], 256)
+    for rows, taken in truth.items():
+        assert curve.at(rows, 256) == pytest.approx(taken, rel=0.04)
+    assert curve.sound
+
+
+def test_one_forward_that_was_kept_off_its_core_moves_little() -> None:
+    correction = CostCorrection(MEASURED)
+    curve = correction.observe([(4, 50 * seconds(4))], 256)
+    assert curve.at(4, 256) < 1.1 * seconds(4)
+
+
+def test_more_rows_never_cost_less() -> None:
+    correction = CostCorrection(MEASURED)
+    curve = correction.observe([(2, 0.02)] * 500, 256)
+    times = [curve.at(rows, 256) for rows in range(1, 12)]
+    assert times == sorted(times)
+
+
+def test_a_curve_that_somebody_sets_stays() -> None:
+    load, correction, slow = Load(), CostCorrection(MEASURED), [(4, 0.01)] * 100
+    correction.correct(load, slow, 256)
+    assert load.curve is None
+    load.curve = MEASURED
+    correction.correct(load, slow, 256)
+    assert load.curve is correction.curve is not MEASURED
+    load.curve = MEASURED
+    correction.correct(load, slow, 256)
+    assert load.curve is MEASURED
+
+
+def test_forwards_of_the_engine_correct_its_curve() -> None:
+    """The curve at first says one second a forward, which the smallest model never takes."""
+    pytest.importorskip("paradecode.backends.native._core")
+    slow = CostCurve((1,), (256,), ((1.0,),))
+    with LLM("paradecode/tiny-autoregressive") as llm:
+        llm.engine.load.curve = slow
+        llm.complete("a", max_tokens=32, ignore_eos=True, decoder="greedy")
+        assert llm.engine.load.curve is slow  # Its correction is another curve's.
+        llm.engine.correction = CostCorrection(slow)
+        llm.complete("a", max_tokens=32, ignore_eos=True, decoder="greedy")
+        assert llm.engine.load.curve is not None
+        assert llm.engine.load.curve.at(1, 256) < 0.5

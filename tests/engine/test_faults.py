@@ -6,7 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from driving import LOOP, PROMPT, add, finish, greedy, negative, plainly, toy_engine
+from driving import (
+    LOOP,
+    PROMPT,
+    add,
+    finish,
+    greedy,
+    negative,
+    plainly,
+    served,
+    served_beside_another,
+    toy_engine,
+)
 
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.decoder import Forward, Steps, Store, TokenSequence, Verdict
@@ -59,11 +70,8 @@ def test_a_failure_in_mid_text_keeps_the_tokens_so_far() -> None:
         seq.commit(coupled(seq, EMPTY, reply))
         yield Forward(np.array([POISON], np.int32), store=Store.NONE)
 
-    engine = toy_engine({"target": Fragile()})
-    bad, good = add(engine, decode), add(engine)
-    finish(engine)
+    bad = served_beside_another(decode, toy_engine({"target": Fragile()}))
     assert (bad.finish_reason, bad.output) == ("error", greedy(count=1))
-    assert good.output == greedy()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -85,11 +93,8 @@ def test_a_decoder_that_raises_ends_its_request_only() -> None:
         yield Forward(seq.pending)
         raise KeyError("a bug")
 
-    engine = toy_engine()
-    bad, good = add(engine, decode), add(engine)
-    finish(engine)
+    bad = served_beside_another(decode)
     assert isinstance(bad.error, KeyError)
-    assert good.output == greedy()
 
 
 @pytest.mark.parametrize("junk", [42, None, [], [42], "text", ()])
@@ -97,20 +102,15 @@ def test_junk_is_refused(junk: object) -> None:
     def decode(seq: TokenSequence) -> Steps:
         yield junk  # type: ignore[misc]
 
-    engine = toy_engine()
-    bad, good = add(engine, decode), add(engine)
-    finish(engine)
+    bad = served_beside_another(decode)
     assert isinstance(bad.error, DecoderError)
-    assert good.output == greedy()
 
 
 def test_a_decoder_that_ends_too_soon_is_an_error() -> None:
     def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
 
-    engine = toy_engine()
-    bad = add(engine, decode)
-    finish(engine)
+    bad = served(decode)
     assert isinstance(bad.error, DecoderError)
 
 
@@ -134,9 +134,7 @@ def test_malformed_commits_are_refused(verdict: tuple[list[int], list[int]]) -> 
         reply = yield Forward(seq.pending)
         seq.commit(Verdict(*verdict, reply.logits))
 
-    engine = toy_engine()
-    bad = add(engine, decode)
-    finish(engine)
+    bad = served(decode)
     assert isinstance(bad.error, DecoderError)
     assert bad.output == []
 
@@ -144,17 +142,6 @@ def test_malformed_commits_are_refused(verdict: tuple[list[int], list[int]]) -> 
 class NoNetworks(ToyBackend):
     def apply(self, network: object, items: object) -> list[np.ndarray]:
         raise ZeroDivisionError
-
-
-def test_a_network_that_fails_is_an_error() -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        yield negative()
-
-    engine = toy_engine({"target": NoNetworks()})
-    bad, good = add(engine, decode), add(engine)
-    finish(engine)
-    assert isinstance(bad.error, ZeroDivisionError)
-    assert good.output == greedy()
 
 
 def test_cancelling_is_immediate_and_harmless() -> None:

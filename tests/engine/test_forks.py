@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import LOOP, PROMPT, add, finish, greedy, plainly, toy_engine
+from driving import LOOP, PROMPT, add, finish, greedy, plainly, served, toy_engine
 
 from paradecode.core.decoder import Fork, Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import CapacityError, DecoderError
@@ -63,7 +63,7 @@ def test_children_share_pages_until_they_write() -> None:
 
 def test_children_and_parent_diverge_on_one_page() -> None:
     """All write into copies of the same half-full page, the parent included."""
-    engine, ends = toy_engine(), []
+    ends = []
 
     def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
@@ -76,16 +76,13 @@ def test_children_and_parent_diverge_on_one_page() -> None:
         ends.extend(one.tokens.tolist() for one in family)
         yield from plainly(seq)
 
-    add(engine, decode, PROMPT)
-    finish(engine)
+    served(decode, PROMPT)
     assert ends == [[*PROMPT, *greedy(PROMPT, 7)]] * 3
 
 
 def test_broken_copy_on_write_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PagePool, "writable", lambda pool, page: True)
-    engine = toy_engine()
-    sequence = add(engine, branch_out, PROMPT, 14)
-    finish(engine)
+    sequence = served(branch_out, PROMPT, 14)
     start = [greedy(PROMPT, 1)[0], 11]
     assert sequence.output != [*start, *greedy((*PROMPT, *start), 12)]
 
@@ -123,9 +120,7 @@ def test_the_number_of_forks_is_bounded(count: int) -> None:
     def decode(seq: TokenSequence) -> Steps:
         yield Fork(count)
 
-    engine = toy_engine()
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert isinstance(sequence.error, DecoderError)
 
 

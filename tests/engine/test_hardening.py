@@ -14,6 +14,8 @@ from driving import (
     greedy,
     negative,
     plainly,
+    served,
+    served_beside_another,
     toy_engine,
 )
 from numpy.typing import NDArray
@@ -40,9 +42,7 @@ def test_a_commit_that_stays_short_of_the_draft_leaves_the_newest_token_pending(
         assert len(seq.pending) == 1
         yield from plainly(seq)
 
-    engine = toy_engine()
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert sequence.error is None
     assert sequence.output == greedy()
 
@@ -81,9 +81,7 @@ def test_rows_that_skipped_layers_are_not_kept() -> None:
             yield Forward(np.empty(0, np.int32), tree=path, layers=(0,))
             seq.commit(coupled(seq, EMPTY, root))
 
-    engine = toy_engine()
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert sequence.error is None
     assert sequence.output == greedy()
 
@@ -100,9 +98,7 @@ def fork_and_adopt(seq: TokenSequence) -> Steps:
 
 
 def test_adopting_keeps_the_log_probabilities() -> None:
-    engine = toy_engine()
-    sequence = add(engine, fork_and_adopt, logprobs=1)
-    finish(engine)
+    sequence = served(fork_and_adopt, logprobs=1)
     assert [entry.token for entry in sequence.logprobs] == sequence.output == greedy()
     assert [token for step in sequence.trace for token in step.tokens] == sequence.output
 
@@ -157,12 +153,9 @@ def test_malformed_requests_end_their_request_only(forward: Forward) -> None:
         answered.append((yield forward))
         yield from plainly(seq)
 
-    engine = toy_engine()
-    bad, good = add(engine, decode), add(engine)
-    finish(engine)
+    bad = served_beside_another(decode)
     assert not answered
     assert bad.finish_reason == "error"
-    assert good.output == greedy()
 
 
 def test_layers_given_as_a_list_do_no_harm() -> None:
@@ -223,9 +216,7 @@ def test_one_request_object_may_be_yielded_twice() -> None:
         assert first.tolist() == second.tolist() == [[-1.0]]
         yield from plainly(seq)
 
-    engine = toy_engine()
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert sequence.output == greedy()
 
 
@@ -317,11 +308,8 @@ def test_forking_for_ever_is_stopped() -> None:
             yield Fork(1)
         raise AssertionError("never stopped")
 
-    engine = toy_engine(kv_tokens=1 << 16)
-    bad, good = add(engine, decode), add(engine)
-    finish(engine)
+    bad = served_beside_another(decode, toy_engine(kv_tokens=1 << 16))
     assert isinstance(bad.error, DecoderError)
-    assert good.output == greedy()
 
 
 def test_text_ends_at_the_stop_string_even_if_more_was_held_back() -> None:
@@ -349,12 +337,6 @@ def test_nobody_starves_when_drafts_fill_the_step() -> None:
     assert abs(len(first.output) - len(second.output)) <= 1
     finish(engine)
     assert third.output == greedy(PROMPT, 2)
-
-
-def test_token_ids_do_not_wrap_around() -> None:
-    for tokens, parents in (([1 << 32], [-1]), ([5], [1 << 32]), ([0.5], [-1])):
-        with pytest.raises(DecoderError):
-            TokenTree(np.array(tokens), np.array(parents))
 
 
 def test_the_span_type_is_what_backends_get() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import LOOP, add, finish, greedy, plainly, toy_engine
+from driving import LOOP, add, finish, greedy, plainly, served, served_beside_another, toy_engine
 
 from paradecode.core.decoder import (
     Attend,
@@ -41,8 +41,6 @@ def rest(seq: TokenSequence, states: np.ndarray) -> Forward:
 
 @pytest.mark.parametrize("drafts", [False, True])
 def test_a_row_can_get_its_layers_one_by_one(drafts: bool) -> None:
-    engine = toy_engine()
-
     def decode(seq: TokenSequence) -> Steps:
         states = yield from some(seq)
         if drafts:  # By the layers that hold the row; it comes and goes.
@@ -51,8 +49,7 @@ def test_a_row_can_get_its_layers_one_by_one(drafts: bool) -> None:
         seq.commit(coupled(seq, EMPTY, reply))
         yield from plainly(seq)
 
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert sequence.error is None
     assert sequence.output == greedy()
 
@@ -69,8 +66,6 @@ def test_a_row_can_get_its_layers_one_by_one(drafts: bool) -> None:
 )
 @pytest.mark.parametrize("fork", [False, True])
 def test_a_layer_does_not_see_a_row_that_it_has_not(forward: Forward, fork: bool) -> None:
-    engine = toy_engine()
-
     def decode(seq: TokenSequence) -> Steps:
         yield from some(seq)
         child = (yield Fork(1))[0] if fork else None
@@ -80,11 +75,9 @@ def test_a_layer_does_not_see_a_row_that_it_has_not(forward: Forward, fork: bool
         forward_on = Forward(**{**vars(forward), "on": child})
         yield forward_on
 
-    sequence, good = add(engine, decode), add(engine)
-    finish(engine)
+    sequence = served_beside_another(decode)
     assert sequence.prediction is not None
     assert "keys and values" in str(sequence.error)
-    assert good.output == greedy()
 
 
 def test_slots_may_be_left_out() -> None:
@@ -111,7 +104,6 @@ def test_slots_may_be_left_out() -> None:
 
 
 def test_a_draft_in_a_slot_ends_what_was_there() -> None:
-    engine = toy_engine()
     at = np.array([len(LOOP)], np.int32)
 
     def decode(seq: TokenSequence) -> Steps:
@@ -122,8 +114,7 @@ def test_a_draft_in_a_slot_ends_what_was_there() -> None:
         seq.prediction = LAST
         yield Forward(LAST, store=Store.NONE, visible=at, positions=at + 1)
 
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert sequence.prediction is not None
     assert "no keys and values" in str(sequence.error)
 
@@ -142,8 +133,6 @@ BEFORE = np.arange(len(LOOP) - 1, dtype=np.int32)
     ],
 )
 def test_layers_that_the_model_has_not_are_named(forward: Forward, holes: bool) -> None:
-    engine = toy_engine()
-
     def decode(seq: TokenSequence) -> Steps:
         if holes:
             yield from some(seq)
@@ -151,14 +140,12 @@ def test_layers_that_the_model_has_not_are_named(forward: Forward, holes: bool) 
             yield Forward(seq.pending)
         yield forward
 
-    sequence, good = add(engine, decode), add(engine)
-    finish(engine)
+    sequence = served_beside_another(decode)
     assert "the model has layers 0 to 1" in str(sequence.error)
-    assert good.output == greedy()
 
 
 def test_rows_of_a_live_draft_are_not_overwritten() -> None:
-    engine, caught = toy_engine(), []
+    caught = []
     at = np.array([len(LOOP)], np.int32)
 
     def decode(seq: TokenSequence) -> Steps:
@@ -166,8 +153,7 @@ def test_rows_of_a_live_draft_are_not_overwritten() -> None:
         caught.append(seq.tokens)
         yield Forward(at, store=Overwrite(at), positions=at)
 
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert caught
     assert f"only those below {len(LOOP)} can be overwritten" in str(sequence.error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import LOOP, add, finish, greedy, toy_engine
+from driving import LOOP, greedy, served, toy_engine
 
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import Forward, Verdict
@@ -39,9 +39,7 @@ def test_they_see_the_text_and_each_other_in_order(chunk: int) -> None:
             seq.commit(Verdict([token], [0], reply.logits))
 
     models = {"target": ToyBackend(toy_config(masked=True))}
-    engine = toy_engine(models, step_tokens=chunk, draft_tokens=0)
-    made = add(engine, decode)
-    finish(engine)
+    made = served(decode, engine=toy_engine(models, step_tokens=chunk, draft_tokens=0))
     assert made.error is None
     assert len(said) == 12
     assert all((one == 0).all() for one in said)
@@ -59,9 +57,7 @@ def test_a_token_at_another_place_is_not_the_token_of_the_text() -> None:
             reply = yield Forward(seq.pending, tree=TokenTree.chain(ahead), places=places)
             seq.commit(coupled(seq, TokenTree.chain([]), reply))
 
-    engine = toy_engine()
-    made = add(engine, decode)
-    finish(engine)
+    made = served(decode)
     assert made.output == right
     assert made.forwards == len(right)
 
@@ -73,8 +69,6 @@ def test_wrong_places_are_refused(places: list[int], wrong: str) -> None:
     def decode(seq):
         yield Forward(seq.pending, tree=TokenTree.chain([5, 6]), places=np.array(places, np.int32))
 
-    engine = toy_engine()
-    made = add(engine, decode)
-    finish(engine)
+    made = served(decode)
     assert isinstance(made.error, DecoderError)
     assert wrong in str(made.error)

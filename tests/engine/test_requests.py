@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import LOOP, PROMPT, add, finish, greedy, negative, plainly, toy_engine
+from driving import LOOP, PROMPT, add, finish, greedy, negative, plainly, served, toy_engine
 
 from paradecode.core.decoder import (
     Attend,
@@ -43,7 +43,7 @@ def test_rows_come_in_the_order_that_was_asked_for() -> None:
 
 
 def test_read_only_rows_leave_no_trace() -> None:
-    engine, seen = toy_engine(), []
+    seen = []
 
     def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
@@ -52,8 +52,7 @@ def test_read_only_rows_leave_no_trace() -> None:
         seq.commit(coupled(seq, EMPTY, reply))
         yield from plainly(seq)
 
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert seen == [after([*LOOP, 9, 9, 9])]
     assert sequence.output == greedy()
 
@@ -79,13 +78,10 @@ def test_a_list_runs_in_one_step_and_is_answered_in_order() -> None:
 
 
 def test_concurrent_writers_are_refused() -> None:
-    engine = toy_engine()
-
     def decode(seq: TokenSequence) -> Steps:
         yield [Forward(seq.pending), Forward(seq.pending)]
 
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert isinstance(sequence.error, DecoderError)
 
 
@@ -189,7 +185,7 @@ def test_a_draft_model_grows_a_tree_level_by_level() -> None:
 
 def test_grown_rows_see_their_own_path_only() -> None:
     """Logits of a tree that was grown over two forwards are those of its paths."""
-    engine, seen = toy_engine(), []
+    seen = []
 
     def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, tree=TokenTree(np.array([4, 10]), np.array([-1, -1])))
@@ -201,8 +197,7 @@ def test_grown_rows_see_their_own_path_only() -> None:
         seq.commit(coupled(seq, EMPTY, reply))
         yield from plainly(seq)
 
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     loop = list(LOOP)
     assert seen == [
         after(path) for path in (
@@ -213,14 +208,11 @@ def test_grown_rows_see_their_own_path_only() -> None:
 
 
 def test_an_unknown_parent_is_refused() -> None:
-    engine = toy_engine()
-
     def decode(seq: TokenSequence) -> Steps:
         tree = TokenTree.chain([4])
         yield Forward(seq.pending, tree=tree, under=np.array([3], np.int32))
 
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert isinstance(sequence.error, DecoderError)
 
 
@@ -259,7 +251,7 @@ def test_overwritten_slots_hold_the_new_rows() -> None:
 
 
 def test_rows_behind_the_committed_ones_can_be_stored_and_replaced() -> None:
-    engine, seen = toy_engine(), []
+    seen = []
 
     def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
@@ -273,8 +265,7 @@ def test_rows_behind_the_committed_ones_can_be_stored_and_replaced() -> None:
         seq.commit(Verdict([1], [0], reply.logits))
         yield Forward(seq.pending)
 
-    sequence = add(engine, decode, PROMPT, 2)
-    finish(engine)
+    sequence = served(decode, PROMPT, 2)
     assert (seen[0] == ToyBackend().plain_logits(np.array([*PROMPT, 9, 7]))).all()
     assert isinstance(sequence.error, DecoderError)
     assert "Overwrite" in str(sequence.error)

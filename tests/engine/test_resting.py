@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,7 @@ import numpy as np
 import pytest
 from one_by_one import CONFIG, OneByOne, alike, both, engine_of
 
-from paradecode.core.network import DraftPace, Head, HeadDraft
-from paradecode.core.tree import TokenTree
-from paradecode.engine import engine as engine_module
+from paradecode.core.network import DraftPace, HeadDraft
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.tiny import tiny_checkpoint
@@ -38,20 +35,6 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftPace, "book", book)
     monkeypatch.setattr(DraftPace, "row", property(lambda self: 0.0, lambda self, seconds: None),
                         raising=False)  # fmt: skip
-
-
-@pytest.fixture
-def drafts(monkeypatch: pytest.MonkeyPatch) -> list[HeadDraft]:
-    """What heads are asked for, in order."""
-    asked: list[HeadDraft] = []
-    run = engine_module.drafts_of
-
-    def seen(backend: Any, head: Head, given: Sequence[HeadDraft]) -> list[TokenTree]:
-        asked.extend(given)
-        return run(backend, head, given)
-
-    monkeypatch.setattr(engine_module, "drafts_of", seen)
-    return asked
 
 
 def asked(spec: str, tokens: int = 120, **params: Any) -> tuple[str, int, dict[str, Any]]:
@@ -102,16 +85,16 @@ def test_copies_beside_a_resting_model_are_left_to_the_backend(
 
 @pytest.mark.parametrize("neighbour", [False, True])
 def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
-    neighbour: bool, tmp_path: Path, drafts: list[HeadDraft], made: list[int]
+    neighbour: bool, tmp_path: Path, head_drafts: list[HeadDraft], made: list[int]
 ) -> None:
     """From the prompt's first row on, without a gap, to the last bit."""
     spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
     rows, curve = [], SLOW if neighbour else CURVE  # Beside others a dear head is not asked.
     for engine in both(curve=curve):
-        drafts.clear()
+        head_drafts.clear()
         others = [asked("greedy", 150)] * neighbour
         sequence, *_ = alike([engine], asked(spec, 150), *others)
-        mine = [draft for draft in drafts if draft.memory is drafts[0].memory]
+        mine = [draft for draft in head_drafts if draft.memory is head_drafts[0].memory]
         assert mine[0].start == 0
         ends = [draft.start + len(draft.tokens) for draft in mine]
         assert ends[:-1] == [draft.start for draft in mine[1:]]
@@ -126,13 +109,13 @@ def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
 
 
 def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(
-    tmp_path: Path, drafts: list[HeadDraft], made: list[int]
+    tmp_path: Path, head_drafts: list[HeadDraft], made: list[int]
 ) -> None:
     """No states, no prompts and no drafts; alone, it begins."""
     spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
     for engine in both(curve=CURVE):
         alike([engine], asked(spec, 20))  # So that a draft's time is known.
-        drafts.clear()
+        head_drafts.clear()
         backend = engine.models["target"]
         states, forward = [], backend.forward
 
@@ -143,11 +126,11 @@ def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(
         backend.forward = seen  # type: ignore[method-assign]
         params = asked(spec, 60)[2]  # After more refusals it is tried all the same.
         alike([engine], *[(spec, 5 + i, {**params, "salt": f"{i}"}) for i in range(4)])
-        assert drafts == []
+        assert head_drafts == []
         assert states
         assert not any(states)
         alike([engine], asked(spec, 20, salt="alone"))
-        assert drafts
+        assert head_drafts
     assert max(made) > 9
 
 

@@ -367,22 +367,6 @@ def test_what_the_books_cannot_hold_is_refused(field: str, value: Any) -> None:
     assert [one.output for one in waiting] == [greedy((5, 6 + i)) for i in range(2)]
 
 
-def test_each_request_of_a_batch_has_its_own_method() -> None:
-    engine = toy_engine()
-    specs = ("greedy", "prompt-lookup", "prompt-lookup(max_ngram=1)", "none")
-    sequences = [
-        engine.add(
-            GenerationRequest(np.array(LOOP), parse(spec), SamplingParams(24, ignore_eos=True))
-        )
-        for spec in specs
-    ]
-    finish(engine)
-    assert [sequence.output for sequence in sequences] == [greedy(count=24)] * 4
-    forwards = [sequence.stats.forwards for sequence in sequences]
-    assert forwards[0] == forwards[3] == 24
-    assert max(forwards[1], forwards[2]) < 24
-
-
 def test_unseeded_requests_differ() -> None:
     engine = toy_engine()
     sequences = [add(engine, temperature=2.0, max_tokens=20) for _ in range(2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import add, finish, greedy, plainly, toy_engine
+from driving import add, finish, greedy, plainly, served, toy_engine
 
 from paradecode.core.decoder import Forward, Overwrite, Steps, Store, TokenSequence
 from paradecode.core.errors import InvalidInput
@@ -52,7 +52,7 @@ def test_what_is_no_vector_of_numbers_is_named_and_ends_its_request_only(
 
 
 def test_lists_of_numbers_are_fine() -> None:
-    engine, seen = toy_engine(), []
+    seen = []
 
     def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
@@ -68,22 +68,18 @@ def test_lists_of_numbers_are_fine() -> None:
             seen.append(reply.logits.values)
         yield from plainly(seq)
 
-    add(engine, decode)
-    finish(engine)
+    served(decode)
     assert (seen[0] == seen[1]).all()
     assert (seen[0] == seen[2]).all()
 
 
 @pytest.mark.parametrize("under", [[-1], [-1, -1, -1]])
 def test_each_row_of_a_tree_has_one_that_it_follows(under: list[int]) -> None:
-    engine = toy_engine()
-
     def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         yield Forward(LAST[:0], tree=TokenTree.siblings([1, 2]), under=np.array(under, np.int32))
 
-    sequence = add(engine, decode)
-    finish(engine)
+    sequence = served(decode)
     assert isinstance(sequence.error, InvalidInput)
     assert "give one for each of the tree's 2 rows" in str(sequence.error)
 

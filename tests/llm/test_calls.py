@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import get_type_hints
 
 import numpy as np
@@ -16,12 +15,6 @@ from paradecode.llm.settings import SamplingSettings
 
 TEXT, OTHER = "sort: Ben Sam Art", "copy: Tom Ben"
 SHOWS_TOOLS = "{{ tools[0]['name'] if tools else 'none' }} {{ messages[0]['content'] }}"
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    with LLM("paradecode/tiny-autoregressive", threads=1) as made:
-        yield made
 
 
 def said(text: str) -> list[dict[str, str]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -47,25 +45,25 @@ def test_the_output_is_the_same_behind_clocks(spec, temperature):
 
 
 def test_time_goes_to_who_spent_it(monkeypatch):
-    clock = Clock()
+    clock, now = Clock(), [0.0]
+    monkeypatch.setattr("paradecode_lab.measure.clock.perf_counter", lambda: now[0])
     slow = parse("prompt-lookup(budget=fixed)")()
     propose, verify = slow.drafter.propose, slow.verify
 
     def lazy_propose(seq, limit):
-        time.sleep(0.002)
+        now[0] += 2.0
         return (yield from propose(seq, limit))
 
     def lazy_verify(seq, tree, reply):
-        time.sleep(0.004)
+        now[0] += 4.0
         return verify(seq, tree, reply)
 
     slow.drafter.propose, slow.verify = lazy_propose, lazy_verify
     sequence = decode(lambda: Clocked(lambda: slow, clock))
     steps = sequence.stats.forwards
-    assert clock.draft >= 0.002 * (steps - 1)
-    assert clock.verify >= 0.004 * steps
-    assert clock.sample < 0.002 * steps
-    assert clock.verify > clock.draft
+    assert clock.verify == pytest.approx(4.0 * steps)
+    assert 2.0 * (steps - 1) <= clock.draft <= 2.0 * steps
+    assert clock.sample == 0.0
 
 
 def test_draft_forwards_are_told_from_the_targets():

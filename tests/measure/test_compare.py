@@ -1,4 +1,4 @@
-"""Two results side by side: only what was measured in the same way is compared."""
+"""Results and methods side by side: only what was measured in the same way is compared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import pytest
 from parallel_runs import good
 
 from paradecode.core.errors import InvalidInput
+from paradecode.llm import LLM
 from paradecode_lab.measure.compare import changes, warnings
+from paradecode_lab.measure.paired import decode_by_turns
+from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.report.compare import compare_files
 from paradecode_lab.measure.result_files import write_results
 from paradecode_lab.measure.results import Results
@@ -55,3 +58,18 @@ def test_other_conditions_of_the_parallel_suite_are_told(tmp_path):
     assert compare_files(*paths).warnings == [
         "machine.cores was 2, now 64", "settings.batch was 1, now 4",
     ]  # fmt: skip
+
+
+def test_greedy_runs_can_be_repeated(monkeypatch):
+    """Some methods draw noise at temperature 0, too; without a seed it would be another one."""
+    told, real = [], LLM.complete
+
+    def complete(self, prompts, params, **how):
+        told.append((params.temperature, params.seed, params.max_tokens))
+        return real(self, prompts, params, **how)
+
+    monkeypatch.setattr(LLM, "complete", complete)
+    with LLM("paradecode/tiny-autoregressive", threads=1) as llm:
+        ids = tuple(llm.chat_tokens([{"role": "user", "content": "copy: Ben Sam"}]))
+        decode_by_turns(llm, [Item("a", "a", "g", ids, 6)], ["greedy", "jacobi"])
+    assert told == [(0.0, 0, 6)] * 2

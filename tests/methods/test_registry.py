@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -10,14 +11,17 @@ import paradecode
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.plain import Plain
+from paradecode.methods.parts import TABLE, known
 from paradecode.methods.spec_text import MAX_SPEC
 from paradecode.methods.specs import Spec, find, methods, parse
+from paradecode.search.strategies import strategies
 
-WITH_BOUNDS = [
-    (method.name, entry)
-    for method in methods().values()
-    for entry in method.parameters
-    if isinstance(entry.default, (int, float)) and not isinstance(entry.default, bool)
+known("method"), strategies()  # They fill the table.
+PARTS = [
+    part
+    for kind in sorted(TABLE)
+    for part in known(kind).values()
+    if part.parameters and part.build.__module__.startswith("paradecode.")
 ]
 
 
@@ -204,7 +208,8 @@ def test_bad_parts_are_refused(spec, field):
     "spec",
     ["pld(budget=specdec++(head=FILE))", "pld+suffix(budget=delayed(selector=FILE))",
      {"method": ["pld", "suffix"], "budget": "specdec++(head=FILE)"},
-     "pld(acceptance_head=FILE,budget=specdec++)", "refine(base=learn2pd(filter=FILE))"],
+     "pld(acceptance_head=FILE,budget=specdec++)", "refine(base=learn2pd(filter=FILE))",
+     "joint-sampler(layer=FILE)"],
     ids=str,
 )  # fmt: skip
 def test_strangers_name_no_files_however_deep(spec):
@@ -235,23 +240,48 @@ def test_bad_choices_list_the_good_ones(value):
         parse({"method": "prompt-lookup", "verifier": value})
 
 
-@pytest.mark.parametrize(("method", "entry"), WITH_BOUNDS, ids=str)
-def test_every_number_is_bounded(method, entry):
-    assert entry.low <= entry.default <= entry.high
-    for bad in (
-        entry.low - 1,
-        entry.high + 1,
-        float("nan"),
-        float("inf"),
-        10**400,
-        "x",
-        None,
-        True,
-    ):
-        with pytest.raises(InvalidInput, match=entry.name):
-            entry.check(method, bad)
-    for good in (entry.low, entry.default, entry.high):
-        assert entry.check(method, good) == good
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.kind}-{part.name}")
+def test_every_setting_takes_its_values_only(part):
+    for entry in part.parameters:
+        bad, good = [None, {}, "no-such-value", "no-such-part(x=1)", 3j], [entry.default]
+        if isinstance(entry.default, bool):
+            bad, good = [*bad, 1], [True, False]
+        elif isinstance(entry.default, (int, float)):
+            assert entry.low <= entry.default <= entry.high
+            bad += [entry.low - 1, entry.high + 1, math.nan, math.inf, 10**400, True]
+            bad += [entry.low + 0.5] if isinstance(entry.default, int) else []
+            good += [entry.low, entry.high]
+        else:
+            bad = [None, {}, 3j, 3, True, ["x"]] if entry.reads else [*bad, 3, True, ["x"]]
+            good = [entry.default] if entry.default and not entry.reads else []
+        if entry.local:
+            bad, good = [3, None, "x" * 5000, "\0"], []
+            with pytest.raises(InvalidInput, match="where the server is started"):
+                entry.check(part.name, "a-file", trusted=False)
+        for value in bad:
+            with pytest.raises(InvalidInput, match=entry.name):
+                entry.check(part.name, value)
+        for value in good:
+            assert entry.check(part.name, value) == value
+
+
+@pytest.mark.parametrize("setting", ["prophet(anchor", "dimple(prior", "assd(placed"])
+@pytest.mark.parametrize(
+    "text",
+    ["5", "'5'", "'a:1'", "'1:x'", "'--1:2'", "'1:'", "':5'", "'3:1 -2'", "'3:²'",
+     "'3:99999999999'", "'" + "9" * 5000 + "'"],
+)  # fmt: skip
+def test_places_that_cannot_be_read(setting, text):
+    with pytest.raises(InvalidInput):
+        parse(f"{setting}={text})")
+
+
+@pytest.mark.parametrize(
+    "delimiters", ["'a'", "'-3'", "198", "'1,2'", "'99999999999'", "'" + "1 " * 3000 + "'"]
+)
+def test_delimiters_that_cannot_be_read(delimiters):
+    with pytest.raises(InvalidInput):
+        parse(f"static(blocks=adaptive(delimiters={delimiters}))")
 
 
 @pytest.mark.parametrize("method", methods().values(), ids=lambda m: m.name)
@@ -290,6 +320,8 @@ HOSTILE = [
     '{"method": "pld", "max_ngram": ' + "9" * 4000 + "}",
     '{"method": "pld", "max_ngram": ' + "[" * 1500 + "]" * 1500 + "}",
     "a" * MAX_SPEC, "a" * (MAX_SPEC + 1), "a" * 1_000_000, "\ud800", "\0", "🦜" * 100,
+    "freedave(base=" * 5 + "static" + ")" * 5, "freedave(base=" * 250 + "static" + ")" * 250,
+    "credit(base=credit(base=credit(base=credit(base=credit))))",
     {}, {"method": None}, {"method": "a" * 100_000}, {"method": "pld", 3: 4},
     {"method": "pld", "": 1},
     {"method": "pld", "max_ngram": {}}, {"method": "pld", "max_ngram": 10**5000},
@@ -311,14 +343,17 @@ json_values = st.recursive(
     lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(max_size=8), inner)),
     max_leaves=6,
 )
-keys = st.one_of(st.sampled_from(["max_ngram", "min_ngram", "verifier", "method"]), st.text())
+SETTINGS = sorted({entry.name for part in PARTS for entry in part.parameters} | {"method"})
+keys = st.one_of(st.sampled_from(SETTINGS), st.text())
 
 
-@given(st.dictionaries(keys, json_values, max_size=4), st.sampled_from(["pld", "greedy", ""]))
+@given(st.dictionaries(keys, json_values, max_size=4), st.sampled_from([*methods(), "ngram", ""]))
 def test_any_json_object_is_read_or_refused(given, name):
     for spec in (given | {"method": name}, json.dumps(given | {"method": name}), given):
         try:
-            parse(spec)()
+            read = parse(spec)
+            read()
+            assert str(parse(str(read))) == str(read)
         except InvalidInput as error:
             assert str(error).startswith(error.field)  # noqa: PT017
 

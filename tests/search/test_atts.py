@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -250,27 +249,6 @@ def test_it_needs_a_draft_model_and_no_logprobs() -> None:
     assert isinstance(found.error, InvalidInput)  # The server says 400.
     assert found.error.field == "draft_model"
     assert "logprobs" in str(begin(both(), "atts(n=2)", None, request(logprobs=1)).error)
-
-
-def test_a_deadline_returns_what_there_is() -> None:
-    own = both()
-    found = begin(own, "atts(n=2,chunk=3,calibration=2)", None, replace(request(), deadline=0.0))
-    while not found.finished:
-        own.step()
-        own.check()
-        found.advance()
-    assert found.found is not None
-    assert found.found.best.reason == "deadline"
-    assert own.pools["target"].held == own.pools["draft"].held == 0
-
-
-@pytest.mark.parametrize("text", [
-    "atts(n=0)", "atts(n=-2)", "atts(alpha=1.1)", "atts(alpha=-0.1)", "atts(chunk=0)",
-    "atts(attempts=0)", "atts(calibration=0)",
-])  # fmt: skip
-def test_settings_that_do_not_fit(text: str) -> None:
-    with pytest.raises(InvalidInput):
-        find_strategy(text)
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 from searching import MOST, PROMPT, begin, best, engine, request, run, scorer, text_of, value
 
-from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine, Limits
 from paradecode.llm import LLM
 from paradecode.search.completion import completion_of_search
 from paradecode.search.run import SearchRun
-from paradecode.search.strategies import find_strategy
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from tiny_folder import write_folder
 
@@ -304,19 +302,6 @@ def test_a_deadline_returns_the_best_so_far() -> None:
     assert list(best(found).tokens) == reference(3, most=5)[0][0]
 
 
-def test_a_closed_search_frees_its_pages() -> None:
-    own = engine()
-    found = begin(own, "diverse-beam(width=6,groups=3)")
-    for _ in range(4):
-        own.step()
-        found.advance()
-    assert own.pools["target"].held > 3
-    found.close()
-    own.check()
-    assert own.pools["target"].held == 0
-    assert own.unreserved == own.pools["target"].count
-
-
 def test_beams_wait_for_their_pages_and_never_run_out() -> None:
     own = Engine({"target": ToyBackend()}, Limits(kv_tokens=16 * 24), LetterText)
     runs = [begin(own, "beam(width=4)", None, request(stop=())) for _ in range(3)]
@@ -334,16 +319,6 @@ def test_beams_that_can_never_fit_are_refused() -> None:
     own = Engine({"target": ToyBackend()}, Limits(kv_tokens=16 * 40), LetterText)
     found = begin(own, "beam(width=32)", None, request(stop=()))
     assert "kv_tokens" in str(found.error)
-
-
-@pytest.mark.parametrize("text", [
-    "beam(width=0)", "beam(width=-1)", "beam(width=33)", "beam(length_penalty=nan)",
-    "diverse-beam(width=4,groups=3)", "diverse-beam(groups=0)", "diverse-beam(strength=-1)",
-    "diverse-beam(diversity=none)", "diverse-beam(ngram=0)", "diverse-beam(spread=0)",
-])  # fmt: skip
-def test_settings_that_do_not_fit(text: str) -> None:
-    with pytest.raises(InvalidInput):
-        find_strategy(text)
 
 
 def test_a_canvas_model_has_no_beams() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,6 @@ WISHES: dict[str, dict[str, Any]] = {
     "a frequency penalty": {"frequency_penalty": 2.0, "ignore_eos": True},
     "a full context": {"prompt": [i * 7 % 552 for i in range(240)], "ignore_eos": True},
 }
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    with LLM("paradecode/tiny-autoregressive", threads=1) as made:
-        yield made
 
 
 @pytest.mark.parametrize("wish", WISHES)

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from searching import MOST, PROMPT, begin, best, request, run, scorer, text_of, value
 
-from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
 from paradecode.methods.draft.ngram_table import NgramTable, load_ngrams
 from paradecode.models.weights import Tensor
 from paradecode.search.run import SearchRun
-from paradecode.search.strategies import find_strategy
 from paradecode.testing.toy import LetterText, ToyBackend
 from paradecode_lab.training.ngrams.counting import count_ngrams
 from tiny_folder import write_folder
@@ -173,20 +171,6 @@ def test_stop_texts_and_scorers() -> None:
     assert best(liked).text == max((branch.text for branch in branches), key=value)
 
 
-def test_a_deadline_returns_what_there_is() -> None:
-    own = toy_engine()
-    found = begin(own, "superposed(sharpness=1)", None, request(stop=(), ignore_eos=True))
-    for _ in range(6):
-        own.step()
-        found.advance()
-    object.__setattr__(own.running[0].request, "deadline", 0.0)
-    own.step()
-    found.advance()
-    assert best(found).reason == "deadline"
-    assert best(found).new == 6
-    assert own.pools["target"].held == 0
-
-
 @pytest.mark.parametrize(("more", "said"), [
     ({"repetition_penalty": 1.2}, "penalties"), ({"min_tokens": 3}, "min_tokens"),
     ({"logprobs": 1}, "logprobs"),
@@ -199,15 +183,6 @@ def test_what_it_cannot_do_is_refused(more: dict[str, Any], said: str) -> None:
 def test_an_engine_without_weights_says_so() -> None:
     found = run("superposed", stop=())
     assert "embedding" in str(found.error)
-
-
-@pytest.mark.parametrize("text", [
-    "superposed(k=0)", "superposed(k=-1)", "superposed(tokens=0)", "superposed(alpha=1.5)",
-    "superposed(sharpness=0)",
-])  # fmt: skip
-def test_settings_that_do_not_fit(text: str) -> None:
-    with pytest.raises(InvalidInput):
-        find_strategy(text)
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])

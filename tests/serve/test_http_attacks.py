@@ -12,8 +12,8 @@ pytest.importorskip("llguidance")
 
 attacks = pytest.importorskip("tools.serving.attacks")
 
-from tools.serving.neighbour import Noticed  # noqa: E402
-from tools.serving.server import serving  # noqa: E402
+from tools.serving.neighbour import Noticed
+from tools.serving.server import serving
 
 TOYS = ("tiny=paradecode/tiny-autoregressive", "canvas=paradecode/tiny-diffusion")
 TRIES = 3

@@ -12,7 +12,7 @@ pytest.importorskip("uvicorn")
 
 serving = pytest.importorskip("tools.serving.server")
 
-from tools.serving.fuzz import fuzz  # noqa: E402
+from tools.serving.fuzz import fuzz
 
 REQUESTS = 500
 

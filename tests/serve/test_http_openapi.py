@@ -18,8 +18,8 @@ from paradecode.serve.metrics import Metrics
 
 schemathesis = pytest.importorskip("schemathesis")
 
-from schemathesis import GenerationMode, checks  # noqa: E402
-from schemathesis.specs.openapi import checks as openapi  # noqa: E402
+from schemathesis import GenerationMode, checks
+from schemathesis.specs.openapi import checks as openapi
 
 KEY = "a-key-for-schemathesis"
 CHECKED = (

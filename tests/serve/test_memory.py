@@ -12,7 +12,7 @@ pytest.importorskip("uvicorn")
 
 serving = pytest.importorskip("tools.serving.server")
 
-from tools.serving import attacks  # noqa: E402
+from tools.serving import attacks
 
 TOY = "tiny=paradecode/tiny-autoregressive"
 MILLIONS = ("numbers", "many biases", "bad stops", "messages", "parts", "tools", "bad texts")

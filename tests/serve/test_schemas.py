@@ -9,7 +9,7 @@ import pytest
 jsonschema = pytest.importorskip("jsonschema")
 pytest.importorskip("pydantic")
 
-from paradecode.serve.protocol.schemas import closed, moved  # noqa: E402
+from paradecode.serve.protocol.schemas import closed, moved
 
 TEXT = {"type": "string"}
 A = {"type": "object", "properties": {"a": TEXT}}

@@ -11,13 +11,7 @@ from in_the_core import native_backends
 
 from paradecode.methods.specs import Spec, methods, parse
 from paradecode.testing.cases import CASES
-from paradecode.testing.conformance import (
-    ConformanceCase,
-    cases,
-    check,
-    specs,
-    with_parts,
-)
+from paradecode.testing.conformance import ConformanceCase, cases, check, specs, with_parts
 from tiers import turning
 
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
@@ -39,7 +33,7 @@ CANVAS_TOYS = ("toy-shift", "toy-block", "toy-causal-canvas")
 CANVAS_TRANSFORMERS = ("llada", "dream", "sdar")
 
 EVERY = (*FEW, *(name for name in CASES if name not in FEW))
-"""All cases. ``make test`` runs the first of them for every method, and two others in turn."""
+"""All cases. ``make test`` runs the first of them for every method, and another in turn."""
 
 
 def matrix() -> list[Any]:
@@ -55,7 +49,7 @@ def matrix() -> list[Any]:
             elif spec.settings:
                 chosen += turning(cases(spec, kinds=("toy",), only=EXTREME), turn, first)
             else:
-                chosen += turning(cases(spec, kinds=("toy",), only=EVERY), turn, 2, always=1)
+                chosen += turning(cases(spec, kinds=("toy",), only=EVERY), turn, 1, always=1)
                 native = cases(spec, native_backends, kinds=("qwen3-near-tie",), only=FEW)
                 chosen += turning(native, 0, 1)
     for name in PARTS:
@@ -93,7 +87,7 @@ def canvas_cases(spec: Spec, turn: int, extremes: int) -> list[Any]:
     toys = cases(spec, kinds=CANVAS_TOYS, only=ESSENTIAL)
     transformers = cases(spec, native_backends, kinds=CANVAS_TRANSFORMERS, only=FEW)
     return [
-        *turning(cases(spec, kinds=("toy-masked",), only=EVERY), turn, 3, always=1),
+        *turning(cases(spec, kinds=("toy-masked",), only=EVERY), turn, 2, always=1),
         *turning(toys, turn, len(CANVAS_TOYS)),
         *turning(transformers, turn, 1),
     ]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from broken import RIGHT, WRONG, Drafted, NeverDrafts, fork_of
 from numpy.typing import NDArray
 
+from broken import RIGHT, WRONG, Drafted, NeverDrafts, fork_of
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import Decoder, Forward
 from paradecode.core.tree import TokenTree

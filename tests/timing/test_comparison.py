@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,12 +15,6 @@ from paradecode.timing.other_load import OtherLoad
 SUFFIX = "suffix(budget=fixed)"
 """Drafts that do not depend on the measured cost of a forward."""
 PROMPTS = ["copy: Ben Sam Tom", "sort: Sam Ben", "copy: Art Ben Art Ben"]
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    with LLM("paradecode/tiny-autoregressive", threads=1) as made:
-        yield made
 
 
 def test_every_method_has_a_row(llm: LLM) -> None:

@@ -12,7 +12,10 @@ from acceptance_models import head, selector
 from paradecode.methods.canvas.networks import JointLayer, UnmaskFilter
 from paradecode.methods.draft.budgets.networks import ResidualHead, TreeSelector
 
-LAYER_FACTS = {"vocab_size": 7, "hidden_size": 6, "width": 8, "heads": 2, "inner": 12}
+FACTS = {
+    "filter": {"block": 4, "width": 3},
+    "layer": {"vocab_size": 7, "hidden_size": 6, "width": 8, "heads": 2, "inner": 12},
+}
 OPENED = {
     "acceptance_head": ResidualHead, "tree_selector": TreeSelector, "filter": UnmaskFilter,
     "layer": JointLayer,
@@ -20,23 +23,21 @@ OPENED = {
 """Kind of part, by the setting of methods that takes it -> its class."""
 
 
-def made(path: Path, kind: str) -> Path:
-    """The file of a part with random weights."""
-    random = np.random.default_rng(0)
-
-    def tensor(*shape: int) -> np.ndarray:
-        return random.standard_normal(shape).astype(np.float32)
-
-    part: Any
+def random_part(kind: str) -> Any:
+    """A part with random weights, the same at each call."""
     if kind == "acceptance_head":
-        part = head(blocks=2)
-    elif kind == "tree_selector":
-        part = selector(4)
-    else:
-        facts = {"block": 4, "width": 3} if kind == "filter" else LAYER_FACTS
-        shapes = OPENED[kind](facts, {}).shapes()
-        part = OPENED[kind](facts, {name: tensor(*shape) for name, shape in shapes.items()})
-    part.save(path)
+        return head(blocks=2)
+    if kind == "tree_selector":
+        return selector(4)
+    facts, random = FACTS[kind], np.random.default_rng(0)
+    shapes = OPENED[kind].shapes(facts).items()
+    tensors = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes}
+    return OPENED[kind](facts, tensors)
+
+
+def made(path: Path, kind: str) -> Path:
+    """The file of such a part."""
+    random_part(kind).save(path)
     return path
 
 

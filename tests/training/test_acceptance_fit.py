@@ -10,17 +10,14 @@ from acceptance_models import head, selector
 
 torch = pytest.importorskip("torch")
 
-from paradecode.backends.native.heads import run_networks  # noqa: E402
-from paradecode.core.errors import InvalidInput  # noqa: E402
-from paradecode.methods.draft.budgets.delayed import Situation, unit  # noqa: E402
-from paradecode.methods.draft.budgets.networks import PROJECTED, SCALARS, STATES, choices  # noqa: E402
-from paradecode_lab.training.acceptance.head_fit import HeadSettings, fit_head  # noqa: E402
-from paradecode_lab.training.acceptance.head_samples import HeadSamples  # noqa: E402
-from paradecode_lab.training.acceptance.selector_fit import (  # noqa: E402
-    SelectorSettings,
-    fit_selector,
-)
-from paradecode_lab.training.acceptance.selector_samples import (  # noqa: E402
+from paradecode.backends.native.heads import run_networks
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.budgets.delayed import Situation, unit
+from paradecode.methods.draft.budgets.networks import PROJECTED, SCALARS, STATES, choices
+from paradecode_lab.training.acceptance.head_fit import HeadSettings, fit_head
+from paradecode_lab.training.acceptance.head_samples import HeadSamples
+from paradecode_lab.training.acceptance.selector_fit import SelectorSettings, fit_selector
+from paradecode_lab.training.acceptance.selector_samples import (
     SelectorSamples,
     seconds_of,
     tokens_of,

@@ -16,10 +16,7 @@ from paradecode.methods.draft.budgets.networks import choices
 from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.specs import Spec, find, parse
 from paradecode_lab.measure.prompts import Item
-from paradecode_lab.training.acceptance.head_samples import (
-    HeadSamples,
-    record_head_samples,
-)
+from paradecode_lab.training.acceptance.head_samples import HeadSamples, record_head_samples
 from paradecode_lab.training.acceptance.metrics import auc, quality, split
 from paradecode_lab.training.acceptance.selector_samples import (
     SelectorSamples,

@@ -12,47 +12,32 @@ import numpy as np
 import pytest
 from train_command import run
 
-from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from paradecode.backends import open_backend  # noqa: E402
-from paradecode.backends.interface import Span  # noqa: E402
-from paradecode.models.adapter import (  # noqa: E402
-    Adapter,
-    Facts,
-    adapter_shapes,
-    merge,
-    read_adapter,
-)
-from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode.models.checkpoint import Checkpoint  # noqa: E402
-from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
-from paradecode_lab.training.adaptation.evaluation import likelihood  # noqa: E402
-from paradecode_lab.training.adaptation.model import Adapted, new_adapter, tensors_of  # noqa: E402
-from paradecode_lab.training.adaptation.objective import (  # noqa: E402
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Span
+from paradecode.models.adapter import Adapter, Facts, adapter_shapes, merge, read_adapter
+from paradecode.models.catalogue import open_model
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode_lab.training.adaptation.evaluation import likelihood
+from paradecode_lab.training.adaptation.model import Adapted, new_adapter, tensors_of
+from paradecode_lab.training.adaptation.objective import (
     batch_of,
     causal_logits,
     complementary,
     loss_sum,
     masked_logits,
 )
-from paradecode_lab.training.adaptation.texts import (  # noqa: E402
-    BlockText,
-    make_own,
-    read_texts,
-    whole_blocks,
-)
-from paradecode_lab.training.adaptation.training import (  # noqa: E402
-    ADAPTER,
-    AdaptationPlan,
-    AdapterTraining,
-)
-from paradecode_lab.training.diffusion.model import TinyModel, save_model, tiny_config  # noqa: E402
-from paradecode_lab.training.diffusion.vocabulary import build_tokenizer, save_tokenizer  # noqa: E402
-from paradecode_lab.training.running import CHECKPOINT, LOG  # noqa: E402
+from paradecode_lab.training.adaptation.texts import BlockText, make_own, read_texts, whole_blocks
+from paradecode_lab.training.adaptation.training import ADAPTER, AdaptationPlan, AdapterTraining
+from paradecode_lab.training.diffusion.model import TinyModel, save_model, tiny_config
+from paradecode_lab.training.diffusion.vocabulary import build_tokenizer, save_tokenizer
+from paradecode_lab.training.running import CHECKPOINT, LOG
 
 CPU, MASK = torch.device("cpu"), 95
 PLAN = AdaptationPlan(rank=8, block=4, steps=8, batch=6, together=4, rate=3e-3)
@@ -262,11 +247,6 @@ def test_a_stopped_run_ends_with_the_adapter_of_an_unbroken_one(tmp_path, distil
                          (replace(base(), source=str(tmp_path)), "weights")):  # fmt: skip
         with pytest.raises(InvalidInput, match=f"^{named}.*begun with"):
             AdapterTraining(plan, model, facts(), texts(), CPU).resume(tmp_path / CHECKPOINT)
-    data = (tmp_path / CHECKPOINT).read_bytes()
-    for damaged in (b"", b"nothing", data[: len(data) // 2]):
-        (tmp_path / CHECKPOINT).write_bytes(damaged)
-        with pytest.raises(InvalidModel, match="remove it"):
-            fresh().resume(tmp_path / CHECKPOINT)
 
 
 @pytest.fixture(scope="module")

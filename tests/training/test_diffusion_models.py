@@ -7,22 +7,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from diffusion_models import CPU, trainer  # noqa: E402
+from diffusion_models import CPU, trainer
 
-from paradecode.backends import open_backend  # noqa: E402
-from paradecode.backends.interface import PAGE, Span  # noqa: E402
-from paradecode.core.errors import InvalidInput  # noqa: E402
-from paradecode.models.safetensors_dir import read_folder  # noqa: E402
-from paradecode_lab.measure.tasks.tasks import BY_NAME, TASKS  # noqa: E402
-from paradecode_lab.training.diffusion.evaluation import (  # noqa: E402  # noqa: E402
+from paradecode.backends import open_backend
+from paradecode.backends.interface import PAGE, Span
+from paradecode.core.errors import InvalidInput
+from paradecode.models.safetensors_dir import read_folder
+from paradecode_lab.measure.tasks.tasks import BY_NAME, TASKS
+from paradecode_lab.training.diffusion.evaluation import (
     answers,
     continue_text,
     decoder_of,
     exact_match,
     fill,
 )
-from paradecode_lab.training.diffusion.training import MODEL, OBJECTIVES  # noqa: E402
-from paradecode_lab.training.diffusion.vocabulary import END, MASK  # noqa: E402
+from paradecode_lab.training.diffusion.training import MODEL, OBJECTIVES
+from paradecode_lab.training.diffusion.vocabulary import END, MASK
 
 TOKENS = np.array([3, 270, 9, MASK, 300, MASK, 0, 51, 4], np.int32)
 

@@ -10,18 +10,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from diffusion_models import CPU, SMALL, trainer  # noqa: E402
+from diffusion_models import CPU, SMALL, trainer
 
-from paradecode.core.errors import InvalidInput, InvalidModel  # noqa: E402
-from paradecode_lab.measure.tasks.tasks import GRADED  # noqa: E402
-from paradecode_lab.training.diffusion.evaluation import EXACT, VARIANTS, evaluate, look  # noqa: E402
-from paradecode_lab.training.diffusion.training import (  # noqa: E402
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode_lab.measure.tasks.tasks import GRADED
+from paradecode_lab.training.diffusion.evaluation import EXACT, VARIANTS, evaluate, look
+from paradecode_lab.training.diffusion.training import (
     MODEL,
     OBJECTIVES,
     DiffusionPlan,
     TinyTraining,
 )
-from paradecode_lab.training.running import CHECKPOINT, LOG  # noqa: E402
+from paradecode_lab.training.running import CHECKPOINT, LOG
 
 
 def same(a: TinyTraining, b: TinyTraining) -> bool:

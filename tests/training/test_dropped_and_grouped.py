@@ -15,22 +15,14 @@ from paradecode.llm import LLM
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from retraining_models import CPU, SMALL, counting, random_model  # noqa: E402
+from retraining_models import CPU, SMALL, counting, random_model
 
-from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode_lab.training.adaptation.texts import BlockText  # noqa: E402
-from paradecode_lab.training.retraining.hamburger import (  # noqa: E402
-    PARTS,
-    HamburgerObjective,
-    lengths,
-)
-from paradecode_lab.training.retraining.lora_drop import (  # noqa: E402
-    ADAPTERS,
-    LoraDropObjective,
-    inner_layers,
-)
-from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
-from paradecode_lab.training.retraining.texts import rows_of  # noqa: E402
+from paradecode.models.catalogue import open_model
+from paradecode_lab.training.adaptation.texts import BlockText
+from paradecode_lab.training.retraining.hamburger import PARTS, HamburgerObjective, lengths
+from paradecode_lab.training.retraining.lora_drop import ADAPTERS, LoraDropObjective, inner_layers
+from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan
+from paradecode_lab.training.retraining.texts import rows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -136,6 +128,7 @@ def test_groups_of_training_are_those_of_decoding(folder, tmp_path):
         assert np.allclose([one.logprob for one in out.logprobs], wanted, atol=5e-3)
 
 
+@pytest.mark.wide
 def test_it_learns_to_write_groups(folder, tmp_path, monkeypatch):
     """A model whose groups are all as long as they can be learns to count, three tokens a row."""
     monkeypatch.setattr("paradecode_lab.training.retraining.hamburger.LOW", 100.0)

@@ -16,11 +16,11 @@ from paradecode.llm import LLM
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from unmasking_models import model_folder  # noqa: E402
+from unmasking_models import model_folder
 
-from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
-from paradecode_lab.training.batched import BatchedModel, final_states  # noqa: E402
-from paradecode_lab.training.jacobi.forcing import (  # noqa: E402
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode_lab.training.batched import BatchedModel, final_states
+from paradecode_lab.training.jacobi.forcing import (
     JacobiSettings,
     columns_seen,
     differs,
@@ -29,15 +29,10 @@ from paradecode_lab.training.jacobi.forcing import (  # noqa: E402
     forced,
     pairs,
 )
-from paradecode_lab.training.jacobi.states import (  # noqa: E402
-    JacobiStates,
-    noise,
-    noisy_answer,
-    record_states,
-)
-from paradecode_lab.training.samples import Origin  # noqa: E402
-from paradecode_lab.training.unmasking.fine_tune import FineTuning  # noqa: E402
-from paradecode_lab.training.unmasking.workload import CanvasWorkload  # noqa: E402
+from paradecode_lab.training.jacobi.states import JacobiStates, noise, noisy_answer, record_states
+from paradecode_lab.training.samples import Origin
+from paradecode_lab.training.unmasking.fine_tune import FineTuning
+from paradecode_lab.training.unmasking.workload import CanvasWorkload
 
 CPU = torch.device("cpu")
 SMALL = CanvasWorkload(limit=8, max_tokens=18)

@@ -9,13 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from unmasking_models import texts  # noqa: E402
+from unmasking_models import texts
 
-from paradecode.core.errors import InvalidInput  # noqa: E402
-from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
-from paradecode_lab.training.batched import BatchedModel  # noqa: E402
-from paradecode_lab.training.unmasking import joint_fit  # noqa: E402
-from paradecode_lab.training.unmasking.joint_fit import JointSettings, fit_joint  # noqa: E402
+from paradecode.core.errors import InvalidInput
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode_lab.training.batched import BatchedModel
+from paradecode_lab.training.unmasking import joint_fit
+from paradecode_lab.training.unmasking.joint_fit import JointSettings, fit_joint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

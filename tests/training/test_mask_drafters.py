@@ -18,20 +18,15 @@ from paradecode_lab.measure.tasks.tasks import SETS
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from retraining_models import CPU, random_model  # noqa: E402
+from retraining_models import CPU, random_model
 
-from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode_lab.training.adaptation.texts import BlockText, read_texts  # noqa: E402
-from paradecode_lab.training.batched import final_states  # noqa: E402
-from paradecode_lab.training.retraining.answers import write_answers  # noqa: E402
-from paradecode_lab.training.retraining.deer import (  # noqa: E402
-    DeerObjective,
-    continued,
-    refined,
-)
-from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
-from paradecode_lab.training.retraining.texts import rows_of  # noqa: E402
-from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
+from paradecode.models.catalogue import open_model
+from paradecode_lab.training.adaptation.texts import BlockText, read_texts
+from paradecode_lab.training.batched import final_states
+from paradecode_lab.training.retraining.answers import write_answers
+from paradecode_lab.training.retraining.deer import DeerObjective, continued, refined
+from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan
+from paradecode_lab.training.retraining.texts import rows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LITTLE = ("--instances", 40, "--batch", 4, "--threads", 1, "--length", 24)
@@ -152,6 +147,7 @@ def test_the_drafter_begins_as_the_first_layers_of_its_target(base, tmp_path):
         assert llm.families == ("autoregressive", "diffusion")
 
 
+@pytest.mark.wide
 def test_it_learns_what_its_target_says(folder, base, tmp_path):
     """The target's own answers; then outputs are the plain ones, with fewer forwards."""
     file = tmp_path / "answers.jsonl"
@@ -201,26 +197,6 @@ def test_texts_are_the_plain_answers_to_prompts_that_are_not_held_out(folder, tm
     assert not any(map(is_held_out, prompts))
     names = {prompt.split()[0].rstrip(":") for prompt in prompts}
     assert names == {task.name for task in SETS["graded"]}
-
-
-def test_a_stopped_run_goes_on_to_the_same_weights(base, tmp_path):
-    def objective():
-        return DeerObjective(base, 1, 0.5, 4, 1.01, 1.0, CPU)
-
-    plan, some = RetrainingPlan(steps=6, batch=3), texts(5)
-    whole, part, again = objective(), objective(), objective()
-    Retraining(plan, whole, some).run(tmp_path / "whole", lambda: False, lambda *_: None)
-    begun = Retraining(plan, part, some)
-    assert not begun.run(tmp_path / "part", lambda: begun.step == 2, lambda *_: None)
-    trainer = Retraining(plan, again, some)
-    trainer.resume(tmp_path / "part" / CHECKPOINT)
-    trainer.run(tmp_path / "part", lambda: False, lambda *_: None)
-    assert all(torch.equal(again.trained[name], whole.trained[name]) for name in whole.trained)
-    for setting in ({"refined": 0.6}, {"reach": 5}, {"base": 1.02}, {"weight": 0.0}):
-        known = {"layers": 1, "refined": 0.5, "reach": 4, "base": 1.01, "weight": 1.0, **setting}
-        other = Retraining(plan, DeerObjective(base, **known, device=CPU), some)
-        with pytest.raises(InvalidInput, match=next(iter(setting))):
-            other.resume(tmp_path / "part" / CHECKPOINT)
 
 
 def test_the_command_makes_a_draft_model(folder, tmp_path):

@@ -1,13 +1,15 @@
-"""`paradecode train draft-tree`: places are counted as they would have been right."""
+"""What `paradecode train` counts of places in trees and fits for budgets, up to decoding."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
 from train_command import run
 
+from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.methods.draft.draft_tree import load_tree
 from paradecode.methods.draft.drafters.stand import NgramDistributions
@@ -50,6 +52,15 @@ def test_drawn_candidates_come_in_the_order_of_their_draws():
     assert cold[(0,)] > 4 * cold[(1,)]
 
 
+def decodes_plainly(spec: str) -> None:
+    with LLM() as llm:
+        plain, made = (
+            llm.complete("The three primary colours are", max_tokens=24, decoder=decoder)
+            for decoder in (None, spec)
+        )
+    assert made.token_ids == plain.token_ids
+
+
 @pytest.mark.slow
 def test_from_prompts_to_a_tree_that_decodes(tmp_path):
     out = tmp_path / "own.tree"
@@ -57,8 +68,29 @@ def test_from_prompts_to_a_tree_that_decodes(tmp_path):
     assert "accepted of the best places" in said
     tree = load_tree(str(out))
     assert next(iter(tree.rates)) == (0,)
-    spec = f"stand(tree='{out}',budget=fixed)"
-    with LLM() as llm:
-        plain = llm.complete("The three primary colours are", max_tokens=24, decoder=None)
-        made = llm.complete("The three primary colours are", max_tokens=24, decoder=spec)
-    assert made.token_ids == plain.token_ids
+    decodes_plainly(f"stand(tree='{out}',budget=fixed)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "budget", "setting"),
+    [("acceptance-head", "specdec++", "acceptance_head"),
+     ("tree-selector", "delayed", "tree_selector")],
+)  # fmt: skip
+def test_from_prompts_to_a_file_that_decodes(tmp_path, command, budget, setting):
+    pytest.importorskip("torch")
+    out, samples = tmp_path / "out", tmp_path / "samples"
+    arguments = [
+        "--limit", 8, "--max-tokens", 48, "--epochs", 2, "--samples", samples, "--json",
+        "--decoder", "layer-skip(skip=0.1,width=2,num_speculative_tokens=4)",
+    ]  # fmt: skip
+    first = run(command, out, *arguments)
+    report = json.loads(first[first.index("{") :])
+    assert report["training"] + report["held_out"] >= 100
+    written = out.read_bytes()
+    again = run(command, out, *arguments)  # From the samples, without decoding.
+    assert json.loads(again[again.index("{") :]) == report
+    assert out.read_bytes() == written
+    with pytest.raises(InvalidInput, match="another workload"):
+        run(command, out, *arguments, "--seed", 1)
+    decodes_plainly(f"layer-skip(skip=0.1,budget='{budget}',{setting}='{out}')")

@@ -11,24 +11,24 @@ import pytest
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from retraining_models import CPU, random_model  # noqa: E402
-from unmasking_models import model_folder  # noqa: E402
+from retraining_models import CPU, random_model
+from unmasking_models import model_folder
 
-from paradecode.backends.torch.model import Transformer  # noqa: E402
-from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode.models.checkpoint import Checkpoint  # noqa: E402
-from paradecode_lab.training.adaptation.texts import BlockText  # noqa: E402
-from paradecode_lab.training.batched import attention_in, final_states, spread  # noqa: E402
-from paradecode_lab.training.retraining.any_subset import AnySubsetObjective  # noqa: E402
-from paradecode_lab.training.retraining.deer import DeerObjective  # noqa: E402
-from paradecode_lab.training.retraining.first import FirstObjective  # noqa: E402
-from paradecode_lab.training.retraining.hamburger import HamburgerObjective  # noqa: E402
-from paradecode_lab.training.retraining.lora_drop import LoraDropObjective  # noqa: E402
-from paradecode_lab.training.retraining.lud import LexicalUnitObjective  # noqa: E402
-from paradecode_lab.training.retraining.nested import NestedObjective  # noqa: E402
-from paradecode_lab.training.retraining.run import Objective  # noqa: E402
-from paradecode_lab.training.retraining.texts import rows_of  # noqa: E402
-from paradecode_lab.training.retraining.wedlm import WedlmObjective  # noqa: E402
+from paradecode.backends.torch.model import Transformer
+from paradecode.models.catalogue import open_model
+from paradecode.models.checkpoint import Checkpoint
+from paradecode_lab.training.adaptation.texts import BlockText
+from paradecode_lab.training.batched import attention_in, final_states, spread
+from paradecode_lab.training.retraining.any_subset import AnySubsetObjective
+from paradecode_lab.training.retraining.deer import DeerObjective
+from paradecode_lab.training.retraining.first import FirstObjective
+from paradecode_lab.training.retraining.hamburger import HamburgerObjective
+from paradecode_lab.training.retraining.lora_drop import LoraDropObjective
+from paradecode_lab.training.retraining.lud import LexicalUnitObjective
+from paradecode_lab.training.retraining.nested import NestedObjective
+from paradecode_lab.training.retraining.run import Objective
+from paradecode_lab.training.retraining.texts import rows_of
+from paradecode_lab.training.retraining.wedlm import WedlmObjective
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Make = Callable[[Checkpoint], Objective]

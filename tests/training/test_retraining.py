@@ -18,34 +18,21 @@ from paradecode.llm import LLM
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from retraining_models import CPU, SMALL, answers, causally, counting, random_model  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
+from retraining_models import CPU, SMALL, answers, causally, counting, random_model
+from safetensors.torch import load_file, save_file
 
-from paradecode.backends.torch.model import Transformer  # noqa: E402
-from paradecode.methods.retrained.layers import Routers  # noqa: E402
-from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode_lab.training.adaptation.texts import BlockText, read_texts  # noqa: E402
-from paradecode_lab.training.batched import final_states  # noqa: E402
-from paradecode_lab.training.retraining.first import (  # noqa: E402
-    ROUTERS,
-    FirstObjective,
-    answers_of,
-)
-from paradecode_lab.training.retraining.lud import (  # noqa: E402
-    LexicalUnitObjective,
-    units,
-    with_placeholders,
-)
-from paradecode_lab.training.retraining.nested import NestedObjective  # noqa: E402
-from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
-from paradecode_lab.training.retraining.texts import rows_of, write_tasks  # noqa: E402
-from paradecode_lab.training.retraining.wedlm import (  # noqa: E402
-    WedlmObjective,
-    columns_seen,
-    drawn,
-    with_ends,
-)
-from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
+from paradecode.backends.torch.model import Transformer
+from paradecode.methods.retrained.layers import Routers
+from paradecode.models.catalogue import open_model
+from paradecode_lab.training.adaptation.texts import BlockText, read_texts
+from paradecode_lab.training.batched import final_states
+from paradecode_lab.training.retraining.first import ROUTERS, FirstObjective, answers_of
+from paradecode_lab.training.retraining.lud import LexicalUnitObjective, units, with_placeholders
+from paradecode_lab.training.retraining.nested import NestedObjective
+from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan
+from paradecode_lab.training.retraining.texts import rows_of, write_tasks
+from paradecode_lab.training.retraining.wedlm import WedlmObjective, columns_seen, drawn, with_ends
+from paradecode_lab.training.running import CHECKPOINT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

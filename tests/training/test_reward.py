@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,6 @@ from paradecode_lab.training.reward.samples import RewardWorkload, record_reward
 
 MODEL = "paradecode/tiny-autoregressive"
 SMALL = RewardWorkload(("reverse",), limit=3, answers=2, cuts=3, rollouts=2, max_tokens=24)
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    with LLM(MODEL) as made:
-        yield made
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

@@ -15,39 +15,39 @@ from paradecode.core.errors import InvalidInput
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-import torch.nn.functional as F  # noqa: E402
-from unmasking_models import front, model_folder, texts  # noqa: E402
+import torch.nn.functional as F
+from unmasking_models import front, model_folder, texts
 
-from paradecode.models import catalogue  # noqa: E402
-from paradecode.models.catalogue import open_model  # noqa: E402
-from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
-from paradecode_lab.training.batched import BatchedModel  # noqa: E402
-from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
-from paradecode_lab.training.unmasking.block_fits import (  # noqa: E402
+from paradecode.models import catalogue
+from paradecode.models.catalogue import open_model
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode_lab.training.batched import BatchedModel
+from paradecode_lab.training.running import CHECKPOINT
+from paradecode_lab.training.unmasking.block_fits import (
     CertaintySettings,
     fit_certainty,
     fit_short,
     forced,
-)  # fmt: skip
-from paradecode_lab.training.unmasking.block_masks import BlockSettings, complementary  # noqa: E402
-from paradecode_lab.training.unmasking.corrections import (  # noqa: E402
+)
+from paradecode_lab.training.unmasking.block_masks import BlockSettings, complementary
+from paradecode_lab.training.unmasking.corrections import (
     RefineSettings,
     corrupt,
     fit_corrections,
 )  # fmt: skip
-from paradecode_lab.training.unmasking.filter_fit import FilterSettings, fit_filter  # noqa: E402
-from paradecode_lab.training.unmasking.filter_samples import (  # noqa: E402
+from paradecode_lab.training.unmasking.filter_fit import FilterSettings, fit_filter
+from paradecode_lab.training.unmasking.filter_samples import (
     FilterSamples,
     record_filter_samples,
 )  # fmt: skip
-from paradecode_lab.training.unmasking.fine_tune import FineTuning  # noqa: E402
-from paradecode_lab.training.unmasking.short_decodings import record_short_decodings  # noqa: E402
-from paradecode_lab.training.unmasking.trajectories import (  # noqa: E402
+from paradecode_lab.training.unmasking.fine_tune import FineTuning
+from paradecode_lab.training.unmasking.short_decodings import record_short_decodings
+from paradecode_lab.training.unmasking.trajectories import (
     PROMPT,
     Trajectories,
     record_trajectories,
 )  # fmt: skip
-from paradecode_lab.training.unmasking.workload import CanvasWorkload  # noqa: E402
+from paradecode_lab.training.unmasking.workload import CanvasWorkload
 
 CPU = torch.device("cpu")
 SMALL = CanvasWorkload(limit=6, max_tokens=12)
@@ -226,6 +226,7 @@ def test_corruption_is_what_it_says():
     assert 0.3 < int(batch.corrupted.sum()) / visible < 0.6
 
 
+@pytest.mark.wide
 def test_a_model_learns_to_correct():
     model = batched("llada")
     settings = RefineSettings(corrupted=0.2, steps=200, batch=16, rate=3e-3)

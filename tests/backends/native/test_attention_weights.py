@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_models import CONFIGS, make, random_weights, reference, span
+from naive import Naive, random_weights
+from native_models import CONFIGS, make, span
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
@@ -34,8 +35,8 @@ def test_rows_behind_a_context(name: str, shape: str) -> None:
     config = CONFIGS[shape]
     rng = np.random.default_rng(1)
     tokens, pages = rng.integers(0, config.vocab_size, 41), rng.permutation(64)[:3]
-    shares: dict[int, np.ndarray] = {}
-    reference(config, random_weights(config), tokens, shares=shares)
+    naive = Naive(config, random_weights(config))
+    naive.logits(tokens)
     backend = opened(name, config)
     backend.forward([span(pages, tokens[:30])])
     (result,) = backend.forward([span(pages, tokens[30:], 30, attention=ASKED)])
@@ -43,7 +44,7 @@ def test_rows_behind_a_context(name: str, shape: str) -> None:
     for layer, found in result.attention.items():
         assert found.shape == (3, config.heads, 41)
         assert found.dtype == np.float32
-        assert np.abs(found - shares[layer][30 + ASKED]).max() < TOLERANCE[name] + 1e-7
+        assert np.abs(found - naive.shares[layer][30 + ASKED]).max() < TOLERANCE[name] + 1e-7
         assert np.allclose(found.sum(-1), 1, atol=1e-5)
 
 
@@ -61,8 +62,8 @@ def test_slots_a_tail_and_rows_that_are_not_stored(name: str, window: int) -> No
     seen = [0, 2, 3, 7, 9]
     for row, others in ((12, [11, 12, 14]), (13, [13]), (14, [10, 13, 14])):
         sees[row, [*seen, *others]] = True
-    shares: dict[int, np.ndarray] = {}
-    reference(config, random_weights(config), tokens, positions, sees, shares=shares)
+    naive = Naive(config, random_weights(config))
+    naive.logits(tokens, positions=positions, seen=sees)
     backend = opened(name, config)
     pages = rng.permutation(64)[:2]
     backend.forward([span(pages, tokens[:10])])
@@ -79,7 +80,7 @@ def test_slots_a_tail_and_rows_that_are_not_stored(name: str, window: int) -> No
     ])  # fmt: skip
     columns = [*seen, 13, 10, 14, 11, 12]
     for layer, found in result.attention.items():
-        wanted = shares[layer][[14, 13, 12]][:, :, columns]
+        wanted = naive.shares[layer][[14, 13, 12]][:, :, columns]
         assert np.abs(found - wanted).max() < TOLERANCE[name] + 1e-7
 
 

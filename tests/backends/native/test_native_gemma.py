@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_models import make, random_weights
+from naive import random_weights
+from native_models import make
 
 from paradecode.backends.interface import PAGE, Span
 from paradecode.backends.native import _core

@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from native_models import BASE, random_weights
+from naive import random_weights
+from native_models import BASE
 
 from paradecode.backends import native, open_backend
 from paradecode.backends.native import INTERFACE, _core

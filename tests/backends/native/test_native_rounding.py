@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native_models import BASE, make, random_weights, span
+from naive import random_weights
+from native_models import BASE, make, span
 
 from paradecode.backends.native.backend import NativeBackend, NativeLogits
 from paradecode.core.logits import Warp

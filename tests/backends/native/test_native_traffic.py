@@ -1,8 +1,9 @@
-"""After loading, no forward reads and writes more memory than its own rows need."""
+"""No forward touches more memory than its rows need; its parts take the time that it takes."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections import defaultdict
 from dataclasses import replace
 from statistics import median
@@ -76,7 +77,7 @@ def test_bytes_are_those_of_the_weights_the_cache_and_the_logits() -> None:
 @pytest.mark.skipif(resident() == 0 or sys.platform != "linux", reason="says no current memory")
 def test_no_row_waits_for_the_memory_of_many_later_ones() -> None:
     """The system gives memory in large pages, of which keys and values of 512 tokens need many."""
-    wide = replace(BASE, heads=8, kv_heads=8, head_dim=128, rope=Rope(dim=128), layers=16)
+    wide = replace(BASE, heads=8, kv_heads=8, head_dim=128, rope=Rope(dim=128), layers=8)
     backend = make(replace(wide, context_length=2048), pages=128)
     held, grown = resident(), []
     for context in range(1100):
@@ -86,3 +87,23 @@ def test_no_row_waits_for_the_memory_of_many_later_ones() -> None:
     all_of_512 = 512 * backend.slot_bytes
     assert sum(grown) > all_of_512
     assert max(grown[1:]) < all_of_512 / 4
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_parts_add_up_to_the_forwards_and_change_no_bit(threads: int) -> None:
+    backend = make(BASE, threads=threads)
+    rows = span(range(4), range(40))
+    plain = backend.forward([rows])[0].logits.numpy()
+    assert set(backend.profile(True).values()) == {0.0}
+    begun = time.perf_counter()
+    for _ in range(20):
+        again = backend.forward([rows])[0].logits.numpy()
+        np.testing.assert_array_equal(again, plain)
+    elapsed = time.perf_counter() - begun
+    parts = backend.profile(False)
+    assert min(parts.values()) >= -1e-6
+    assert 0 < sum(parts.values()) <= elapsed
+    worked = {"qkv", "attention", "output", "gate+up", "down", "head", "norm", "rope", "swiglu"}
+    assert all(parts[part] > 0 for part in worked)
+    backend.forward([rows])
+    assert set(backend.profile(False).values()) == {0.0}

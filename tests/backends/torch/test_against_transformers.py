@@ -9,15 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from house import numbers
 from naive import Naive
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from paradecode.backends.interface import PAGE, Span  # noqa: E402
-from paradecode.backends.torch.backend import TorchBackend  # noqa: E402
-from paradecode.models.config import ModelConfig, Rope  # noqa: E402
-from paradecode.models.weights import Tensor, Weights  # noqa: E402
+from paradecode.backends.interface import PAGE, Backend, Span
+from paradecode.backends.native.backend import NativeBackend
+from paradecode.backends.torch.backend import TorchBackend
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.weights import Tensor, Weights
 
 SHAPES = {
     "vocab_size": 67, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -142,7 +144,7 @@ def config_of(model, weights: Weights) -> ModelConfig:
     )  # fmt: skip
 
 
-def all_logits(backend: TorchBackend, tokens: np.ndarray, chunk: int = 1 << 20) -> np.ndarray:
+def all_logits(backend: Backend, tokens: np.ndarray, chunk: int = 1 << 20) -> np.ndarray:
     """Logits of every position, fed in chunks."""
     pages = -(-len(tokens) // PAGE)
     backend.reserve(pages)
@@ -157,7 +159,7 @@ def all_logits(backend: TorchBackend, tokens: np.ndarray, chunk: int = 1 << 20) 
             context=start,
             logits=np.arange(len(at), dtype=np.int32),
         )
-        parts.append(backend.forward([span])[0].logits.values)
+        parts.append(numbers(backend.forward([span])[0].logits))
     return np.concatenate(parts)
 
 
@@ -176,12 +178,14 @@ def test_logits_equal_transformers(case, record_property):
     backend = TorchBackend(config, weights, dtype="fp64")
     whole, chunked = all_logits(backend, tokens), all_logits(backend, tokens, 33)
     naive = Naive(config, weights).logits(tokens)
+    native = NativeBackend(config, weights, dtype="f32", kv_dtype="f32")
     difference = np.abs(whole - expected).max()
     record_property("max_abs_difference", float(difference))
     print(f"{case}: max abs difference {difference:.1e}, logits up to {np.abs(expected).max():.1f}")
     assert difference < 1e-10
     assert np.abs(chunked - expected).max() < 1e-10
     assert np.abs(naive - expected).max() < 1e-10
+    assert np.abs(all_logits(native, tokens) - expected).max() < 1e-4 * np.abs(expected).max()
 
 
 @pytest.mark.usefixtures("wide")

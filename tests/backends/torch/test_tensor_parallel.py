@@ -14,19 +14,19 @@ pytest.importorskip("torch.distributed.tensor")
 if not torch.distributed.is_available():
     pytest.skip("PyTorch without torch.distributed", allow_module_level=True)
 
-from paradecode.backends.interface import Span  # noqa: E402
-from paradecode.backends.torch.backend import TorchBackend  # noqa: E402
-from paradecode.backends.torch.parallel.leader import ParallelBackend  # noqa: E402
-from paradecode.backends.torch.parallel.messages import config_of, config_values  # noqa: E402
-from paradecode.core.errors import InvalidInput  # noqa: E402
-from paradecode.core.layers import Half  # noqa: E402
-from paradecode.core.sampling import SamplingParams  # noqa: E402
-from paradecode.core.tree import TokenTree  # noqa: E402
-from paradecode.engine.engine import Engine, Limits  # noqa: E402
-from paradecode.engine.request import GenerationRequest  # noqa: E402
-from paradecode.methods.specs import parse  # noqa: E402
-from paradecode.models.config import ModelConfig, Rope  # noqa: E402
-from paradecode.models.mixture import Mixture  # noqa: E402
+from paradecode.backends.interface import Span
+from paradecode.backends.torch.backend import TorchBackend
+from paradecode.backends.torch.parallel.leader import ParallelBackend
+from paradecode.backends.torch.parallel.messages import config_of, config_values
+from paradecode.core.errors import InvalidInput
+from paradecode.core.layers import Half
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.tree import TokenTree
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.methods.specs import parse
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.mixture import Mixture
 
 CONFIGS = {
     # 61 tokens: the ranks' parts of the vocabulary differ in size.
@@ -73,7 +73,9 @@ def open_two(config: ModelConfig, seconds: float = 60.0) -> ParallelBackend:
     )
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(
+    scope="module", params=["everything", pytest.param("experts", marks=pytest.mark.wide)]
+)
 def both(request: pytest.FixtureRequest) -> Iterator[Both]:
     config = CONFIGS[request.param]
     one = TorchBackend(config, random_weights(config), dtype="fp64", threads=1)
@@ -127,7 +129,6 @@ def test_parts_of_the_layers(both: Both) -> None:
     both.same(replace(causal(text, 0, 12), tokens=text[:0], embeddings=state))
 
 
-@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("method", "temperature"), [("greedy", 0.0), ("prompt-lookup", 1.0), ("layer-skip", 0.0)]
 )

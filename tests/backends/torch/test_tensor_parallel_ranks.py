@@ -21,18 +21,18 @@ pytest.importorskip("torch.distributed.tensor")
 if not torch.distributed.is_available():
     pytest.skip("PyTorch without torch.distributed", allow_module_level=True)
 
-from paradecode.backends import open_backend  # noqa: E402
-from paradecode.backends.interface import Span, SpanResult  # noqa: E402
-from paradecode.backends.torch.parallel import leader  # noqa: E402
-from paradecode.backends.torch.parallel.leader import ParallelBackend  # noqa: E402
-from paradecode.core.errors import BackendError, BackendLost, InvalidInput  # noqa: E402
-from paradecode.engine.engine import Engine, Limits  # noqa: E402
-from paradecode.engine.request import GenerationRequest  # noqa: E402
-from paradecode.methods.specs import parse  # noqa: E402
-from paradecode.models.config import ModelConfig  # noqa: E402
-from paradecode.models.mixture import Mixture  # noqa: E402
-from paradecode.testing.toy import ToyBackend  # noqa: E402
-from patience import state, until  # noqa: E402
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Span, SpanResult
+from paradecode.backends.torch.parallel import leader
+from paradecode.backends.torch.parallel.leader import ParallelBackend
+from paradecode.core.errors import BackendError, BackendLost, InvalidInput
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.methods.specs import parse
+from paradecode.models.config import ModelConfig
+from paradecode.models.mixture import Mixture
+from paradecode.testing.toy import ToyBackend
+from patience import state, until
 
 
 def open_two(config: ModelConfig, seconds: float = 60.0) -> ParallelBackend:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from naive import random_weights
 
 torch = pytest.importorskip("torch")
 
-from house import CONFIGS, TREE, House, causal, ints, paths_of  # noqa: E402
+from house import CONFIGS, TREE, House, causal, ints, paths_of
 
-from paradecode.backends.interface import Span  # noqa: E402
-from paradecode.backends.torch.backend import TorchBackend  # noqa: E402
-from paradecode.core.errors import InvalidInput, InvalidModel  # noqa: E402
+from paradecode.backends.interface import Span
+from paradecode.backends.torch.backend import TorchBackend
+from paradecode.core.errors import InvalidInput, InvalidModel
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [("fp32", 1e-4), ("bf16", 1.0)])
 def test_lower_precisions(dtype, bound):
-    house = House(CONFIGS["plain"], dtype)
+    house = House(CONFIGS["plain"], dtype=dtype)
     text = house.text(40)
     pages = house.pages(40)
     parts = [house.run(causal(pages, text, a, b))[0] for a, b in ((0, 25), (25, 40))]
@@ -33,7 +35,7 @@ def test_lower_precisions(dtype, bound):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp64", 1e-9), ("fp32", 1e-3)])
 def test_cuda(dtype, tolerance):
-    house = House(CONFIGS["everything"], dtype, "cuda")
+    house = House(CONFIGS["everything"], dtype=dtype, device="cuda")
     text = house.text(40)
     pages = house.pages(64)
     house.prefill(pages, text)
@@ -64,6 +66,13 @@ def test_bad_models_are_refused():
         TorchBackend(config, short)
     with pytest.raises(InvalidModel, match="embed"):
         TorchBackend(config, weights | {"embed": weights["norm"]})
+
+
+def test_a_row_that_sees_nothing_is_an_error():
+    house = House(CONFIGS["plain"])
+    span = replace(causal(house.pages(2), house.text(2), 0, 2), mask=np.zeros((2, 2), bool))
+    with pytest.raises(InvalidInput, match="mask"):
+        house.run(span)
 
 
 def test_closed_backends_hold_nothing():

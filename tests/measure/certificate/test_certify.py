@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from wrong import (
-    TEXTS,
-    BonusOfTheParent,
-    Breaks,
-    NeverDrafts,
-    Repeats,
-    SlipsInCompany,
-    exact,
-    toy_engine,
-)
+from wrong import BONUS_OF_THE_PARENT, BREAKS, TEXTS, exact, slips_in_company, toy_engine
 
+from broken import Drafted, NeverDrafts
+from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.specs import methods, parse
 from paradecode_lab.measure.certificate.certify import Certificate, certify
@@ -37,7 +31,7 @@ def certificate(claim: Claim | str, plan: CertificatePlan = PLAN) -> Certificate
     return found
 
 
-@pytest.mark.parametrize("claim", ["prompt-lookup", "suffix", exact(Repeats)], ids=str)
+@pytest.mark.parametrize("claim", ["prompt-lookup", "suffix", exact(Drafted)], ids=str)
 def test_exact_methods_pass(claim: Claim | str) -> None:
     found = certificate(claim)
     assert (found.verdict, found.failures) == ("pass", [])
@@ -97,19 +91,19 @@ def test_the_planted_verifier_passes_without_its_bias() -> None:
     assert certificate(planted(1.0)).verdict == "pass"
 
 
-@pytest.mark.parametrize("make", [BonusOfTheParent, Breaks])
-def test_planted_bugs_are_caught(make: type[Repeats]) -> None:
+@pytest.mark.parametrize("make", [BONUS_OF_THE_PARENT, BREAKS])
+def test_planted_bugs_are_caught(make: Callable[[], Decoder]) -> None:
     found = certificate(exact(make))
     assert found.verdict == "fail"
     assert found.equality is not None
     (difference,) = found.equality.divergences  # It stops at the first.
     assert not difference.near_tie
-    assert bool(difference.error) == (make is Breaks)
+    assert bool(difference.error) == (make is BREAKS)
     assert found.invariance == []
 
 
 def test_a_bug_that_needs_company_is_caught() -> None:
-    found = certificate(exact(SlipsInCompany))
+    found = certificate(exact(lambda: Drafted(slips_in_company)))
     assert found.verdict == "fail"
     assert found.equality is not None
     assert not found.equality.divergences
@@ -118,7 +112,7 @@ def test_a_bug_that_needs_company_is_caught() -> None:
 
 
 def test_it_goes_on_when_told_to() -> None:
-    found = certificate(exact(BonusOfTheParent), replace(PLAN, keep_going=True))
+    found = certificate(exact(BONUS_OF_THE_PARENT), replace(PLAN, keep_going=True))
     assert found.equality is not None
     assert found.equality.runs == 2 * len(TEXTS)
     assert len(found.equality.divergences) > 2
@@ -157,7 +151,7 @@ def test_lossy_methods_are_measured_and_flagged() -> None:
 
 
 def test_a_lossy_method_is_measured_to_the_end() -> None:
-    claim = Claim("lossy", BonusOfTheParent, "lossy")
+    claim = Claim("lossy", BONUS_OF_THE_PARENT, "lossy")
     found = certificate(claim)
     assert found.verdict == "lossy"
     assert found.equality is not None
@@ -188,7 +182,7 @@ def test_ctrl_c_leaves_nothing_behind() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        certify(engine, exact(Repeats), TEXTS, PLAN, stop)
+        certify(engine, exact(Drafted), TEXTS, PLAN, stop)
     assert not engine.busy
     assert all(pool.held == 0 for pool in engine.pools.values())
     assert engine.limits == toy_engine().limits
@@ -203,7 +197,7 @@ def test_what_cannot_be_certified_is_refused() -> None:
     with pytest.raises(InvalidInput, match="verifier"):  # It refuses to sample.
         certificate("prompt-lookup(verifier=greedy)")
     with pytest.raises(InvalidInput, match="not a DraftVerify"):
-        biased(Repeats, 1.5)()
+        biased(Drafted, 1.5)()
     for wrong in (
         {"samples": 1}, {"max_tokens": 0}, {"temperature": float("nan")}, {"temperature": "hot"},
         {"seed": -1}, {"places": 10**9}, {"samples": True},

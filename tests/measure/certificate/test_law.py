@@ -1,14 +1,24 @@
-"""The enumerated law, and the cells that words are counted in."""
+"""The enumerated law, the cells that words are counted in, and the test of their counts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from math import exp, lgamma, log
 
 import numpy as np
 import pytest
 
-from paradecode_lab.measure.certificate.law import LEAST, REST, Law, enumerate_law
+from paradecode_lab.measure.certificate.law import (
+    FALSE_ALARM,
+    LEAST,
+    NOMINAL,
+    REST,
+    Law,
+    enumerate_law,
+    p_value,
+    statistic,
+)
 
 
 def following(word: tuple[int, ...]) -> np.ndarray:
@@ -55,3 +65,54 @@ def test_few_counts_make_one_group() -> None:
     assert law.group(Counter({(0,): 3})) == ([3], [1.0])
     assert law.entropy == pytest.approx(np.log(2))
     assert law.pooled == 0.0
+
+
+@pytest.mark.parametrize(
+    ("value", "freedom", "p"),
+    [
+        (3.841459, 1, 0.05), (5.991465, 2, 0.05), (18.307038, 10, 0.05), (24.995790, 15, 0.05),
+        (10.827566, 1, 0.001), (23.928127, 1, 1e-6), (2 * 13.815511, 2, 1e-6),
+    ],
+)  # fmt: skip
+def test_known_values(value: float, freedom: int, p: float) -> None:
+    assert p_value(value, freedom) == pytest.approx(p, rel=1e-4)
+
+
+def test_many_degrees_of_freedom() -> None:
+    assert p_value(400.0, 400) == pytest.approx(0.4906, abs=1e-3)
+    assert p_value(1e6, 7) == 0.0
+    assert p_value(0.0, 7) == p_value(5.0, 0) == 1.0
+
+
+def test_the_statistic() -> None:
+    assert statistic([10, 30], [0.25, 0.75]) == 0.0
+    assert statistic([20, 20], [0.25, 0.75]) == pytest.approx(2 * (20 * log(2) + 20 * log(2 / 3)))
+    for freedom in (1, 2, 500):
+        assert p_value(statistic([10, 1], [1.0, 0.0]), freedom) == 0.0
+
+
+def binomial(n: int, k: int, share: float) -> float:
+    ways = lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+    return exp(ways + k * log(share) + (n - k) * log(1 - share))
+
+
+def pearson(seen: list[int], shares: list[float]) -> float:
+    total = sum(seen)
+    return sum((o - total * s) ** 2 / (total * s) for o, s in zip(seen, shares))
+
+
+def false_alarms(test, n: int, share: float) -> float:
+    shares = [share, 1 - share]
+    alarms = (k for k in range(n + 1) if p_value(test([k, n - k], shares), 1) <= NOMINAL)
+    return sum(binomial(n, k, share) for k in alarms)
+
+
+@pytest.mark.parametrize("n", [1000, 4000])
+@pytest.mark.parametrize("expected", [10, 25, 100, 500])
+def test_false_alarms_are_as_rare_as_promised(n: int, expected: int) -> None:
+    """Exact, over all outcomes of two cells, from the smallest cell that the law keeps."""
+    assert false_alarms(statistic, n, expected / n) <= FALSE_ALARM
+
+
+def test_pearson_would_not_do() -> None:
+    assert false_alarms(pearson, 1000, 10 / 1000) > 10 * FALSE_ALARM

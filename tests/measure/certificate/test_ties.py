@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from wrong import LOOP, TEXTS, BonusOfTheParent, exact
+from wrong import BONUS_OF_THE_PARENT, LOOP, TEXTS, exact
 
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.decoder import TARGET
@@ -124,4 +124,4 @@ def test_near_ties_fail_a_certificate_unless_allowed(allowed: bool) -> None:
 def test_bugs_are_never_allowed() -> None:
     engine = Engine({TARGET: Rounds(0.5)}, Limits(16, 512, 4096))
     plan = CertificatePlan(16, temperature=0.0, allow_near_ties=True)
-    assert certify(engine, exact(BonusOfTheParent), TEXTS, plan).verdict == "fail"
+    assert certify(engine, exact(BONUS_OF_THE_PARENT), TEXTS, plan).verdict == "fail"

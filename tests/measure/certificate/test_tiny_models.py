@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wrong import LOOP, BonusOfTheParent, exact, text
+from wrong import BONUS_OF_THE_PARENT, LOOP, exact, text
 
 from paradecode.backends import open_backend
 from paradecode.core.decoder import TARGET
@@ -61,7 +61,7 @@ def test_trees_drawn_from_a_draft_model_keep_the_law() -> None:
 
 
 def test_a_bug_is_caught() -> None:
-    found = certify(engine("native", "f32"), exact(BonusOfTheParent), TEXTS, PLAN)
+    found = certify(engine("native", "f32"), exact(BONUS_OF_THE_PARENT), TEXTS, PLAN)
     assert found.verdict == "fail"
     assert found.equality is not None
     (difference,) = found.equality.divergences

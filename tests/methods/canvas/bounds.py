@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import groupby, pairwise
 from math import cos, floor, pi
 
-from canvases import UNTRAINED
-from limits import AT_ONCE, LENGTH, NEVER, SPARSE, WHOLE, Model, canvases, on
+from canvases import UNTRAINED, steps
+from limits import AT_ONCE, LENGTH, NEVER, SPARSE, WHOLE, Model, on
 
 BLOCK = 8
 
@@ -37,24 +37,24 @@ def never_more_forwards_than_masks(model: Model) -> None:
     ]
     for spec, made in zip(specs, model.run_all(specs), strict=True):
         assert made.forwards <= LENGTH, spec
-        decided = [at for step in canvases(made) for at in step.offsets]
-        revoked = [at for step in canvases(made) for at in step.revoked]
+        decided = [at for step in steps(made) for at in step.offsets]
+        revoked = [at for step in steps(made) for at in step.revoked]
         assert sorted(decided) == sorted([*range(LENGTH), *revoked]), spec
         assert model.config.mask_token not in made.output
 
 
 def schedules_are_bounds(model: Model) -> None:
     names = ("dimple(threshold=1)", "dream", "dream(score=origin)", "remask")
-    for steps in (1, 5, 12, 24):
-        found = model.run_all([on(name, steps=str(steps), blocks="full") for name in names])
+    for limit in (1, 5, 12, 24):
+        found = model.run_all([on(name, steps=str(limit), blocks="full") for name in names])
         for name, made in zip(names, found, strict=True):
-            assert made.forwards <= steps, name
-            assert name == "remask" or all(step.offsets for step in canvases(made)), name
+            assert made.forwards <= limit, name
+            assert name == "remask" or all(step.offsets for step in steps(made)), name
 
 
 def narrow_blocks_go_left_to_right(model: Model) -> None:
     for spec in ("static(block_length=1)", "static(blocks=sliding(masks=1))"):
-        assert [step.offsets for step in canvases(model.run(spec))] == [(n,) for n in range(LENGTH)]
+        assert [step.offsets for step in steps(model.run(spec))] == [(n,) for n in range(LENGTH)]
 
 
 def placed_tokens_stay(model: Model) -> None:
@@ -69,7 +69,7 @@ def adaptive_blocks_tile_the_canvas(model: Model) -> None:
     for ahead in (0.1, 0.25, 1.0):
         rule = f"adaptive(threshold=0.2,ahead={ahead},delimiters='{delimiters}')"
         made = model.run(f"threshold(threshold=0.5,block_length=5,blocks={rule})")
-        windows = list(dict.fromkeys(step.window for step in canvases(made)))
+        windows = list(dict.fromkeys(step.window for step in steps(made)))
         assert windows[0][0] == 0
         assert windows[-1][1] == LENGTH
         assert all(a[1] == b[0] for a, b in pairwise(windows))
@@ -78,14 +78,14 @@ def adaptive_blocks_tile_the_canvas(model: Model) -> None:
 
 def thresholds_commit_what_reaches_them_and_always_the_best(model: Model) -> None:
     for tau in (0.0, 0.2, 0.5, 0.9):
-        for step in canvases(model.run(f"threshold(threshold={tau})")):
+        for step in steps(model.run(f"threshold(threshold={tau})")):
             sure = [c for c in step.confidences if c >= tau]
             assert sure == list(step.confidences) or len(step.offsets) == 1
 
 
 def factors_bound_the_doubt(model: Model) -> None:
     for factor in (0.5, 1.0, 2.0):
-        for step in canvases(model.run(f"factor(factor={factor})")):
+        for step in steps(model.run(f"factor(factor={factor})")):
             sure = sorted(step.confidences, reverse=True)
             assert all((1 - c) * (n + 1) <= factor for n, c in enumerate(sure[1:], 2))
 
@@ -98,8 +98,8 @@ def prophet_is_its_base_until_it_leaves(model: Model) -> None:
         assert made.forwards <= plain.forwards
         before = len(made.trace) - 1
         assert model.canvases(made)[:before] == model.canvases(plain)[:before]
-        known = sum(len(step.offsets) for step in canvases(plain)[:before])
-        assert len(canvases(made)[-1].offsets) == LENGTH - known
+        known = sum(len(step.offsets) for step in steps(plain)[:before])
+        assert len(steps(made)[-1].offsets) == LENGTH - known
 
 
 def drafts_are_never_more_forwards(model: Model) -> None:
@@ -118,7 +118,7 @@ def masks_follow_the_cosine(model: Model) -> None:
         for form in ("form=released", "form=paper,least=0,drop=1"):
             made = model.run(f"remask({form},blocks=full,steps={rounds})")
             found, masks = [], LENGTH
-            for step in canvases(made):
+            for step in steps(made):
                 masks += len(step.revoked) - len(step.offsets)
                 found.append(masks)
             # A round that would change nothing is not run.
@@ -130,7 +130,7 @@ def masks_follow_the_cosine(model: Model) -> None:
 def corrections_keep_the_number_of_masks(model: Model) -> None:
     made, text = model.run(f"refine(least=0,block_length={BLOCK})"), dict[int, int]()
     assert made.forwards == LENGTH
-    for step in canvases(made):
+    for step in steps(made):
         assert len(step.offsets) - len(step.revoked) == 1
         assert set(step.revoked) <= set(text)
         new = dict(zip(step.offsets, step.tokens, strict=True))
@@ -143,7 +143,7 @@ def a_sliding_window_stays_narrow(model: Model) -> None:
     for masks, width in ((16, 128), (5, 9), (3, 3), (1, 1), (8, 4)):
         blocks = f"sliding(masks={masks},width={width})"
         decided: set[int] = set()
-        for step in canvases(model.run(f"threshold(threshold=0.5,blocks={blocks})")):
+        for step in steps(model.run(f"threshold(threshold=0.5,blocks={blocks})")):
             start, end = step.window
             assert start == min(set(range(LENGTH)) - decided)
             assert 0 < end - start <= width
@@ -155,11 +155,9 @@ def a_sliding_window_stays_narrow(model: Model) -> None:
 def an_end_of_text_only_shortens_the_canvas(model: Model) -> None:
     for when in ("decided", "guessed"):
         made = model.run(f"eotp(when={when},block_length={BLOCK})", ignore_eos=False)
-        lengths = [step.length for step in canvases(made)]
+        lengths = [step.length for step in steps(made)]
         assert lengths == sorted(lengths, reverse=True)
-        text = {
-            at: token for step in canvases(made) for at, token in zip(step.offsets, step.tokens)
-        }
+        text = {at: token for step in steps(made) for at, token in zip(step.offsets, step.tokens)}
         assert made.output == [text[at] for at in range(len(made.output))]
 
 

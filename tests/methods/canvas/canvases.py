@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
+from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.automaton import TokenAutomaton
-from paradecode.core.decoder import Decoder
+from paradecode.core.decoder import (
+    Attend,
+    BlockCausal,
+    Decoder,
+    Forward,
+    Steps,
+    Store,
+    TokenSequence,
+)
 from paradecode.core.sampling import SamplingParams
+from paradecode.core.trace import CanvasStep
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.parts import known
 from paradecode.methods.specs import methods, parse
+from paradecode.models.safetensors_dir import read_weights
 from paradecode.testing.canvas_matrix import ATTENTION, policies, spec
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from paradecode.testing.trained_parts import settings
@@ -27,6 +41,7 @@ PROMPT = (5, 6, 7, MASK, 9, 4, 1)
 """A prompt that has the mask token, which is an ordinary token there."""
 PROMPTS = (PROMPT, (8,), tuple(4 + (3 * i * i + i) % 24 for i in range(37)), (MASK,) * 9)
 
+BACKENDS = ("torch", "native")
 POLICIES = policies()
 """Every registered canvas method with parts."""
 UNTRAINED = sorted(name for name in POLICIES if methods()[name].training == "none")
@@ -90,3 +105,49 @@ def run(
     if sequence.error is not None:
         raise sequence.error
     return sequence
+
+
+def steps(sequence: LiveSequence) -> list[CanvasStep]:
+    """What each forward decided."""
+    return [step.canvas for step in sequence.trace if step.canvas is not None]
+
+
+def offsets(sequence: LiveSequence) -> list[tuple[int, ...]]:
+    """The offsets that each forward decided."""
+    return [step.offsets for step in steps(sequence)]
+
+
+def backend_of(kind: str, folder: Path) -> Backend:
+    """A folder in double precision in PyTorch, or in single precision in the core."""
+    if kind == "torch":
+        pytest.importorskip("torch")
+        return open_backend("torch", *read_weights(folder), dtype="fp64", threads=1)
+    return NativeBackend(*read_weights(folder), dtype="f32", kv_dtype="f32", threads=2)
+
+
+class OneForward(Decoder):
+    """Asks for the logits of some rows of some tokens, none of them cached, and ends."""
+
+    def __init__(self, tokens: list[int], rows: list[int]) -> None:
+        self.tokens, self.rows = np.array(tokens, np.int32), np.array(rows, np.int32)
+
+    def decode(self, seq: TokenSequence) -> Steps:
+        about = seq.about()
+        attend = {"causal": Attend.CAUSAL, "full": Attend.FULL}.get(about.attention)
+        reply = yield Forward(
+            self.tokens,
+            attend=attend or BlockCausal(about.block_length),
+            store=Store.NONE,
+            positions=np.arange(len(self.tokens), dtype=np.int32),
+            visible=np.zeros(0, np.int32),
+            logits=self.rows,
+        )
+        every = np.tile(np.arange(about.vocab_size), (len(self.rows), 1))
+        self.logits = reply.logits.gather(every)
+        seq.fill([1], None, [], "stop")
+
+
+def trajectory(sequence: Any) -> list[list[list[int]]]:
+    """The pairs [offset, token] that each forward decided."""
+    steps = [step.canvas for step in sequence.trace]
+    return [[list(pair) for pair in zip(s.offsets, s.tokens, strict=True)] for s in steps]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from canvases import run, run_all
+from canvases import run, run_all, steps
 
 from paradecode.backends.interface import Backend
 from paradecode.core.sampling import SamplingParams
@@ -49,8 +49,8 @@ class Model:
     def canvases(self, sequence: LiveSequence) -> list[CanvasStep]:
         """What each forward decided; confidences where they are exact."""
         if self.bits:
-            return canvases(sequence)
-        return [replace(step, confidences=()) for step in canvases(sequence)]
+            return steps(sequence)
+        return [replace(step, confidences=()) for step in steps(sequence)]
 
     def run_all(self, specs: Sequence[str]) -> list[LiveSequence]:
         """The same of several specs, side by side, which is faster."""
@@ -67,11 +67,6 @@ class Model:
         new = [*dict.fromkeys(spec for spec in specs if spec not in self.known)]
         self.known.update(zip(new, self.run_all(new), strict=True))
         return [self.known[spec] for spec in specs]
-
-
-def canvases(sequence: LiveSequence) -> list[CanvasStep]:
-    """What each forward decided."""
-    return [step.canvas for step in sequence.trace if step.canvas is not None]
 
 
 class Limit(NamedTuple):

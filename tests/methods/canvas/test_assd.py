@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canvases import PROMPT, PROMPTS, run, run_all
+from canvases import PROMPT, PROMPTS, run, run_all, steps
 
 from paradecode import LLM
 from paradecode.backends.interface import Backend, Span
@@ -44,10 +44,6 @@ def toy(kind: str, **config: Any) -> ToyBackend:
     return ToyBackend(toy_config(**KINDS[kind], **config), surprise=500)
 
 
-def canvases(sequence):
-    return [step.canvas for step in sequence.trace]
-
-
 @pytest.mark.first(8)
 @pytest.mark.parametrize("blocks", ["fixed,block_length=8", "full", "sliding", "adaptive"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,7 +54,7 @@ def test_the_text_is_that_of_one_token_a_forward(kind: str, blocks: str) -> None
             made = run(toy(kind), f"assd(tokens={tokens},blocks={blocks})", prompt, **params)
             assert made.output == plain.output
             assert made.logprobs == plain.logprobs
-            assert [s.offsets for s in canvases(made)] == [s.offsets for s in canvases(plain)]
+            assert [s.offsets for s in steps(made)] == [s.offsets for s in steps(plain)]
             assert made.forwards <= plain.forwards
 
 

@@ -73,19 +73,6 @@ def test_bounds(model: Callable[[], Model]) -> None:
         bound(opened)
 
 
-def test_blocks_of_one_are_plain_decoding_of_a_causal_model() -> None:
-    for settings in ({}, {"temperature": 0.9, "seed": 5}, {"temperature": 1.0, "top_k": 3}):
-        for cache in ("none", "prefix"):
-            settings = {"seed": 1, **settings}
-            spec = f"static(block_length=1,cache={cache})"
-            canvas = run(toy("causal", 200), spec, (5, 6, 7, 8, 9), **settings)
-            # The plain method may propose the mask token, so it is banned there, too.
-            plain = run(
-                toy("causal", 200), "greedy", (5, 6, 7, 8, 9), logit_bias={28: -1000.0}, **settings
-            )
-            assert canvas.output == plain.output
-
-
 def test_equal_scores_go_to_the_lowest_position() -> None:
     from paradecode.testing.toy import ToyBackend, toy_config
 

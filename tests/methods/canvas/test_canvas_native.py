@@ -1,9 +1,11 @@
-"""The native core follows the trajectories of the fp64 oracle, and no neighbour changes a row."""
+"""The native core follows the trajectories of the fp64 oracle; no neighbour and no cache in which
+nothing is stale changes a bit."""
 
 from __future__ import annotations
 
 import pytest
-from canvases import run, run_all
+from canvases import run, run_all, steps
+from limits import ALWAYS, SPARSE
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
@@ -58,19 +60,31 @@ def test_a_batch_changes_no_bit(kind: str, dtype: str) -> None:
         assert alone.output == sequence.output
 
 
-@pytest.mark.parametrize("dtype", ["q4", "f32"])
-def test_caches_of_block_models_change_no_bit(dtype: str) -> None:
-    for spec in ("static(", "threshold(threshold=0.4,block_length=8,"):
-        plain = run(native("sdar", dtype), spec + "cache=none)", PROMPTS[0])
-        cached = run(native("sdar", dtype), spec + "cache=prefix)", PROMPTS[0])
-        assert [s.canvas for s in plain.trace] == [s.canvas for s in cached.trace]
-        assert cached.rows < plain.rows
-
-
+@pytest.mark.first(4)
+@pytest.mark.parametrize("cache", SPARSE)
 @pytest.mark.parametrize("kind", ["llada", "dream"])
-def test_a_cache_refreshed_every_step_changes_no_bit(kind: str) -> None:
+def test_the_oracle_s_trajectory_in_fewer_rows(kind: str, cache: str) -> None:
+    pytest.importorskip("torch")
+    for blocks in ("blocks=full", "block_length=8", "blocks=adaptive(ahead=0.5)"):
+        spec = f"static({blocks},cache={cache})"
+        oracle = open_backend("torch", *tiny_checkpoint(kind), dtype="fp64", threads=1)
+        wanted, got = run(oracle, spec, PROMPTS[0]), run(native(kind), spec, PROMPTS[0])
+        assert got.output == wanted.output
+        assert [s.offsets for s in steps(got)] == [s.offsets for s in steps(wanted)]
+        assert got.rows == wanted.rows < got.forwards * (len(PROMPTS[0]) + 24)
+
+
+@pytest.mark.parametrize("cache", ALWAYS)
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+def test_no_bit_changes_where_nothing_is_stale(kind: str, cache: str) -> None:
     plain = run(native(kind, "q4"), "static(block_length=8)", PROMPTS[0])
-    for cache in ("prefix", "dual"):
-        spec = f"static(block_length=8,cache={cache}(refresh=1))"
-        fresh = run(native(kind, "q4"), spec, PROMPTS[0])
-        assert [s.canvas for s in plain.trace] == [s.canvas for s in fresh.trace]
+    fresh = run(native(kind, "q4"), f"static(block_length=8,cache={cache})", PROMPTS[0])
+    assert steps(fresh) == steps(plain)
+
+
+@pytest.mark.parametrize("cache", [*SPARSE, "two_level", "prefix", "dual"])
+def test_no_bit_changes_for_models_with_blocks(cache: str) -> None:
+    plain = run(native("sdar", "q4"), "static", PROMPTS[0])
+    cached = run(native("sdar", "q4"), f"static(cache={cache})", PROMPTS[0])
+    assert steps(cached) == steps(plain)
+    assert cached.rows < plain.rows

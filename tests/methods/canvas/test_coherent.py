@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, run, toy
+from canvases import ATTENTION, offsets, run, toy
 from views import canvas_of, view_of
 
-from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.canvas import Progress
 from paradecode.methods.canvas.policies.coherent import Coherent
-from paradecode.methods.specs import parse
-
-
-def offsets(sequence) -> list[tuple[int, ...]]:
-    return [step.canvas.offsets for step in sequence.trace]
 
 
 def follow(policy: Coherent, rows: list[np.ndarray], masks: int = 12) -> list[list[int]]:
@@ -89,19 +83,3 @@ def test_released_form_needs_the_same_tokens() -> None:
     rolled = [np.concatenate([np.roll(rows[:, :11], i, axis=1), rows[:, 11:]], axis=1)
               for i in range(30)]  # fmt: skip
     assert {len(step) for step in follow(Coherent(form="released"), rolled, 30)} == {1}
-
-
-def test_never_more_forwards_than_masks() -> None:
-    for kind in ATTENTION:
-        for form in ("paper", "released"):
-            fast = run(toy(kind, 0), f"coherent(form={form},entropy=1.0,block_length=16)")
-            assert fast.forwards < 24
-
-
-@pytest.mark.parametrize(
-    "setting",
-    ["form=other", "depth=0", "depth=9", "width=0", "width=33", "entropy=-1", "seek=1", "seek=yes"],
-)
-def test_bad_settings(setting: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"coherent({setting})")

@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 from canvases import ATTENTION, run, toy
 
-from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.policies.credit import Credit
-from paradecode.methods.specs import parse
 
 VOCABULARY, LENGTH = 11, 6
 AT = np.arange(3, 3 + LENGTH)
-
-
-def steps(sequence):
-    return [step.canvas for step in sequence.trace]
 
 
 def started(**settings) -> Credit:
@@ -108,13 +102,3 @@ def test_needs_no_more_forwards_on_a_model_that_keeps_its_mind() -> None:
     for kind in ATTENTION:
         plain = run(toy(kind, 0), "threshold(threshold=0.95)")
         assert run(toy(kind, 0), "credit(base=threshold(threshold=0.95))").forwards < plain.forwards
-
-
-@pytest.mark.parametrize(
-    "setting",
-    ["weight=-1", "weight=nan", "decay=1.1", "exponent=-0.5", "slots=65", "slots=-1", "slots=1.0",
-     "schedule=free", "base=credit(base=credit(base=credit(base=credit)))"],
-)  # fmt: skip
-def test_bad_settings(setting: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"credit({setting})")

@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from canvases import EOS, run, toy
 from views import canvas_of, view_of
 
-from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.threshold import Deferred
-from paradecode.methods.specs import parse
-
-
-def steps(sequence):
-    return [step.canvas for step in sequence.trace]
-
-
-def test_slides_by_default() -> None:
-    """With a threshold above 1, the best position of each window is committed."""
-    for kind in ("full", "shift"):
-        made = run(toy(kind), "deferred(threshold=1.01)")
-        slow = run(toy(kind), "static(blocks=sliding)")
-        assert (made.output, made.forwards) == (slow.output, 24)
-    decided: set[int] = set()
-    for step in steps(run(toy("full"), "deferred(blocks=sliding(masks=5))")):
-        assert len(set(range(*step.window)) - decided) <= 5
-        decided |= set(step.offsets)
 
 
 def test_other_scores() -> None:
@@ -67,9 +48,3 @@ def test_ends_early_when_a_stop_is_certain() -> None:
     )  # fmt: skip
     assert banned.output[20:] == [EOS]
     assert banned.finish_reason == "stop"
-
-
-@pytest.mark.parametrize("setting", ["score=random", "threshold=1.5", "threshold=nan", "tau=x"])
-def test_bad_settings(setting: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"deferred({setting})")

@@ -1,10 +1,10 @@
-"""Dimple: confident decoding, its schedule, and tokens placed beforehand."""
+"""Dimple: confident decoding, its schedule, and tokens placed beforehand, by others too."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, MASK, run, toy
+from canvases import ATTENTION, MASK, offsets, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
@@ -12,22 +12,6 @@ from paradecode.methods.canvas.canvas import Progress
 from paradecode.methods.canvas.policies.base import times
 from paradecode.methods.canvas.policies.dream import Dimple
 from paradecode.methods.specs import parse
-
-SCORES = ("confidence", "margin", "entropy", "origin", "origin_ratio", "autoregressive")
-
-
-def offsets(sequence) -> list[tuple[int, ...]]:
-    return [step.canvas.offsets for step in sequence.trace]
-
-
-@pytest.mark.parametrize("score", SCORES)
-def test_schedule_alone_keeps_to_the_steps(score: str) -> None:
-    for steps in (1, 5, 12, 24):
-        spec = f"dimple(threshold=1,score={score},steps={steps})"
-        made = run(toy("full"), spec, seed=3)
-        assert made.forwards <= steps
-        assert all(offsets(made))  # Never a step without a commit.
-        assert sum(map(len, offsets(made))) == 24
 
 
 def test_schedule_is_dreams_without_its_empty_steps() -> None:
@@ -105,17 +89,38 @@ def test_the_model_reads_what_was_placed() -> None:
     assert plain.output[:23] != placed.output[:23]
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["threshold=1.5", "threshold=nan", "score=best", "prior=5", "prior='5'", "prior='a:1'",
-     "prior='1:x'", "prior='--1:2'", "prior='1:'", "prior=':5'", f"prior='{'9' * 5000}'"],
-)  # fmt: skip
-def test_bad_settings(setting: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"dimple({setting})")
-
-
 @pytest.mark.parametrize("prior", [f"3:{MASK}", "24:1", "-25:1", "3:1 2,4:1", "0:" + " 4" * 24])
 def test_priors_that_do_not_fit(prior: str) -> None:
     with pytest.raises(InvalidInput):
         run(toy("full"), f"dimple(prior='{prior}')")
+
+
+KINDS = ["full", "block", "block-shift"]
+PROMPT = (8, 5, 6, 7, 9)
+"""With 9 tokens of output the last block of 4 has two more positions, which are never shown."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("setting", ["dimple(prior", "assd(placed", "prophet(anchor"])
+def test_a_negative_offset_counts_from_the_end_of_the_output(kind: str, setting: str) -> None:
+    for offset, first in ((-2, 7), (-4, 5), (-9, 0)):
+        made = run(toy(kind), f"{setting}='{offset}:11 12')", PROMPT, 9)
+        assert len(made.output) == 9
+        assert made.output[first : first + 2] == [11, 12]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("setting", ["dimple(prior", "assd(placed", "prophet(anchor"])
+def test_what_is_not_shown_is_no_place(kind: str, setting: str) -> None:
+    for placed in ("8:11 12", "9:11", "-10:11", "-1:11 12"):
+        with pytest.raises(InvalidInput, match="the output has 9 positions"):
+            run(toy(kind), f"{setting}='{placed}')", PROMPT, 9)
+    with pytest.raises(InvalidInput, match="leave at least one position"):
+        run(toy(kind), f"{setting}='0:{' 11' * 9}')", PROMPT, 9)
+
+
+def test_the_answer_of_prophet_is_a_part_of_the_output() -> None:
+    for start, answer in ((7, [12, 13]), (8, [13]), (9, [13]), (100, [13])):
+        decoder = parse(f"prophet(answer_start={start})")()
+        run(toy("block"), lambda decoder=decoder: decoder, PROMPT, 9)
+        assert decoder.policy.answer.tolist() in (answer, [])

@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, PROMPT, run, toy
+from canvases import PROMPT, run, steps, toy
 from views import canvas_of
 
-from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.block_rules import FixedBlocks
 from paradecode.methods.canvas.caches.chosen_rows import DelayedKV, GreedyDelayedKV
 from paradecode.methods.canvas.canvas import Window
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.llada import Static
-from paradecode.methods.specs import parse
 
 FULL = ("full", "shift")
 WHOLE = len(PROMPT) + 24
-
-
-def steps(sequence):
-    return [step.canvas for step in sequence.trace]
-
-
-@pytest.mark.parametrize("kind", FULL)
-@pytest.mark.parametrize("cache", ["dkv", "dkv_greedy", "dkv_greedy(order=random,refresh=1)"])
-@pytest.mark.parametrize("policy", ["static(", "static(score=random,", "threshold(threshold=0.5,"])
-def test_refresh_at_every_forward_is_no_cache(kind: str, cache: str, policy: str) -> None:
-    cache = cache if "(" in cache else f"{cache}(refresh=1)"
-    for blocks in ("fixed", "full", "sliding", "adaptive"):
-        spec = f"{policy}block_length=8,blocks={blocks},cache={{}})"
-        cached, plain = (run(toy(kind), spec.format(name), seed=3) for name in (cache, "none"))
-        assert steps(cached) == steps(plain)
-        assert cached.rows == plain.rows
-
-
-@pytest.mark.parametrize("kind", [kind for kind in ATTENTION if kind not in FULL])
-@pytest.mark.parametrize("cache", ["dkv", "dkv_greedy"])
-def test_exact_for_models_with_blocks(kind: str, cache: str) -> None:
-    cached = run(toy(kind), f"static(block_length=8,cache={cache})")
-    plain = run(toy(kind), "static(block_length=8)")
-    assert cached.output == plain.output
-    assert cached.rows < plain.rows
 
 
 def test_rows_of_decode() -> None:
@@ -110,15 +83,3 @@ def test_neighbours_alternate_left_and_right() -> None:
     assert np.flatnonzero(cache._next(canvas, Window(0, 12))).tolist() == [2, 3, 5, 7]
     cache._scores[0] = 2.0
     assert np.flatnonzero(cache._next(canvas, Window(0, 12))).tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        "dkv(refresh=0)", "dkv(refresh=1.5)", "dkv_greedy(neighbours=-1)", "dkv_greedy(order=best)",
-        "dkv_greedy(refresh=99999)", "dkv(window=2)", "dkv-greedy",
-    ],
-)  # fmt: skip
-def test_bad_settings(part: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"static(cache={part})")

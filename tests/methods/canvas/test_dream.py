@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import run, toy
+from canvases import offsets, run, toy
 
-from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.base import times
 from paradecode.methods.specs import parse
-
-
-def offsets(sequence) -> list[tuple[int, ...]]:
-    return [step.canvas.offsets for step in sequence.trace]
 
 
 def reference_counts(masks: int, steps: int) -> list[int]:
@@ -86,11 +81,3 @@ def test_whole_canvas_is_eligible_unless_blocks_are_asked_for() -> None:
     made = run(toy("full"), "dream(blocks=fixed,block_length=8)")
     assert [step.canvas.window for step in made.trace[:1]] == [(0, 8)]
     assert parse("dream").method.parameters[-2].default == "full"
-
-
-@pytest.mark.parametrize(
-    "setting", ["score=nothing", "noise=-1", "noise=nan", "eps=0", "eps=1", "schedule=odd"]
-)
-def test_bad_settings(setting: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"dream({setting})")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import EOS, run, toy
+from canvases import EOS, OneForward, run, toy
 from expert_folders import expert_model
-from test_reference_parity import OneForward
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, MASK, PROMPT, run, toy
+from canvases import ATTENTION, MASK, PROMPT, run, steps, toy
 from elastic_reference import Elastic
 
 from paradecode.backends import open_backend
@@ -17,23 +17,11 @@ from paradecode.methods.canvas.caches.elastic import ElasticCache, Tracked
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.llada import Static
-from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend
 
 FULL = ("full", "shift")
 WHOLE = len(PROMPT) + 24
-POLICIES = (
-    "static(",
-    "static(steps=5,",
-    "threshold(threshold=0.5,",
-    "freedave(",
-    "ete(branches=3,",
-)
-
-
-def steps(sequence):
-    return [step.canvas for step in sequence.trace]
 
 
 class Watched(ElasticCache):
@@ -96,38 +84,6 @@ def watched(backend, **settings):
     return run(backend, build), caches[0]
 
 
-@pytest.mark.parametrize("kind", FULL)
-@pytest.mark.parametrize("policy", POLICIES)
-def test_always_refreshing_is_no_cache(kind: str, policy: str) -> None:
-    for blocks in ("full", "fixed", "sliding", "adaptive"):
-        spec = f"{policy}blocks={blocks},block_length=8,cache={{}})"
-        made = run(toy(kind), spec.format("elastic(threshold=1.01)"))
-        plain = run(toy(kind), spec.format("none"))
-        assert steps(made) == steps(plain)
-        assert made.rows == plain.rows
-        assert made.forwards == plain.forwards
-
-
-@pytest.mark.parametrize("kind", FULL)
-@pytest.mark.parametrize("threshold", [-1.0, 0.9, 1.0])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_all_rows_in_the_window_is_no_cache(kind: str, threshold: float, policy: str) -> None:
-    """Rows that go through the upper layers once more then get the same results."""
-    spec = f"{policy}block_length=8,cache={{}})"
-    wide = f"elastic(window=99,track=99,threshold={threshold})"
-    made, plain = (run(toy(kind), spec.format(name)) for name in (wide, "none"))
-    assert steps(made) == steps(plain)
-    assert made.forwards == plain.forwards
-
-
-@pytest.mark.parametrize("kind", [kind for kind in ATTENTION if kind not in FULL])
-def test_exact_for_models_with_blocks(kind: str) -> None:
-    made = run(toy(kind), "static(cache=elastic(window=2),block_length=8)")
-    plain = run(toy(kind), "static(block_length=8)")
-    assert made.output == plain.output
-    assert made.rows < plain.rows
-
-
 @pytest.mark.parametrize("window", [1, 4, 99])
 def test_never_refreshing_computes_the_window(window: int) -> None:
     made, cache = watched(toy("full"), window=window, threshold=-1.0)
@@ -165,19 +121,6 @@ def test_layers_follow_the_threshold() -> None:
                 assert layers[0] > 0
     assert made[-1.0] <= made[0.9] <= made[0.9999] <= made[1.0]
     assert made[-1.0] < made[1.0]
-
-
-@pytest.mark.parametrize("kind", ["llada", "dream"])
-def test_all_rows_in_the_window_is_no_cache_on_a_transformer(kind: str) -> None:
-    pytest.importorskip("torch")
-    for threshold in (-1.0, 1.0):
-        made, plain = (
-            run(open_backend("torch", *tiny_checkpoint(kind), dtype="fp32", threads=1), spec)
-            for spec in (
-                f"static(cache=elastic(window=99,track=99,threshold={threshold}))", "static"
-            )
-        )  # fmt: skip
-        assert made.output == plain.output
 
 
 def test_what_is_known_of_the_layers_is_what_they_last_put_out() -> None:
@@ -340,11 +283,3 @@ def test_above_one_no_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     backend.gives_attention = False
     assert len(run(backend, "static(cache=elastic(threshold=1.01))").output) == 24
     assert set(found) == {0}
-
-
-@pytest.mark.parametrize(
-    "part", ["window=0", "threshold=-2", "threshold=nan", "threshold=2", "track=0", "gamma=1"]
-)
-def test_bad_settings(part: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"static(cache=elastic({part}))")

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, MASK, PROMPT, run, toy
+from canvases import ATTENTION, MASK, PROMPT, run, steps, toy
 from views import view_of
 
 from paradecode.backends.interface import SpanResult
 from paradecode.core.automaton import TokenAutomaton
-from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.methods.canvas.policies.ete import ExploreThenExploit
 from paradecode.methods.canvas.policies.threshold import Threshold
 from paradecode.methods.specs import parse
 from paradecode.testing.toy import ToyBackend
-
-
-def steps(sequence):
-    return [step.canvas for step in sequence.trace]
 
 
 def test_other_blocks_only_add_commits() -> None:
@@ -67,12 +62,6 @@ def test_bits_of_a_round_are_bounded_without_exploring() -> None:
                 assert bits.max() <= bound or len(bits) == 1
             explored += bits.sum() if count else -bits.sum()
     assert explored > 100
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_no_more_forwards_than_masks(kind: str) -> None:
-    made = run(toy(kind, 900), "ete(block_length=8)")
-    assert made.forwards < 24
 
 
 @pytest.mark.parametrize("kind", ATTENTION)
@@ -143,11 +132,3 @@ class Lock(ToyBackend):
             if (span.tokens[span.mask[row] & at] == 9).any():
                 rows[index, 5] = 20.0
         return SpanResult(ArrayLogits(rows))
-
-
-@pytest.mark.parametrize(
-    "setting", ["branches=0", "branches=17", "ahead=-1", "explore=-1", "enough=0.5", "threshold=2"]
-)
-def test_bad_settings(setting: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"ete({setting})")

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canvases import run
+from canvases import OneForward, run
 from expert_folders import EXPERT_FAMILIES, expert_model, write_expert_folder
-from test_reference_parity import BACKENDS, TOLERANCE, OneForward, trajectory
 
 from paradecode.backends import open_backend
-from paradecode.backends.interface import Backend
 from paradecode.backends.native.backend import NativeBackend, _mixture
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.models.diffusion.llada2 import llada2
@@ -23,12 +21,6 @@ from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import Mixture
 from paradecode.models.safetensors_dir import read_weights
 
-FIXTURES = {
-    name: json.loads((Path(__file__).parent / "fixtures" / f"{name}.json").read_text())
-    for name in EXPERT_FAMILIES
-}
-RUNS = [(name, at) for name in EXPERT_FAMILIES for at in range(len(FIXTURES[name]["runs"]))]
-
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
@@ -36,41 +28,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, folder in made.items():
         write_expert_folder(name, folder)
     return made
-
-
-def backend_of(kind: str, folder: Path) -> Backend:
-    if kind == "torch":
-        pytest.importorskip("torch")
-        return open_backend("torch", *read_weights(folder), dtype="fp64", threads=1)
-    return NativeBackend(*read_weights(folder), dtype="f32", kv_dtype="f32", threads=2)
-
-
-@pytest.mark.parametrize("family", EXPERT_FAMILIES)
-def test_a_folder_of_the_hub_says_all_that_is_to_know(family: str, folders: Any) -> None:
-    config, weights = read_weights(folders[family])
-    wanted, values = expert_model(family)
-    assert replace(config, name="", bos_token=None, decoder="") == replace(wanted, name="")
-    assert all(np.array_equal(weights[n].float32(), v.float32()) for n, v in values.items())
-
-
-@pytest.mark.parametrize("kind", BACKENDS)
-@pytest.mark.parametrize("family", EXPERT_FAMILIES)
-def test_logits(family: str, kind: str, folders: Any) -> None:
-    expected = FIXTURES[family]["logits"]
-    asked = OneForward(expected["tokens"], expected["rows"])
-    run(backend_of(kind, folders[family]), lambda: asked)
-    wanted = np.array(expected["values"])
-    assert wanted.std() > 2
-    np.testing.assert_allclose(asked.logits, wanted, rtol=0, atol=TOLERANCE[kind])
-
-
-@pytest.mark.parametrize("kind", BACKENDS)
-@pytest.mark.parametrize(("family", "at"), RUNS)
-def test_the_sampler_token_by_token(family: str, at: int, kind: str, folders: Any) -> None:
-    expected = FIXTURES[family]["runs"][at]
-    backend = backend_of(kind, folders[family])
-    made = run(backend, expected["method"], expected["prompt"], expected["max_tokens"])
-    assert trajectory(made) == expected["steps"]
 
 
 @pytest.mark.parametrize("dtype", ["auto", "q8", "q4", "bf16"])

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, PROMPT, PROMPTS, run, run_all, toy
+from canvases import ATTENTION, PROMPT, run, steps, toy
 
 from paradecode.backends.native.backend import NativeBackend
-from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
@@ -19,35 +18,6 @@ from paradecode.methods.canvas.policies import freedave
 from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend, toy_config
-
-
-def steps(sequence):
-    return [step.canvas for step in sequence.trace]
-
-
-@pytest.mark.first(5)
-@pytest.mark.parametrize("mode", ["tree", "batch"])
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_equals_static(kind: str, mode: str) -> None:
-    """The tokens and steps are equal for several seeds, block lengths, depths, orders and
-    samplings."""
-    for seed in range(8):
-        length, depth = (2, 4, 7, 8, 16, 40, 3, 5)[seed], (2, 3, 4, 5, 8, 3, 4, 6)[seed]
-        eager = ("auto", "on", "off")[seed % 3]
-        blocks = ("fixed", "full", "sliding(masks=5)", "adaptive")[seed % 4]
-        backend = ToyBackend(
-            toy_config(**ATTENTION[kind]), seed=seed, surprise=(900, 300)[seed % 2]
-        )
-        setting = f"blocks={blocks},block_length={length}"
-        params = {"temperature": 0.8 * (seed % 2), "seed": seed}
-        plain = run(backend, f"static({setting})", **params)
-        drafted = run(
-            backend, f"freedave({setting},draft_steps={depth},mode={mode},eager={eager})", **params
-        )
-        assert drafted.output == plain.output
-        assert steps(drafted) == steps(plain)
-        if mode == "tree":
-            assert drafted.forwards <= plain.forwards
 
 
 class Certain(ToyBackend):
@@ -240,47 +210,11 @@ def test_plus_plus_commits_what_was_foreseen() -> None:
             assert plus.forwards <= len(decided)
 
 
-def test_in_a_batch_with_stops_and_penalties() -> None:
-    params = (
-        SamplingParams(max_tokens=24, repetition_penalty=1.4),
-        SamplingParams(max_tokens=19, temperature=0.9, seed=3, logprobs=2),
-        SamplingParams(max_tokens=9, stop="g"),
-        SamplingParams(max_tokens=21, min_tokens=9, presence_penalty=0.5),
-    )
-    for kind in ATTENTION:
-        backend = toy(kind)
-        plain = run_all(backend, list(zip(["static"] * 4, PROMPTS, params, strict=True)))
-        drafted = run_all(backend, list(zip(["freedave"] * 4, PROMPTS, params, strict=True)))
-        for one, other in zip(plain, drafted, strict=True):
-            assert other.error is None
-            assert (one.output, one.logprobs, one.finish_reason) == (
-                other.output, other.logprobs, other.finish_reason,
-            )  # fmt: skip
-
-
 def test_guarantee_is_that_of_what_is_drafted() -> None:
     assert parse("freedave").guarantee == "exact"
     assert parse("freedave(draft_steps=8,mode=batch,block_length=4)").guarantee == "exact"
     for lossy in ("base=threshold", "steps=4", "cache=dual", "base=static(score=margin)"):
         assert parse(f"freedave({lossy})").guarantee == "lossy"
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "freedave(draft_steps=-1)",
-        "freedave(draft_steps=65)",
-        "freedave(draft_steps=2.5)",
-        "freedave(mode=forest)",
-        "freedave(base=nothing)",
-        "freedave(base='static(score=nothing)')",
-        "freedave(base=" * 5 + "static" + ")" * 5,
-        "freedave(base=" * 250 + "static" + ")" * 250,
-    ],
-)
-def test_bad_settings(spec: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(spec)
 
 
 @pytest.mark.wide

@@ -12,7 +12,6 @@ from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.native.heads import run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.networks import JointLayer
-from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.trained_parts import joint_layer
 
@@ -20,26 +19,6 @@ from paradecode.testing.trained_parts import joint_layer
 def saved(path: Path, **settings) -> Path:
     joint_layer(**settings).save(path)
     return path
-
-
-def decided(sequence):
-    return [at for step in sequence.trace for at in step.canvas.offsets]
-
-
-@pytest.mark.parametrize("score", ["entropy", "confidence", "random"])
-def test_a_layer_of_zeros_is_static_with_as_many_a_forward(tmp_path: Path, score: str) -> None:
-    path = saved(tmp_path / "layer", size=0.0)
-    for kind in ("full", "shift"):
-        for tokens in (2, 4):
-            common = {"temperature": 0.9, "seed": 4}
-            spec = f"static(score={score},steps={24 // tokens},block_length=8)"
-            plain = run(toy(kind), spec, **common)
-            spec = f"joint-sampler(layer='{path}',tokens={tokens},score={score},block_length=8)"
-            made = run(toy(kind), spec, **common)
-            assert (made.output, made.forwards) == (plain.output, plain.forwards)
-            # A step's positions are listed in ascending order.
-            chunks = np.reshape(decided(made), (-1, tokens))
-            assert np.sort(chunks).ravel().tolist() == decided(plain)
 
 
 def test_full_forwards_are_the_masks_over_the_tokens(tmp_path: Path) -> None:
@@ -129,22 +108,3 @@ def test_a_layer_of_another_model_is_refused(tmp_path: Path) -> None:
         path = saved(tmp_path / name, **{name: value})
         with pytest.raises(InvalidInput, match=f"{name} {value}.*train one for this model"):
             run(toy("full"), f"joint-sampler(layer='{path}')")
-
-
-def test_without_a_layer_it_names_the_command() -> None:
-    with pytest.raises(InvalidInput, match="paradecode train joint-sampler"):
-        parse("joint-sampler")
-
-
-def test_strangers_may_not_name_files(tmp_path: Path) -> None:
-    spec = f"joint-sampler(layer='{saved(tmp_path / 'layer')}')"
-    parse(spec)
-    with pytest.raises(InvalidInput, match="where the server is started"):
-        parse(spec, trusted=False)
-    assert JointLayer.open(str(tmp_path / "layer")).facts["width"] == 8
-
-
-@pytest.mark.parametrize("settings", ["tokens=0", "tokens=65", "score=best", "layer=5"])
-def test_bad_settings(settings: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"joint-sampler({settings})")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, EOS, PROMPTS, run, toy
+from canvases import ATTENTION, EOS, run, steps, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.canvas.policies.learn2pd import Learn2PD
 from paradecode.methods.specs import parse
 from paradecode.testing.network_reference import apply_network
@@ -23,10 +22,6 @@ LOOP = "block_length=8"
 def saved(path: Path, logit: float) -> Path:
     constant_filter(logit).save(path)
     return path
-
-
-def canvases(sequence):
-    return [step.canvas for step in sequence.trace]
 
 
 def test_forwards_lie_between_the_two(tmp_path: Path) -> None:
@@ -67,10 +62,10 @@ def test_what_is_decided_stays_and_the_canvas_only_shrinks(kind: str, when: str)
     for seed, prompt in enumerate(((5, 6, 7), (4,), (6, 4, 4, 7, 5))):
         spec = f"eotp(when={when},{LOOP})"
         made = run(with_ends(kind, seed), spec, prompt, 24, ignore_eos=False)
-        steps, text = canvases(made), dict[int, int]()
-        lengths = [step.length for step in steps]
+        shown, text = steps(made), dict[int, int]()
+        lengths = [step.length for step in shown]
         assert lengths == sorted(lengths, reverse=True)
-        for step in steps:
+        for step in shown:
             assert not step.revoked
             text |= zip(step.offsets, step.tokens, strict=True)
         assert made.output == [text[at] for at in range(len(made.output))]
@@ -102,10 +97,10 @@ def test_the_filter_cuts_unless_told_not_to(tmp_path: Path) -> None:
         for end in ("decided", "guessed", "off"):
             spec = f"learn2pd(filter='{always}',end={end},block_length=8)"
             made = run(model, spec, (5, 6, 7), 24, ignore_eos=False)
-            lengths[end] = canvases(made)[0].length
+            lengths[end] = steps(made)[0].length
             first = made.output.index(EOS) + 1 if EOS in made.output else len(made.output)
             assert len(made.output) == first
-        assert lengths["off"] == 24 or canvases(made)[-1].length == 24
+        assert lengths["off"] == 24 or steps(made)[-1].length == 24
         assert lengths["guessed"] <= lengths["decided"] <= 24
 
 
@@ -115,34 +110,3 @@ def test_an_end_that_may_be_revoked_is_none(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="revoked"):
             parse(spec)
     parse(f"learn2pd(filter='{always}',base=remask,end=off)")
-
-
-def test_without_a_filter_it_names_the_command() -> None:
-    with pytest.raises(InvalidInput, match="paradecode train unmask-filter"):
-        parse("learn2pd")
-
-
-def test_strangers_may_not_name_files(tmp_path: Path) -> None:
-    path = saved(tmp_path / "filter", 0.0)
-    spec = f"learn2pd(filter='{path}')"
-    parse(spec)
-    with pytest.raises(InvalidInput, match="where the server is started"):
-        parse(spec, trusted=False)
-    nested = f"prophet(base=learn2pd(filter='{path}'))"
-    assert str(parse(str(parse(nested)))) == str(parse(nested))
-    with pytest.raises(InvalidInput, match="where the server is started"):
-        parse(nested, trusted=False)
-
-
-@pytest.mark.parametrize("settings", ["sure=1.1", "sure=nan", "end=never", "filter=3", "base=none"])
-def test_bad_settings(settings: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"learn2pd({settings})")
-
-
-def test_every_prompt_ends(tmp_path: Path) -> None:
-    random_filter().save(tmp_path / "filter")
-    for prompt in PROMPTS:
-        made = run(toy("full"), f"learn2pd(filter='{tmp_path}/filter',sure=0.5)", prompt, 17)
-        assert len(made.output) == 17
-        assert UnmaskFilter.open(str(tmp_path / "filter")).facts["block"] == 8

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canvases import run, toy
+from canvases import OneForward, run, toy
 from hub_folders import tiny_model
-from test_reference_parity import OneForward
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend

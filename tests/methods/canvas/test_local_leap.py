@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from views import view_of
 
-from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.threshold import LocalLeap, Threshold
-from paradecode.methods.specs import parse
-
-
-def steps(sequence):
-    return [step.canvas for step in sequence.trace]
 
 
 def test_neighbours_of_anchors() -> None:
@@ -71,9 +64,3 @@ def test_commits_what_threshold_commits_and_more() -> None:
 def test_one_anchor_ends_the_block() -> None:
     view = view_of(np.array([0.1, 0.2, 0.95, 0.3, 0.01]))
     assert len(LocalLeap(relaxed=0.0, radius=5).decide(view).commit) == 5
-
-
-@pytest.mark.parametrize("setting", ["radius=-1", "radius=0.5", "relaxed=2", "threshold=nan"])
-def test_bad_settings(setting: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"local-leap({setting})")

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canvases import run
+from canvases import BACKENDS, OneForward, backend_of, run
 from safetensors.numpy import save_file
-from test_expert_models import backend_of
-from test_reference_parity import BACKENDS, OneForward
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.metadata import Metadata

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, run, toy
 from views import canvas_of, view_of
 
-from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.r2 import R2
-from paradecode.methods.specs import parse
-
-NOTHING = "base=static(score=random)"
-
-
-def steps(sequence):
-    return [step.canvas for step in sequence.trace]
 
 
 def decide(policy: R2, confidence: list[float], tokens: list[int] | None = None, **more) -> list:
@@ -101,23 +92,3 @@ def test_statistics(statistic: str, steady: float, third: bool) -> None:
         commit = policy.decide(view).commit
         assert (3 in commit.tolist()) == (third and step == 2)
         canvas.commit(commit, view.proposals[commit])
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_one_forward_a_block(kind: str) -> None:
-    made = run(toy(kind), "r2(stays=1,steady=0,block_length=8)", max_tokens=25)
-    assert made.forwards == len({step.canvas.window for step in made.trace})
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_never_more_forwards_than_masks(kind: str) -> None:
-    for surprise in (0, 500, 1000):
-        assert run(toy(kind, surprise), "r2(block_length=8)").forwards <= 25
-
-
-@pytest.mark.parametrize(
-    "setting", ["width=65", "gaps=-1", "sure=nan", "pick=last", "statistic=median", "base=r3"]
-)
-def test_bad_settings(setting: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"r2({setting})")

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from views import canvas_of, view_of
 
-from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.canvas import Progress
 from paradecode.methods.canvas.policies.corrections import Refine
-from paradecode.methods.specs import parse
-
-
-def canvases(sequence):
-    return [step.canvas for step in sequence.trace]
 
 
 def decided(tokens: dict[int, int], length: int = 6):
@@ -65,9 +58,3 @@ def test_a_model_that_agrees_with_itself_changes_nothing() -> None:
     canvas, policy = decided({0: 0, 3: 3, 5: 5})
     decision = policy.decide(view_of(CONFIDENCE, canvas=canvas))
     assert (decision.commit.tolist(), decision.revoke.tolist()) == ([1], [])
-
-
-@pytest.mark.parametrize("settings", ["least=1.1", "last=-1", "share=nan", "base=none"])
-def test_bad_settings(settings: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"refine({settings})")

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, run, toy
+from canvases import ATTENTION, run, steps, toy
 from views import canvas_of, view_of
 
-from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.canvas import Progress
 from paradecode.methods.canvas.policies.llada import LateEnd
 from paradecode.methods.canvas.policies.remask import Remask
-from paradecode.methods.specs import parse
 
 OFF = "form=paper,least=0,drop=1"
-
-
-def steps(sequence):
-    return [step.canvas for step in sequence.trace]
 
 
 def left_after(sequence) -> list[int]:
@@ -100,9 +94,3 @@ def test_revoked_text_was_never_shown() -> None:
     for step in made.trace:
         assert all(at >= shown for at in step.canvas.revoked)
         shown += len(step.tokens)
-
-
-@pytest.mark.parametrize("setting", ["form=no", "noise=-1", "least=2", "drop=-0.1", "limit=-1"])
-def test_bad_settings(setting: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse(f"remask({setting})")

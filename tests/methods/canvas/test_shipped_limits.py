@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from bounds import bounds_of
-from canvases import UNTRAINED, run_all
-from limits import FRESH, SPARSE, TABLES, Limit, Model, agree, canvases, trained
+from canvases import UNTRAINED, run_all, steps
+from limits import FRESH, SPARSE, TABLES, Limit, Model, agree, trained
 
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.sampling import SamplingParams
@@ -84,13 +83,6 @@ def test_trained_parts(model: Callable[[], Model], tmp_path: Path) -> None:
     agree(trained(model(), tmp_path), model())
 
 
-@pytest.mark.wide
-@models
-def test_bounds(model: Callable[[], Model]) -> None:
-    for bound in bounds_of(model()):
-        bound(model())
-
-
 def test_the_limits_are_limits() -> None:
     """A little off the limits, texts and trajectories differ; otherwise this file would test
     nothing."""
@@ -99,7 +91,7 @@ def test_the_limits_are_limits() -> None:
     for spec in ("threshold(threshold=0.5,block_length=8)", "static(steps=4,block_length=8)",
                  "prophet(high=4,middle=4,low=4)", "remask(block_length=8)",
                  "static(block_length=8,cache=dkv_greedy(refresh=9))"):  # fmt: skip
-        assert canvases(model.run(spec)) != canvases(plain), spec
+        assert steps(model.run(spec)) != steps(plain), spec
 
 
 def jobs(specs: Sequence[str]) -> list[tuple[str, Sequence[int], SamplingParams]]:
@@ -128,7 +120,7 @@ def test_a_batch_changes_no_bit(first: int) -> None:
         (alone,) = run_all(backend, [job])
         assert sequence.error is None
         assert alone.output == sequence.output, job[0]
-        assert canvases(alone) == canvases(sequence), job[0]
+        assert steps(alone) == steps(sequence), job[0]
 
 
 @pytest.mark.parametrize("task", ["reverse", "addition"])

@@ -7,18 +7,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from toys import outputs, requests, toy
+from toys import check_batch, check_refused, check_resumed, check_rows_are_its_own, requests, toy
 
-from paradecode.core.errors import InvalidInput
-from paradecode.engine.engine import Engine
-from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.methods.retrained.layers import Routers
 from paradecode.methods.specs import parse
 from paradecode.models.catalogue import open_model
 from paradecode.testing.conformance import cases
-from paradecode.testing.harness import limits_of
-from paradecode.testing.toy import WIDTH, LetterText
+from paradecode.testing.toy import WIDTH
 
 MODEL = "paradecode/tiny-autoregressive"
 
@@ -103,44 +99,17 @@ def test_what_every_method_promises(of_toy):
 
 
 def test_a_batch_gives_what_each_gives_alone(of_toy):
-    spec = f"first(routers='{of_toy}')"
-    alone, together, plain = (
-        [list(seq.output) for seq in outputs(name, toy, batch, requests())]
-        for name, batch in ((spec, 1), (spec, 18), ("greedy", 18))
-    )
-    assert alone == together
-    equal = [a == b for a, b in zip(alone, plain, strict=True)]
+    equal = check_batch(f"first(routers='{of_toy}')", toy)
     assert any(equal)  # Some prompts keep both layers,
     assert not all(equal)  # and some do not.
 
 
 def test_what_some_layers_computed_is_not_reused_by_others(of_toy):
-    skipping, engine = parse(f"first(routers='{of_toy}')"), Engine(toy(), limits_of(), LetterText)
-
-    def decoded(engine, prompt, spec, params):
-        seq = engine.add(GenerationRequest(np.array(prompt, np.int32), spec, params))
-        while engine.busy:
-            engine.step()
-        return list(seq.output)
-
-    for job in requests():
-        text = [*job.prompt, *decoded(engine, job.prompt, skipping, job.params)]
-        fresh = Engine(toy(), limits_of(), LetterText)
-        plain = [decoded(one, text, parse("greedy"), job.params) for one in (engine, fresh)]
-        assert plain[0] == plain[1]
+    check_rows_are_its_own(f"first(routers='{of_toy}')", toy, requests())
 
 
 def test_another_worker_goes_on_with_the_same_layers(of_toy):
-    spec = parse(f"first(routers='{of_toy}')")
-    for job, seq in zip(requests(), outputs(str(spec), toy, 1, requests()), strict=True):
-        for begun in (1, len(seq.output) // 2):
-            engine = Engine(toy(), limits_of(), LetterText)
-            prompt = np.array(job.prompt, np.int32)
-            resume = tuple(seq.output[:begun])
-            again = engine.add(GenerationRequest(prompt, spec, job.params, resume=resume))
-            while engine.busy:
-                engine.step()
-            assert again.output == seq.output
+    check_resumed(f"first(routers='{of_toy}')", toy, requests())
 
 
 def test_which_layers_are_kept():
@@ -167,9 +136,4 @@ def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
     refused = {"": "train first", of_toy: "layers 2", damaged: "train it again",
                tmp_path / "thin": "wrong shape", tmp_path / "one": "one layer",
                tmp_path / "none": "readable file"}  # fmt: skip
-    with LLM(MODEL, threads=1) as llm:
-        for path, fix in refused.items():
-            with pytest.raises(InvalidInput, match=fix):
-                llm.complete("copy: Ana", decoder=f"first(routers='{path}')", max_tokens=2)
-    with pytest.raises(InvalidInput, match="server"):
-        parse(f"first(routers='{of_toy}')", trusted=False)
+    check_refused("first(routers='{}')", refused)

@@ -7,16 +7,15 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from toys import check_refused, decoded
 
+from by_hand import attended, normed, sigmoid, silu, turned
 from paradecode.backends import open_backend
 from paradecode.core.decoder import TARGET
-from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
-from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.methods.retrained.hamburger import TokenGroups
-from paradecode.methods.specs import parse
 from paradecode.models.catalogue import open_model
 from paradecode.testing.harness import limits_of
 
@@ -29,7 +28,7 @@ def parts(layers: int, width: int, heads: int, most: int = 3) -> TokenGroups:
     facts = {"layers": layers, "hidden_size": width, "heads": heads, "inner": 20, "blocks": 2,
              "most": most}  # fmt: skip
     random, made = np.random.default_rng(3), {}
-    for name, shape in TokenGroups(facts, {}).shapes().items():
+    for name, shape in TokenGroups.shapes(facts).items():
         made[name] = random.standard_normal(shape).astype(np.float32) * 2 / np.sqrt(shape[0])
     return TokenGroups(facts, made)
 
@@ -41,30 +40,12 @@ def path(tmp_path_factory):
     return place
 
 
-def unit(x):
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
-
-
-def silu(x):
-    return x / (1 + np.exp(-x))
-
-
 def mixed(q, k, v, heads, places):
     """Causal attention [n, D] for one query row at the last place, in loops over heads."""
-    size, out = q.shape[-1] // heads, []
-    speeds = 10000.0 ** (-np.arange(0, size, 2) / size)
-
-    def turned(x, place):
-        a, b = x[: size // 2], x[size // 2 :]
-        cos, sin = np.cos(place * speeds), np.sin(place * speeds)
-        return np.concatenate([a * cos - b * sin, b * cos + a * sin])
-
-    for head in range(heads):
-        part = slice(head * size, (head + 1) * size)
-        asks = turned(q[part], places[-1])
-        scores = [asks @ turned(row[part], p) / size**0.5 for row, p in zip(k, places)]
-        weights = np.exp(scores - max(scores))
-        out.append(weights / weights.sum() @ v[:, part])
+    out = []
+    for part in np.split(np.arange(q.shape[-1]), heads):
+        keys = [turned(row[part], place) for row, place in zip(k, places)]
+        out.append(attended(turned(q[part], places[-1]), keys, v[:, part]))
     return np.concatenate(out)
 
 
@@ -76,24 +57,24 @@ def merged(w, heads, words):
 
 
 def unrolled(w, heads, rows):
-    x = unit(rows)
+    x = normed(rows)
     for block in range(2):
         b, out = f"{block}.", []
-        h = unit(x) * w[b + "attn_norm"]
+        h = normed(x) * w[b + "attn_norm"]
         k, v = h @ w[b + "k"], h @ w[b + "v"]
         for n in range(len(x)):
             seen = mixed(h[n] @ w[b + "q"], k[: n + 1], v[: n + 1], heads, range(n + 1))
             y = x[n] + seen @ w[b + "o"]
-            h2 = unit(y) * w[b + "mlp_norm"]
+            h2 = normed(y) * w[b + "mlp_norm"]
             out.append(y + (silu(h2 @ w[b + "gate"]) * (h2 @ w[b + "up"])) @ w[b + "down"])
         x = np.array(out)
     return x[-1]
 
 
 def ends(w, state):
-    x = silu(unit(state) @ w["ends.w1"] + w["ends.b1"])
+    x = silu(normed(state) @ w["ends.w1"] + w["ends.b1"])
     x = silu(x @ w["ends.w2"] + w["ends.b2"])
-    return 1 / (1 + np.exp(-(x @ w["ends.w3"] + w["ends.b3"])[0]))
+    return sigmoid(x @ w["ends.w3"] + w["ends.b3"])[0]
 
 
 def by_the_book(model, prompt, made, count, confidence):
@@ -159,31 +140,21 @@ def engine() -> Engine:
     return Engine({TARGET: backend}, limits_of(), weights=base.weights)
 
 
-def decoded(made: Engine, prompt, spec, params, resume=()):
-    request = GenerationRequest(np.array(prompt, np.int32), spec, params, resume=tuple(resume))
-    seq = made.add(request)
-    while made.busy:
-        made.step()
-        made.check()
-    assert seq.error is None
-    return list(seq.output)
-
-
 def test_another_worker_goes_on_with_the_same_groups(path):
     """Also inside of a group, and where whole rows of the same text are cached."""
     pytest.importorskip("torch")
-    spec, made = parse(f"hamburger(parts='{path}',confidence=0.5)"), engine()
+    spec, made = f"hamburger(parts='{path}',confidence=0.5)", engine()
     for prompt in ([4, 5], list(range(20, 59))):
         params = SamplingParams(max_tokens=14, temperature=0.8, seed=4, ignore_eos=True)
         whole = decoded(made, prompt, spec, params)
         assert len(whole) == 14
         for begun in (1, 2, 3, 11):
             if begun == 11:
-                decoded(made, [*prompt, *whole[:11]], parse("greedy"), SamplingParams(max_tokens=1))
+                decoded(made, [*prompt, *whole[:11]], "greedy", SamplingParams(max_tokens=1))
             assert decoded(made, prompt, spec, params, whole[:begun]) == whole
         # And others find none of its rows.
         again, greedy = [*prompt, *whole], SamplingParams(max_tokens=5)
-        plain = [decoded(one, again, parse("greedy"), greedy) for one in (made, engine())]
+        plain = [decoded(one, again, "greedy", greedy) for one in (made, engine())]
         assert plain[0] == plain[1]
 
 
@@ -211,9 +182,4 @@ def test_files_that_do_not_fit_are_refused(tmp_path, path):
     replace(good, facts={**good.facts, "heads": 5}).save(tmp_path / "heads")
     refused = {"": "train hamburger", tmp_path / "other": "layers 2", tmp_path / "long": "shape",
                tmp_path / "heads": "2 . heads", tmp_path / "none": "readable file"}  # fmt: skip
-    with LLM(MODEL, threads=1) as llm:
-        for wrong, fix in refused.items():
-            with pytest.raises(InvalidInput, match=fix):
-                llm.complete("copy: Ana", decoder=f"hamburger(parts='{wrong}')", max_tokens=2)
-    with pytest.raises(InvalidInput, match="server"):
-        parse(f"hamburger(parts='{path}')", trusted=False)
+    check_refused("hamburger(parts='{}')", refused)

@@ -7,20 +7,16 @@ from functools import partial
 
 import numpy as np
 import pytest
-from toys import outputs, requests
+from toys import check_batch, check_refused, check_resumed, check_rows_are_its_own, requests
 
 from paradecode.core.decoder import TARGET
-from paradecode.core.errors import InvalidInput
-from paradecode.engine.engine import Engine
-from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.methods.retrained.layers import DropAdapters
 from paradecode.methods.specs import parse
 from paradecode.models.catalogue import open_model
 from paradecode.testing.conformance import cases
-from paradecode.testing.harness import limits_of
 from paradecode.testing.machines import CONTEXT
-from paradecode.testing.toy import WIDTH, LetterText, ToyBackend, toy_config
+from paradecode.testing.toy import WIDTH, ToyBackend, toy_config
 
 MODEL = "paradecode/tiny-autoregressive"
 
@@ -28,7 +24,7 @@ MODEL = "paradecode/tiny-autoregressive"
 def adapters(layers: int, width: int, dropped: list[int], size: float) -> DropAdapters:
     random = np.random.default_rng(0)
     facts = {"layers": layers, "hidden_size": width, "rank": 3, "dropped": dropped}
-    shapes = DropAdapters(facts, {}).shapes().items()
+    shapes = DropAdapters.shapes(facts).items()
     made = {name: size * random.standard_normal(shape).astype(np.float32) for name, shape in shapes}
     return DropAdapters(facts, made)
 
@@ -121,43 +117,16 @@ def test_what_every_method_promises(of_toy):
 
 
 def test_a_batch_gives_what_each_gives_alone(of_toy):
-    spec = f"lora-drop(adapters='{of_toy}',window=2)"
-    alone, together, plain = (
-        [list(seq.output) for seq in outputs(name, deep, batch, requests())]
-        for name, batch in ((spec, 1), (spec, 18), ("greedy", 18))
-    )
-    assert alone == together
-    assert alone != plain
-
-
-def decoded(engine, prompt, spec, params, resume=()):
-    request = GenerationRequest(np.array(prompt, np.int32), spec, params, resume=tuple(resume))
-    seq = engine.add(request)
-    while engine.busy:
-        engine.step()
-    assert seq.error is None
-    return list(seq.output)
+    assert not all(check_batch(f"lora-drop(adapters='{of_toy}',window=2)", deep))
 
 
 def test_rows_with_holes_are_not_reused_by_others(of_toy):
-    dropping, engine = parse(f"lora-drop(adapters='{of_toy}')"), Engine(deep(), limits_of())
-    for job in requests()[::3]:
-        text = [*job.prompt, *decoded(engine, job.prompt, dropping, job.params)]
-        fresh = Engine(deep(), limits_of(), LetterText)
-        plain = [decoded(one, text, parse("greedy"), job.params) for one in (engine, fresh)]
-        assert plain[0] == plain[1]
+    check_rows_are_its_own(f"lora-drop(adapters='{of_toy}')", deep, requests()[::3])
 
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_another_worker_goes_on_with_the_same_holes(of_toy, cached):
-    spec = parse(f"lora-drop(adapters='{of_toy}')")
-    jobs = requests()[::4]
-    for job, seq in zip(jobs, outputs(str(spec), deep, 1, jobs), strict=True):
-        for begun in (1, len(seq.output) // 2):
-            engine, resume = Engine(deep(), limits_of(), LetterText), seq.output[:begun]
-            if cached:  # There are whole rows of this answer, by another method.
-                decoded(engine, [*job.prompt, *resume], parse("greedy"), job.params)
-            assert decoded(engine, job.prompt, spec, job.params, resume) == seq.output
+    check_resumed(f"lora-drop(adapters='{of_toy}')", deep, requests()[::4], cached)
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
@@ -174,9 +143,4 @@ def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
         refused[path] = "inner layers"
     replace(good, facts={**good.facts, "rank": 4}).save(tmp_path / "thin")
     refused[tmp_path / "thin"] = "wrong shape"
-    with LLM(MODEL, threads=1) as llm:
-        for path, fix in refused.items():
-            with pytest.raises(InvalidInput, match=fix):
-                llm.complete("copy: Ana", decoder=f"lora-drop(adapters='{path}')", max_tokens=2)
-    with pytest.raises(InvalidInput, match="server"):
-        parse(f"lora-drop(adapters='{of_toy}')", trusted=False)
+    check_refused("lora-drop(adapters='{}')", refused)

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from toys import MASK, PARAMS, TEXTS, outputs, requests, silent, softmax, toy
+from toys import MASK, PARAMS, TEXTS, outputs, requests, silent, toy
 
+from by_hand import softmax
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
@@ -102,9 +103,3 @@ def test_a_model_without_a_placeholder_is_refused():
     model = LLM("paradecode/tiny-autoregressive", threads=1)
     with model as llm, pytest.raises(InvalidInput, match="train lud"):
         llm.complete("copy: Ana", decoder="lud", max_tokens=4)
-
-
-@pytest.mark.parametrize("setting", ["placeholders=-1", "placeholders=17", "threshold=-0.1"])
-def test_settings_out_of_range(setting):
-    with pytest.raises(InvalidInput, match=setting.partition("=")[0]):
-        parse(f"lud({setting})")

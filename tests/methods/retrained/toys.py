@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 
+from paradecode import LLM
 from paradecode.backends.interface import Backend
 from paradecode.core.decoder import TARGET
+from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse
 from paradecode.testing.cases import PROMPTS
 from paradecode.testing.harness import Bench, Job, Run, Subject, limits_of
 from paradecode.testing.machines import CONTEXT, KINDS, Kind
-from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
 Factory = Callable[[Kind], Mapping[str, Backend]]
 MASK = 28
@@ -55,6 +61,62 @@ def requests() -> list[Job]:
     return [Job(tuple(map(int, text)), params) for text in TEXTS for params in PARAMS]
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    weights = np.exp(logits - logits.max())
-    return weights / weights.sum()
+def decoded(
+    engine: Engine, prompt: Sequence[int], spec: str, params: SamplingParams,
+    resume: Sequence[int] = (),
+) -> list[int]:  # fmt: skip
+    request = GenerationRequest(
+        np.array(prompt, np.int32), parse(spec), params, resume=tuple(resume)
+    )
+    sequence = engine.add(request)
+    while engine.busy:
+        engine.step()
+        engine.check()
+    assert sequence.error is None
+    return list(sequence.output)
+
+
+def check_batch(spec: str, factory: Factory) -> list[bool]:
+    """A batch gives what each gives alone; returns which outputs are those of plain decoding."""
+    alone, together, plain = (
+        [list(seq.output) for seq in outputs(name, factory, batch, requests())]
+        for name, batch in ((spec, 1), (spec, 18), ("greedy", 18))
+    )
+    assert alone == together
+    return [a == b for a, b in zip(alone, plain, strict=True)]
+
+
+def check_rows_are_its_own(spec: str, factory: Factory, jobs: Sequence[Job]) -> None:
+    """Other methods do not read the rows that it has stored of a text."""
+
+    def engine() -> Engine:
+        return Engine(factory(KINDS[0]), limits_of(), LetterText)
+
+    used = engine()
+    for job in jobs:
+        text = [*job.prompt, *decoded(used, job.prompt, spec, job.params)]
+        plain = [decoded(one, text, "greedy", job.params) for one in (used, engine())]
+        assert plain[0] == plain[1]
+
+
+def check_resumed(spec: str, factory: Factory, jobs: Sequence[Job], cached: bool = False) -> None:
+    """Another worker goes on with a text as the first one would have.
+
+    Args:
+        cached: whether it has whole rows of the text by another method.
+    """
+    for job, sequence in zip(jobs, outputs(spec, factory, 1, jobs), strict=True):
+        for begun in (1, len(sequence.output) // 2):
+            engine = Engine(factory(KINDS[0]), limits_of(), LetterText)
+            resume = sequence.output[:begun]
+            if cached:
+                decoded(engine, [*job.prompt, *resume], "greedy", job.params)
+            assert decoded(engine, job.prompt, spec, job.params, resume) == sequence.output
+
+
+def check_refused(method: str, refused: Mapping[Any, str]) -> None:
+    """Files of a method's trained part, in ``{}``, and what the error says of each."""
+    with LLM("paradecode/tiny-autoregressive", threads=1) as llm:
+        for path, fix in refused.items():
+            with pytest.raises(InvalidInput, match=fix):
+                llm.complete("copy: Ana", decoder=method.format(path), max_tokens=2)

@@ -7,40 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tiny_heads import CONFIG, HEADS, D, opened
 
+from by_hand import Numbers, attended, check_paths, normed, silu, stored, turned
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Head, HeadDraft, Memory
-from paradecode.core.tree import ROOT
-from paradecode.models.config import ModelConfig, Rope
-from paradecode.models.heads import build_head, read_head
+from paradecode.core.network import HeadDraft, Memory
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network
-
-D, HEADS, SIZE = 16, 2, 4
-CONFIG = ModelConfig("t", "llama", 40, D, 8, 2, 1, 8, 8, rope=Rope(dim=8))
-Numbers = dict[str, np.ndarray]
-
-
-def opened(folder: Path, vocabulary: int = 0) -> Head:
-    def nothing(name: str) -> np.ndarray:
-        raise AssertionError(f"these heads need no {name} of the target")
-
-    return build_head(read_head(folder), CONFIG, nothing, vocabulary)
-
-
-def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    return x / np.sqrt(np.mean(x**2) + 1e-6) * gain
-
-
-def silu(x: np.ndarray) -> np.ndarray:
-    return x / (1 + np.exp(-x))
-
-
-def turned(x: np.ndarray, place: int) -> np.ndarray:
-    half = len(x) // 2
-    z = (x[:half] + 1j * x[half:]) * np.exp(1j * place * 10000.0 ** -(np.arange(half) / half))
-    return np.concatenate([z.real, z.imag])
 
 
 def trigram(w: Numbers, tokens: list[int]) -> np.ndarray:
@@ -64,8 +38,7 @@ def logits(w: Numbers, states: np.ndarray, text: list[int], path: list[int]) -> 
     values = np.array([of("self_attn.v_proj") @ row for row in seen])
     mixed = []
     for query in np.split(of("self_attn.q_proj") @ seen[-1], HEADS):
-        scores = np.array([key @ turned(query, len(seen) - 1) for key in keys]) / np.sqrt(SIZE)
-        mixed.append(np.exp(scores) / np.exp(scores).sum() @ values)
+        mixed.append(attended(turned(query, len(seen) - 1), keys, values))
     x = grams[-1] + of("self_attn.o_proj") @ np.concatenate(mixed)
     n = normed(x, of("post_attention_layernorm"))
     x = x + of("mlp.down_proj") @ (silu(of("mlp.gate_proj") @ n) * (of("mlp.up_proj") @ n))
@@ -76,7 +49,7 @@ def logits(w: Numbers, states: np.ndarray, text: list[int], path: list[int]) -> 
 @pytest.mark.parametrize("pieces", [((0, 6), (6, 7), (7, 9)), ((0, 1),)])
 def test_every_path_is_what_the_paper_says_of_it(pieces, tmp_path: Path) -> None:
     random_head("chimera", CONFIG, tmp_path, seed=4)
-    w = {n: t.astype(np.float64) for n, t in load_file(tmp_path / "model.safetensors").items()}
+    w = stored(tmp_path)
     head, random, memory = opened(tmp_path), np.random.default_rng(2), Memory()
     states, text = random.standard_normal((9, D)).astype(np.float32), random.integers(0, 40, 9)
     for first, last in pieces:
@@ -84,20 +57,8 @@ def test_every_path_is_what_the_paper_says_of_it(pieces, tmp_path: Path) -> None
         (tree,) = run_head(head, [asked], apply_network)
     assert tree.depths.max() == 5
 
-    def path(node: int) -> list[int]:
-        return [] if node == ROOT else [*path(int(tree.parents[node])), int(tree.tokens[node])]
-
-    looked = 0
-    for node in (ROOT, *range(len(tree))):
-        children = tree.children(node)
-        if children:
-            said = logits(w, states[:last].astype(np.float64), text[:last].tolist(), path(node))
-            chances = np.exp(said) / np.exp(said).sum()
-            best = np.argsort(-chances)[: len(children)]
-            assert tree.tokens[children].tolist() == best.tolist()
-            assert np.allclose(tree.estimates[children], chances[best], atol=1e-4)
-            looked += 1
-    assert looked >= 5
+    final, known = states[:last].astype(np.float64), text[:last].tolist()
+    check_paths(tree, lambda path: logits(w, final, known, path))
 
 
 def test_without_the_drafts_half_the_levels_are_medusas(tmp_path: Path) -> None:

@@ -7,39 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tiny_heads import CONFIG, HEADS, D, opened
 
+from by_hand import Numbers, attended, normed, silu, stored, turned
 from paradecode.backends.heads.run import run_head
-from paradecode.core.network import Head, HeadDraft, Memory, Network
-from paradecode.models.config import ModelConfig, Rope
-from paradecode.models.heads import build_head, read_head
+from paradecode.core.network import HeadDraft, Memory, Network
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network
-
-D, HEADS, SIZE = 16, 2, 4
-CONFIG = ModelConfig("t", "llama", 40, D, 8, 2, 1, 8, 8, rope=Rope(dim=8))
-Numbers = dict[str, np.ndarray]
-
-
-def opened(folder: Path) -> Head:
-    def nothing(name: str) -> np.ndarray:
-        raise AssertionError(f"these heads need no {name} of the target")
-
-    return build_head(read_head(folder), CONFIG, nothing)
-
-
-def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    return x / np.sqrt(np.mean(x**2) + 1e-6) * gain
-
-
-def silu(x: np.ndarray) -> np.ndarray:
-    return x / (1 + np.exp(-x))
-
-
-def turned(x: np.ndarray, place: int) -> np.ndarray:
-    """A vector of one attention head at a position, as complex numbers."""
-    half = len(x) // 2
-    z = (x[:half] + 1j * x[half:]) * np.exp(1j * place * 10000.0 ** -(np.arange(half) / half))
-    return np.concatenate([z.real, z.imag])
 
 
 def trunk(w: Numbers, states: np.ndarray) -> np.ndarray:
@@ -52,11 +26,7 @@ def trunk(w: Numbers, states: np.ndarray) -> np.ndarray:
     keys = [turned(of("self_attn.k_proj") @ row, place) for place, row in enumerate(rows)]
     values = [of("self_attn.v_proj") @ row for row in rows]
     queries = np.split(of("self_attn.q_proj") @ rows[-1], HEADS)
-    mixed = []
-    for query in queries:
-        scores = np.array([key @ turned(query, len(rows) - 1) for key in keys]) / np.sqrt(SIZE)
-        weights = np.exp(scores) / np.exp(scores).sum()
-        mixed.append(weights @ np.array(values))
+    mixed = [attended(turned(q, len(rows) - 1), keys, np.array(values)) for q in queries]
     x = states[-1] + of("self_attn.o_proj") @ np.concatenate(mixed)
     n = normed(x, of("post_attention_layernorm"))
     return x + of("mlp.down_proj") @ (silu(of("mlp.gate_proj") @ n) * (of("mlp.up_proj") @ n))
@@ -75,7 +45,7 @@ def cell(w: Numbers, name: str, state: np.ndarray, token: int) -> np.ndarray:
 
 def test_clover_merges_each_token_behind_its_layer(tmp_path: Path) -> None:
     random_head("clover", CONFIG, tmp_path, seed=3)
-    w = {n: t.astype(np.float64) for n, t in load_file(tmp_path / "model.safetensors").items()}
+    w = stored(tmp_path)
     random = np.random.default_rng(1)
     states = random.standard_normal((6, D)).astype(np.float32)
     text = random.integers(0, 40, 6)

@@ -7,46 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tiny_heads import CONFIG, HEADS, D, opened
 
+from by_hand import Numbers, attended, check_paths, normed, sigmoid, silu, stored, turned
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Head, HeadDraft, Memory
-from paradecode.core.tree import ROOT
-from paradecode.models.config import ModelConfig, Rope
-from paradecode.models.heads import build_head, read_head
+from paradecode.core.network import HeadDraft, Memory
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network
-
-D, HEADS, SIZE = 16, 2, 4
-CONFIG = ModelConfig("t", "llama", 40, D, 8, 2, 1, 8, 8, rope=Rope(dim=8))
-Numbers = dict[str, np.ndarray]
-
-
-def opened(folder: Path) -> Head:
-    def nothing(name: str) -> np.ndarray:
-        raise AssertionError(f"these heads need no {name} of the target")
-
-    return build_head(read_head(folder), CONFIG, nothing)
-
-
-def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    return x / np.sqrt(np.mean(x**2) + 1e-6) * gain
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def turned(x: np.ndarray, place: int) -> np.ndarray:
-    half = len(x) // 2
-    z = (x[:half] + 1j * x[half:]) * np.exp(1j * place * 10000.0 ** -(np.arange(half) / half))
-    return np.concatenate([z.real, z.imag])
 
 
 def fused(w: Numbers, hidden: np.ndarray, token: int) -> np.ndarray:
     h1 = hidden @ w["W_1"]
     h2 = normed(w["embed_tokens.weight"][token], w["input_layernorm.weight"]) @ w["W_2"]
-    h2 = h2 * sigmoid(h2)
+    h2 = silu(h2)
     z = sigmoid(np.concatenate([h1, h2]) @ w["W_z"])
     return z * h1 + (1 - z) * h2
 
@@ -68,20 +42,19 @@ def hidden_states(w: Numbers, states: list[np.ndarray], tokens: list[int]) -> np
         for place, row in enumerate(rows):
             mixed = []
             for query in np.split(of("self_attn.q_proj", seen[place]), HEADS):
-                scores = np.array([key @ turned(query, place) for key in keys[: place + 1]])
-                shares = np.exp(scores / np.sqrt(SIZE))
-                mixed.append(shares / shares.sum() @ values[: place + 1])
+                asks, known = turned(query, place), slice(place + 1)
+                mixed.append(attended(asks, keys[known], values[known]))
             x = row + of("self_attn.o_proj", np.concatenate(mixed))
             n = normed(x, w[f"{name}post_attention_layernorm.weight"])
-            gate = of("mlp.gate_proj", n)
-            made.append(x + of("mlp.down_proj", gate * sigmoid(gate) * of("mlp.up_proj", n)))
+            inner = silu(of("mlp.gate_proj", n)) * of("mlp.up_proj", n)
+            made.append(x + of("mlp.down_proj", inner))
         rows = made
     return rows[-1]
 
 
 def test_every_path_is_what_the_paper_says_of_it(tmp_path: Path) -> None:
     random_head("dovetail", CONFIG, tmp_path, seed=3)
-    w = {n: t.astype(np.float64) for n, t in load_file(tmp_path / "model.safetensors").items()}
+    w = stored(tmp_path)
     head, random, memory = opened(tmp_path), np.random.default_rng(2), Memory()
     states, text = random.standard_normal((9, D)).astype(np.float32), random.integers(0, 40, 9)
     for first, last in ((0, 6), (6, 7), (7, 9)):
@@ -89,24 +62,14 @@ def test_every_path_is_what_the_paper_says_of_it(tmp_path: Path) -> None:
         (tree,) = run_head(head, [asked], apply_network)
     final = [normed(row.astype(np.float64), w["verifier_norm.weight"]) for row in states]
 
-    def along(node: int) -> tuple[list[np.ndarray], list[int]]:
-        """States and tokens of the rows up to a node; a state is what the row before it said."""
-        if node == ROOT:
-            return final, text.tolist()
-        rows, tokens = along(int(tree.parents[node]))
-        return [*rows, hidden_states(w, rows, tokens)], [*tokens, int(tree.tokens[node])]
+    def said(path: list[int]) -> np.ndarray:
+        """A state of a row is what the row before it said."""
+        rows, tokens = [*final], text.tolist()
+        for token in path:
+            rows, tokens = [*rows, hidden_states(w, rows, tokens)], [*tokens, token]
+        return w["verifier_lm_head.weight"] @ hidden_states(w, rows, tokens)
 
-    looked = 0
-    for node in (ROOT, *range(len(tree))):
-        children = tree.children(node)
-        if children:
-            said = w["verifier_lm_head.weight"] @ hidden_states(w, *along(node))
-            chances = np.exp(said) / np.exp(said).sum()
-            best = np.argsort(-chances)[: len(children)]
-            assert tree.tokens[children].tolist() == best.tolist()
-            assert np.allclose(tree.estimates[children], chances[best], atol=1e-4)
-            looked += 1
-    assert looked >= 4
+    check_paths(tree, said, 4)
     assert tree.depths.max() == 4
 
 

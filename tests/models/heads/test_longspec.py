@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_heads
 from safetensors.numpy import load_file, save_file
 
+from by_hand import Numbers, attended, check_paths, normed, silu, stored, turned
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
 from paradecode.core.network import Head, HeadDraft, Memory
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, longspec, read_head
 from paradecode.models.tiny import tiny_checkpoint
@@ -22,37 +25,20 @@ from paradecode.testing.network_reference import apply_network
 D, HEADS, GROUPS, SIZE = 16, 4, 2, 6
 CONFIG = ModelConfig("t", "qwen3", 40, D, 8, HEADS, GROUPS, SIZE, 8, rope=Rope(dim=SIZE),
                      norm_eps=1e-6, qkv_bias=True, qk_norm=True)  # fmt: skip
-Numbers = dict[str, np.ndarray]
 
 
 def opened(folder: Path, config: ModelConfig = CONFIG, window: int = longspec.WINDOW) -> Head:
-    def nothing(name: str) -> np.ndarray:
-        raise AssertionError(f"these heads need no {name} of the target")
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(longspec, "WINDOW", window)
-        return build_head(read_head(folder), config, nothing)
-
-
-def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-6) * gain
-
-
-def turned(x: np.ndarray, place: int) -> np.ndarray:
-    half = x.shape[-1] // 2
-    angles = place * 10000.0 ** -(np.arange(half) / half)
-    z = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
-    return np.concatenate([z.real, z.imag], axis=-1)
+        return tiny_heads.opened(folder, config)
 
 
 def attention(query: np.ndarray, keys: list, values: list) -> np.ndarray:
-    mixed = []
-    for head, q in enumerate(query):
-        group = head // (HEADS // GROUPS)
-        scores = np.array([key[group] @ q for key in keys]) / np.sqrt(SIZE)
-        shares = np.exp(scores) / np.exp(scores).sum()
-        mixed.append(sum(share * value[group] for share, value in zip(shares, values)))
-    return np.concatenate(mixed)
+    groups = [head // (HEADS // GROUPS) for head in range(HEADS)]
+    return np.concatenate([
+        attended(q, [key[g] for key in keys], np.array([value[g] for value in values]))
+        for q, g in zip(query, groups, strict=True)
+    ])  # fmt: skip
 
 
 def logits(w: Numbers, states: np.ndarray, tokens: list[int], window: int) -> np.ndarray:
@@ -85,33 +71,15 @@ def logits(w: Numbers, states: np.ndarray, tokens: list[int], window: int) -> np
         values.append(value.reshape(GROUPS, SIZE))
     x = x + of("cross_attn.o_proj", attention(turned(query, place), keys, values))
     n = normed(x, w["post_cross_attention_layernorm.weight"])
-    gate = of("mlp.gate_proj", n)
-    x = x + of("mlp.down_proj", gate / (1 + np.exp(-gate)) * of("mlp.up_proj", n))
+    x = x + of("mlp.down_proj", silu(of("mlp.gate_proj", n)) * of("mlp.up_proj", n))
     return w["verifier_lm_head.weight"] @ x
-
-
-def check_tree(tree: TokenTree, w: Numbers, states: np.ndarray, text: list[int], window: int):
-    def path(node: int) -> list[int]:
-        return [] if node == ROOT else [*path(int(tree.parents[node])), int(tree.tokens[node])]
-
-    looked = 0
-    for node in (ROOT, *range(len(tree))):
-        children = tree.children(node)
-        if children:
-            said = logits(w, states, text + path(node), window)
-            chances = np.exp(said - said.max()) / np.exp(said - said.max()).sum()
-            best = np.argsort(-chances)[: len(children)]
-            assert tree.tokens[children].tolist() == best.tolist()
-            assert np.allclose(tree.estimates[children], chances[best], atol=1e-4)
-            looked += 1
-    assert looked >= 5
 
 
 @pytest.mark.parametrize("window", [6, 512])
 @pytest.mark.parametrize("pieces", [((0, 6), (6, 7), (7, 13)), ((0, 1),)])
 def test_every_path_is_what_the_code_says_of_it(pieces, window, tmp_path: Path) -> None:
     random_head("longspec", CONFIG, tmp_path, seed=4)
-    w = {n: t.astype(np.float64) for n, t in load_file(tmp_path / "model.safetensors").items()}
+    w = stored(tmp_path)
     head, random, memory = opened(tmp_path, window=window), np.random.default_rng(2), Memory()
     states, text = random.standard_normal((13, D)).astype(np.float32), random.integers(0, 40, 14)
     memory.recent = text[:1]  # As the drafter says it.
@@ -119,7 +87,9 @@ def test_every_path_is_what_the_code_says_of_it(pieces, window, tmp_path: Path) 
         asked = HeadDraft(memory, states[first:last], text[first + 1 : last + 1], first, 40, 2, 5)
         (tree,) = run_head(head, [asked], apply_network)
         assert tree.depths.max() == 5
-        check_tree(tree, w, states[:last].astype(np.float64), text[: last + 1].tolist(), window)
+        seen, known = states[:last].astype(np.float64), text[: last + 1].tolist()
+        said = partial(logits, w, seen, window=window)
+        check_paths(tree, lambda path, said=said, known=known: said(known + path))
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])

@@ -12,15 +12,15 @@ import pytest
 
 peers = pytest.importorskip("tools.peers.process")
 
-from paradecode.core.errors import InvalidInput  # noqa: E402
-from patience import state, until  # noqa: E402
-from tools.peers.catalogue import engines, select  # noqa: E402
-from tools.peers.checkout import InstallError, commands, find_source, version_of  # noqa: E402
-from tools.peers.environments import Environment, install  # noqa: E402
-from tools.peers.formats import FormatError, Formats, requantise, weights_of  # noqa: E402
-from tools.peers.player import said_of_itself  # noqa: E402
-from tools.peers.process import Worker, WorkerError  # noqa: E402
-from tools.peers.suites import SUITES, find_suite  # noqa: E402
+from paradecode.core.errors import InvalidInput
+from patience import state, until
+from tools.peers.catalogue import engines, select
+from tools.peers.checkout import InstallError, commands, find_source, version_of
+from tools.peers.environments import Environment, install
+from tools.peers.formats import FormatError, Formats, requantise, weights_of
+from tools.peers.player import said_of_itself
+from tools.peers.process import Worker, WorkerError
+from tools.peers.suites import SUITES, find_suite
 
 TOY = Path(__file__).with_name("toy_worker.py")
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")

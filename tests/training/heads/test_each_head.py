@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from head_training import built, drafts_alike, learns, rows_of, training  # noqa: E402
+from head_training import built, drafts_alike, learns, rows_of, training
 
-from paradecode.backends.heads.run import run_head  # noqa: E402
-from paradecode.core.network import HeadDraft, Memory  # noqa: E402
-from paradecode.testing.network_reference import apply_network  # noqa: E402
-from paradecode_lab.training.heads.objective import loss_of  # noqa: E402
+from paradecode.backends.heads.run import run_head
+from paradecode.core.network import HeadDraft, Memory
+from paradecode.testing.network_reference import apply_network
+from paradecode_lab.training.heads.objective import loss_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -18,20 +18,15 @@ from tiny_folder import write_folder
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-import paradecode_lab.training.heads.answers as head_answers  # noqa: E402
-from paradecode_lab.training.heads.answers import EngineWriter  # noqa: E402
-from paradecode_lab.training.heads.data import HeadData, make_data  # noqa: E402
-from paradecode_lab.training.heads.features import Features  # noqa: E402
-from paradecode_lab.training.heads.initial import common_tokens  # noqa: E402
-from paradecode_lab.training.heads.objective import acceptance, batch_of  # noqa: E402
-from paradecode_lab.training.heads.prompts import MeasuredPrompts, task_prompts  # noqa: E402
-from paradecode_lab.training.heads.texts import (  # noqa: E402
-    HeadText,
-    TextSource,
-    kept_states,
-    read_texts,
-)
-from paradecode_lab.training.ngrams.own_text import TOGETHER, own_questions  # noqa: E402
+import paradecode_lab.training.heads.answers as head_answers
+from paradecode_lab.training.heads.answers import EngineWriter
+from paradecode_lab.training.heads.data import HeadData, make_data
+from paradecode_lab.training.heads.features import Features
+from paradecode_lab.training.heads.initial import common_tokens
+from paradecode_lab.training.heads.objective import acceptance, batch_of
+from paradecode_lab.training.heads.prompts import MeasuredPrompts, task_prompts
+from paradecode_lab.training.heads.texts import HeadText, TextSource, kept_states, read_texts
+from paradecode_lab.training.ngrams.own_text import TOGETHER, own_questions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

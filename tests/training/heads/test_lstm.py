@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from paradecode_lab.training.heads.lstm import lstm_rows  # noqa: E402
+from paradecode_lab.training.heads.lstm import lstm_rows
 
 D, TEXTS, ROWS = 5, 3, 7
 

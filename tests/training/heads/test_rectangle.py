@@ -10,15 +10,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from head_training import MODEL  # noqa: E402
+from head_training import MODEL
 
-from paradecode.core.sampling import SamplingParams  # noqa: E402
-from paradecode.engine.engine import Limits  # noqa: E402
-from paradecode.llm import LLM  # noqa: E402
-from paradecode_lab.training.heads.answers import EngineWriter  # noqa: E402
-from paradecode_lab.training.heads.data import writer_of  # noqa: E402
-from paradecode_lab.training.heads.network import attend_each, attend_rectangle  # noqa: E402
-from paradecode_lab.training.heads.rectangle import RectangleWriter, _drawn, _parts  # noqa: E402
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Limits
+from paradecode.llm import LLM
+from paradecode_lab.training.heads.answers import EngineWriter
+from paradecode_lab.training.heads.data import writer_of
+from paradecode_lab.training.heads.network import attend_each, attend_rectangle
+from paradecode_lab.training.heads.rectangle import RectangleWriter, _drawn, _parts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GREEDY = SamplingParams(max_tokens=40)

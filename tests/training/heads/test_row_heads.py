@@ -19,9 +19,9 @@ from paradecode.testing.network_reference import apply_network
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from head_training import MODEL, PLAN, built, learns, rows_of, training  # noqa: E402
+from head_training import MODEL, PLAN, built, learns, rows_of, training
 
-from paradecode_lab.training.heads.training import HEAD  # noqa: E402
+from paradecode_lab.training.heads.training import HEAD
 
 NOWHERE = np.empty(0, np.int32)
 

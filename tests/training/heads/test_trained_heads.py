@@ -23,13 +23,13 @@ from paradecode.models.heads import read_head
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from head_training import MODEL, PLAN, drafts_alike, learns, training  # noqa: E402
+from head_training import MODEL, PLAN, drafts_alike, learns, training
 
-from paradecode_lab.training.heads.initial import EXITS, METHODS, OF_ROWS, HeadShape  # noqa: E402
-from paradecode_lab.training.heads.scaling import ScalingLaw, ShortRun  # noqa: E402
-from paradecode_lab.training.heads.texts import TextSource  # noqa: E402
-from paradecode_lab.training.heads.training import HEAD  # noqa: E402
-from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
+from paradecode_lab.training.heads.initial import EXITS, METHODS, OF_ROWS, HeadShape
+from paradecode_lab.training.heads.scaling import ScalingLaw, ShortRun
+from paradecode_lab.training.heads.texts import TextSource
+from paradecode_lab.training.heads.training import HEAD
+from paradecode_lab.training.running import CHECKPOINT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -45,7 +45,7 @@ OF_LEVELS = [each for each in METHODS if each not in (*EXITS, *OF_ROWS)]
 """Methods whose networks draft all levels without the target."""
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("method", "bits"), [*((each, 16) for each in OF_LEVELS), ("eagle3", 8)])
 def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     method, bits, llm, data, tmp_path

@@ -12,7 +12,6 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
 from paradecode.methods.specs import methods, parse
-from paradecode_lab.measure import cases as running
 from paradecode_lab.measure.machine import digest, weights_of
 from paradecode_lab.measure.play import play
 from paradecode_lab.measure.suites.parallel.methods import (
@@ -85,35 +84,6 @@ def test_from_the_command_line_to_the_files(folder, tmp_path):
     assert "`threshold(threshold=0.01)`" in text
     assert paradecode("compare", str(output), str(output)) == 0
     assert paradecode("compare", str(output), str(tmp_path / "none.json")) == 1
-
-
-def test_what_was_measured_is_not_measured_again(folder, tmp_path, monkeypatch):
-    output = tmp_path / "p.json"
-    arguments = ["-m", str(folder), "--threads", "1", *SHORT, "-o", str(output)]
-    real, calls = running.play, []
-
-    def interrupted(*given):
-        calls.append(given)
-        if len(calls) == 7:
-            raise KeyboardInterrupt
-        return real(*given)
-
-    monkeypatch.setattr(running, "play", interrupted)
-    monkeypatch.setattr("paradecode_lab.measure.charts.style.find_spec", lambda name: None)
-    assert paradecode(*arguments, "--instances", "2") == 130
-    assert not output.exists()
-    before = output.with_suffix(".jsonl").read_text().splitlines()
-    assert len(before) == 2 + 6 - 3  # Settings, instances; six calls, of which three warmed up.
-    calls[:] = [()] * 100
-    assert paradecode(*arguments, "--instances", "2") == 0
-    after = output.with_suffix(".jsonl").read_text().splitlines()
-    assert after[: len(before)] == before
-    assert len(after) == 2 + 2 * 2 * 3
-    calls.clear()
-    calls[:] = [()] * 100
-    assert paradecode(*arguments, "--instances", "2") == 0
-    assert len(calls) == 100
-    assert paradecode(*arguments, "--instances", "2", "--seed", "1") == 1
 
 
 @pytest.mark.wide
@@ -205,24 +175,6 @@ def test_batches_hold_one_task_and_tasks_take_turns(llm):
         ["copy"] * 2, ["sort"] * 2, ["copy"], ["sort"],
     ]  # fmt: skip
     assert [unit.number for unit in units] == [0, 0, 1, 1]
-
-
-def test_a_method_that_fails_is_left_out_and_the_others_go_on(llm, folder, tmp_path, monkeypatch):
-    real, told = running.play, []
-
-    def failing(llm, spec, *rest):
-        if str(spec) == "factor":
-            raise RuntimeError("no")
-        return real(llm, spec, *rest)
-
-    monkeypatch.setattr(running, "play", failing)
-    plan = ParallelPlan(("threshold", "factor"), ("copy",), 3, batch=2)
-    journal = tmp_path / "j.jsonl"
-    results = measure(llm, folder, plan, journal, {}, lambda new, total: told.append((new, total)))
-    assert results.failed == {"factor": "RuntimeError: no"}
-    assert {record.engine for record in results.records} == {"static", "threshold"}
-    assert sum(new for new, _ in told) == 9
-    assert {total for _, total in told} == {9}
 
 
 def rules_of(specs):

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.vocabulary import Vocabulary
+from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse
 from paradecode.models.config import ModelConfig
+from paradecode.models.heads.files import read_head, write_head
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Tensor, Weights
 
@@ -90,6 +94,16 @@ def engine(
     return Engine(models, sizes, vocabularies={DRAFT: vocabulary} if vocabulary else {})
 
 
+def head_engine(
+    target: Checkpoint, name: str = "torch", curve: CostCurve | None = None, **limits: Any
+) -> Engine:
+    """One whose heads may read the target's weights: in double precision, or in 4 bits natively."""
+    dtype = "fp64" if name == "torch" else "q4"
+    models = {TARGET: open_backend(name, *target, dtype=dtype, threads=1)}
+    sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
+    return Engine(models, sizes, None, curve, weights=target[1])
+
+
 def serve(
     eng: Engine,
     specs: Sequence[str | Mapping[str, Any] | Callable[[], Any]],
@@ -113,3 +127,26 @@ def serve(
         if sequence.error is not None:
             raise sequence.error
     return sequences
+
+
+def check_plain(made: Callable[[], Engine], specs: Sequence[str], **params: Any) -> None:
+    """All of them in one batch, and the first one alone, give what plain decoding gives."""
+    params = {"ignore_eos": True, "max_tokens": 24, **params}
+    (plain,) = serve(made(), ["greedy"], **params)
+    together = serve(made(), [*specs, "greedy"], **params)
+    (alone,) = serve(made(), specs[:1], **params)
+    assert [one.output for one in (*together, alone)] == [plain.output] * (len(specs) + 2)
+    assert alone.stats.drafted > 0
+
+
+def check_written(
+    folder: Path | str, again: Path, made: Callable[[], Engine], spec: str, sizes: dict[str, int]
+) -> None:
+    """A folder of a head drafts the same when it was read and written; ``{}`` stands for it."""
+    write_head(read_head(folder), again, sizes)
+    trees = []
+    for place in (folder, again):
+        (sequence,) = serve(made(), [spec.format(place)], ignore_eos=True)
+        trees.append([step.tree.tokens.tolist() for step in sequence.trace])
+    assert trees[0] == trees[1]
+    assert any(trees[0])

@@ -203,7 +203,7 @@ CHOSEN = (
 rules."""
 
 
-@pytest.mark.first(5)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("factory", [full_draft, block_draft])
 @pytest.mark.parametrize("case", CHOSEN)
 def test_conformance_with_other_attention(factory, case: str) -> None:

@@ -1,10 +1,11 @@
-"""``budget=fixed`` drafts whatever it costs: no drafter's own rule rests against it."""
+"""``budget=fixed`` drafts whatever it costs; others draft hardly anything where rows are dear."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from drafting import Request, hashed, play
 from small_models import deep, engine, serve
 
 from paradecode.engine.cost import CostCurve
@@ -30,7 +31,7 @@ def drafts(sequence: LiveSequence) -> list[list[int]]:
     return [step.tree.tokens.tolist() for step in sequence.trace]
 
 
-@pytest.mark.first(12)
+@pytest.mark.first(8)
 @pytest.mark.parametrize("method", [*PLAIN, *HEADS])
 def test_drafts_are_those_of_a_machine_where_they_cost_nothing(method: str, tmp_path: Path) -> None:
     own = "" if method in PLAIN else f"head='{random_head(method, DEEP[0], tmp_path)}',"
@@ -53,3 +54,15 @@ def test_rows_that_have_no_room_once_are_there_again(method: str, tmp_path: Path
     spec = f"{method}(head='{head}',budget=fixed,num_speculative_tokens={COUNT})"
     made = drafts(decoded(spec, DEAR, draft_tokens=COUNT))
     assert sum(len(draft) == COUNT for draft in made) > len(made) / 4
+
+
+@pytest.mark.parametrize("spec", [
+    "copyspec", "suffix", "suffix(mode=path,max_spec_factor=4.0)", "token-recycling", "aded",
+    "stand", "retrieval", "rasd", "input-copy", "predicted-output", "suffix+token-recycling",
+    "copyspec+jacobi+stand(num_speculative_tokens=12)",
+])  # fmt: skip
+def test_with_steep_costs_hardly_anything_is_drafted(spec: str) -> None:
+    """On a machine where every row costs a full step, a random text is decoded almost plainly."""
+    seq = Request([1, 2, 3], 120, curve=lambda rows: rows)
+    play(spec, seq, hashed(32, memory=4))
+    assert sum(len(tree) for tree in seq.trees) < 30

@@ -6,44 +6,36 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from small_models import PROMPT, deep, serve
+from small_models import PROMPT, check_plain, check_written, deep, head_engine, serve
 
 from paradecode.backends import open_backend
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Span
-from paradecode.core.decoder import TARGET
-from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.errors import InvalidModel
 from paradecode.core.network import HeadDraft, Memory
-from paradecode.engine.engine import Engine, Limits
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import HeadFile, build_head, read_head
-from paradecode.models.heads.files import write_head
 from paradecode.models.heads.flexdraft import own_attention
 from paradecode.models.mixture import Mixture
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Tensor, Weights
 from paradecode.testing.conformance import check
-from paradecode.testing.draft_heads import random_head
 from paradecode.testing.machines import KINDS, checkpoint
 from paradecode.testing.network_reference import apply_network
 
 LAYERS, SPLIT, BLOCK, RANK = 5, 2, 4, 6
 CONFIG, WEIGHTS = deep(LAYERS)
+engine = partial(head_engine, (CONFIG, WEIGHTS))
 D = CONFIG.hidden_size
 OWN = ("q", "k", "v", "o")
 Arrays = dict[str, np.ndarray]
-
-
-def engine(name: str = "torch") -> Engine:
-    dtype = "fp64" if name == "torch" else "q4"
-    backend = open_backend(name, CONFIG, WEIGHTS, dtype=dtype, threads=1)
-    return Engine({TARGET: backend}, Limits(batch=8, kv_tokens=4096), weights=WEIGHTS)
 
 
 @pytest.fixture
@@ -286,19 +278,15 @@ def test_the_calibration_adds_to_the_tokens_that_the_head_has(
 
 @pytest.mark.parametrize("name", ["torch", "native"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_outputs_are_plain_ones_alone_and_in_a_batch(
-    temperature: float, name: str, folder: Path
-) -> None:
+def test_outputs_are_plain_ones(temperature: float, name: str, folder: Path) -> None:
     specs = [f"flexdraft(head='{folder}'{rest})" for rest in
              (",budget=fixed", ",width=2,depth=2", ",vocabulary=32")]  # fmt: skip
-    specs.append(f"suffix+{specs[0]}")
-    params: dict[str, Any] = {"temperature": temperature, "ignore_eos": True, "max_tokens": 24}
-    (plain,) = serve(engine(name), ["greedy"], **params)
-    together = serve(engine(name), [*specs, "greedy"], **params)
-    assert [one.output for one in together] == [plain.output] * (len(specs) + 1)
-    (alone,) = serve(engine(name), [specs[0]], **params)
-    assert alone.output == plain.output
-    assert alone.stats.drafted > 0
+    check_plain(partial(engine, name), [*specs, f"suffix+{specs[0]}"], temperature=temperature)
+
+
+def test_a_folder_that_was_read_and_written_drafts_the_same(folder: Path, tmp_path: Path) -> None:
+    spec = "flexdraft(head='{}',budget=fixed)"
+    check_written(folder, tmp_path / "again", engine, spec, {"hidden_size": D})
 
 
 def test_any_masks_are_exact(tmp_path: Path) -> None:
@@ -306,16 +294,6 @@ def test_any_masks_are_exact(tmp_path: Path) -> None:
     head = write(tmp_path, *checkpoint(kind), 1)
     only = ("mixed-methods", "chunks-of-3")
     check(f"flexdraft(head='{head}')", kinds=[kind.name], only=only)
-
-
-def test_a_folder_that_was_read_and_written_drafts_the_same(folder: Path, tmp_path: Path) -> None:
-    write_head(read_head(folder), tmp_path / "again", {"hidden_size": D})
-    trees = []
-    for place in (folder, tmp_path / "again"):
-        (one,) = serve(engine(), [f"flexdraft(head='{place}',budget=fixed)"], ignore_eos=True)
-        trees.append([step.tree.tokens.tolist() for step in one.trace])
-    assert trees[0] == trees[1]
-    assert any(trees[0])
 
 
 def opened(folder: Path, config: ModelConfig = CONFIG) -> Any:
@@ -378,11 +356,3 @@ def test_targets_whose_layers_the_masks_cannot_pass_are_refused(folder: Path) ->
     ):
         with pytest.raises(InvalidModel, match="model"):
             opened(folder, config)
-
-
-def test_heads_of_other_methods_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="flexdraft"):
-        serve(engine(), [f"dflash(head='{folder}')"])
-    other = random_head("medusa", CONFIG, tmp_path / "medusa")
-    with pytest.raises(InvalidInput, match="medusa"):
-        serve(engine(), [f"flexdraft(head='{other}')"])

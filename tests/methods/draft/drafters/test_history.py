@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.tree import ROOT
-from paradecode.methods.draft.history import (
-    BREAK,
-    continuations,
-    evidence,
-    following,
-    occurrences,
-)
+from paradecode.methods.draft.history import BREAK, continuations, evidence, following, occurrences
 from paradecode.methods.draft.model_free import DEFAULT, priors_of
 
 texts = st.lists(st.integers(0, 2), max_size=40)

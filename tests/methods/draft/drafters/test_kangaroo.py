@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from small_models import PROMPT, backend, deep, serve
+from small_models import PROMPT, deep, head_engine, serve
 
+from by_hand import attended, normed, softmax, stored, turned
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import TARGET
-from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.core.network import Head, HeadDraft
-from paradecode.core.tree import TokenTree
-from paradecode.engine.engine import Engine, Limits
+from paradecode.core.errors import InvalidModel
+from paradecode.core.network import HeadDraft
 from paradecode.models.heads import build_head, read_head
-from paradecode.models.heads.files import write_head
 from paradecode.testing.draft_heads import Sizes, random_head
 
 LAYERS, EXIT, DEPTH, SURE = 6, 3, 6, 0.2
 CONFIG, WEIGHTS = deep(LAYERS)
+engine = partial(head_engine, (CONFIG, WEIGHTS))
 WIDE, SIZE, HEADS, GROUPS = CONFIG.hidden_size, 8, 4, 2
-
-
-def engine(**limits: Any) -> Engine:
-    sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
-    return Engine({TARGET: backend((CONFIG, WEIGHTS))}, sizes, weights=WEIGHTS)
 
 
 @pytest.fixture
@@ -50,8 +45,7 @@ class Paper:
     """Algorithm 1 of the paper: greedy, one sequence."""
 
     def __init__(self, folder: Path) -> None:
-        tensors = load_file(folder / "model.safetensors")
-        self.p = {name: values.astype(np.float64) for name, values in tensors.items()}
+        self.p = stored(folder)
         self.backend = open_backend("torch", CONFIG, WEIGHTS, dtype="fp64", threads=1)
         self.backend.reserve(1)
 
@@ -63,33 +57,19 @@ class Paper:
                     hidden=(EXIT - 1,))  # fmt: skip
         return self.backend.forward([span])[0].hidden[EXIT - 1].astype(np.float64)
 
-    def norm(self, x: np.ndarray, name: str) -> np.ndarray:
-        unit = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6)
-        return unit * self.p[f"{name}.weight"]
-
     def adapter(self, states: np.ndarray) -> np.ndarray:
         """Probabilities of the token behind the last row."""
-        x, rows = self.norm(states, "layers.0.input_layernorm"), len(states)
-        q, k, v = ((x @ self.p[f"layers.0.self_attn.{part}_proj.weight"].T).reshape(rows, -1, SIZE)
-                   for part in "qkv")  # fmt: skip
-        angle = np.arange(rows)[:, None] * 10000.0 ** (-np.arange(0, SIZE, 2) / SIZE)
-
-        def turned(x: np.ndarray) -> np.ndarray:
-            a, b = x[..., : SIZE // 2], x[..., SIZE // 2 :]
-            cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-            return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
-
-        q, k = turned(q), turned(k)
-        mixed = []
-        for head in range(HEADS):
-            group = head * GROUPS // HEADS
-            scores = k[:, group] @ q[-1, head] / np.sqrt(SIZE)
-            weights = np.exp(scores - scores.max())
-            mixed.append(weights / weights.sum() @ v[:, group])
-        state = states[-1] + self.p["layers.0.self_attn.o_proj.weight"] @ np.concatenate(mixed)
-        logits = WEIGHTS["head"].float32() @ self.norm(state, "norm")
-        made = np.exp(logits - logits.max())
-        return made / made.sum()
+        x, last = normed(states, self.p["layers.0.input_layernorm.weight"]), len(states) - 1
+        q, k, v = (
+            (x @ self.p[f"layers.0.self_attn.{part}_proj.weight"].T).reshape(len(x), -1, SIZE)
+            for part in "qkv"
+        )
+        queries, keys = turned(q[last], last), [turned(row, at) for at, row in enumerate(k)]
+        groups = [head * GROUPS // HEADS for head in range(HEADS)]
+        mixed = [attended(queries[head], [key[g] for key in keys], v[:, g])
+                 for head, g in enumerate(groups)]  # fmt: skip
+        state = states[last] + self.p["layers.0.self_attn.o_proj.weight"] @ np.concatenate(mixed)
+        return softmax(WEIGHTS["head"].float32() @ normed(state, self.p["norm.weight"]))
 
     def draft(self, text: Sequence[int], room: int) -> list[int]:
         drafted: list[int] = []
@@ -101,25 +81,10 @@ class Paper:
         return drafted
 
 
-def seen_drafts(monkeypatch: pytest.MonkeyPatch) -> list[HeadDraft]:
-    """What the adapter is given, in order."""
-    from paradecode.engine import engine as module
-
-    given, run = list[HeadDraft](), module.drafts_of
-
-    def seen(backend: Any, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        given.extend(drafts)
-        return run(backend, head, drafts)
-
-    monkeypatch.setattr(module, "drafts_of", seen)
-    return given
-
-
 def test_every_draft_is_the_papers_and_no_row_is_computed_twice(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, head_drafts: list[HeadDraft], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    eng, paper = engine(), Paper(folder)
-    given, ran = seen_drafts(monkeypatch), []
+    eng, paper, ran = engine(), Paper(folder), []
     real = eng.models[TARGET].forward
 
     def forward(spans: Any) -> Any:
@@ -150,30 +115,12 @@ def test_every_draft_is_the_papers_and_no_row_is_computed_twice(
     assert sum(layers is None for layers, *_ in ran) == len(sequence.trace) - len(drafts)
     # Of rows that the adapter had of a draft, those of accepted tokens are kept.
     states, end = paper.exit_states(text), 0
-    for draft in given:
+    for draft in head_drafts:
         assert draft.start <= end
         end = draft.start + len(draft.features)
-    assert sum(len(draft.features) for draft in given) < verified + len(PROMPT)
-    stays = {draft.start + n: row for draft in given for n, row in enumerate(draft.features)}
+    assert sum(len(draft.features) for draft in head_drafts) < verified + len(PROMPT)
+    stays = {draft.start + n: row for draft in head_drafts for n, row in enumerate(draft.features)}
     assert all(np.allclose(stays[n], states[n], atol=1e-4) for n in range(max(stays)))
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("budget", ["fixed", "auto", "confidence(threshold=0.1)"])
-def test_outputs_are_plain_ones_alone_and_in_a_batch(
-    temperature: float, budget: str, folder: Path
-) -> None:
-    specs = [f"kangaroo(head='{folder}',sure={sure},width={width},budget={budget})"
-             for sure, width in ((0.0, 1), (0.05, 3), (1.0, 2))]  # fmt: skip
-    specs.append(f"suffix+{specs[1]}")
-    params: dict[str, Any] = {"temperature": temperature, "ignore_eos": True, "max_tokens": 24}
-    (plain,) = serve(engine(), ["greedy"], **params)
-    together = serve(engine(), [*specs, "greedy"], **params)
-    assert [one.output for one in together] == [plain.output] * (len(specs) + 1)
-    assert all(one.stats.accepted for one in together[:-1])
-    little = specs[1].replace("sure", "num_speculative_tokens=4,sure")
-    (alone,) = serve(engine(draft_tokens=4), [little], **params)
-    assert alone.output == plain.output
 
 
 def test_the_second_exit_ends_a_draft(folder: Path) -> None:
@@ -189,19 +136,6 @@ def nothing(name: str) -> np.ndarray:
     return WEIGHTS[name].float32()
 
 
-def test_a_folder_that_was_read_and_written_drafts_the_same(folder: Path, tmp_path: Path) -> None:
-    sizes = {"hidden_size": WIDE, "vocab_size": CONFIG.vocab_size}
-    write_head(read_head(folder), tmp_path / "again", sizes)
-    assert json.loads((tmp_path / "again" / "config.json").read_text())["exit_layer"] == EXIT
-    spec = "kangaroo(head='{}',sure=0.0,budget=fixed)"
-    trees = []
-    for place in (folder, tmp_path / "again"):
-        (sequence,) = serve(engine(), [spec.format(place)], ignore_eos=True)
-        trees.append([step.tree.tokens.tolist() for step in sequence.trace])
-    assert trees[0] == trees[1]
-    assert any(trees[0])
-
-
 @pytest.mark.parametrize(("change", "field"), [
     (lambda said: said.pop("exit_layer"), "exit_layer"),
     (lambda said: said.update(exit_layer=0), "exit_layer"),
@@ -214,8 +148,3 @@ def test_an_exit_that_is_none_is_refused(change: Any, field: str, folder: Path) 
     (folder / "config.json").write_text(json.dumps(said))
     with pytest.raises(InvalidModel, match=field):
         build_head(read_head(folder), CONFIG, nothing)
-
-
-def test_an_adapter_runs_under_its_own_method(folder: Path) -> None:
-    with pytest.raises(InvalidInput, match="kangaroo"):
-        serve(engine(), [f"eagle(head='{folder}')"])

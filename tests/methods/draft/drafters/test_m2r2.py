@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from small_models import PROMPT, Checkpoint, deep, serve
+from small_models import PROMPT, Checkpoint, deep, head_engine, serve
 
+from by_hand import attended, normed, silu, softmax, stored, turned
 from paradecode.backends import open_backend
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import TARGET
-from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.errors import InvalidModel
 from paradecode.core.network import Head, HeadDraft, Memory
-from paradecode.engine.engine import Engine, Limits
 from paradecode.models.heads import build_head, read_head
-from paradecode.models.heads.files import write_head
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Tensor
 from paradecode.testing.draft_heads import random_head
@@ -70,8 +69,7 @@ class Paper:
     def __init__(self, target: Checkpoint, folder: Path) -> None:
         self.config, weights = target
         self.w = {n: weights[n].float32().astype(np.float64) for n in self.config.tensors()}
-        stored = load_file(folder / "model.safetensors")
-        self.p = {name: values.astype(np.float64) for name, values in stored.items()}
+        self.p = stored(folder)
         self.backend = backend(target)
         self.backend.reserve(1)
 
@@ -84,20 +82,17 @@ class Paper:
         return [found[layer].astype(np.float64) for layer in layers]
 
     def norm(self, x: np.ndarray, name: str) -> np.ndarray:
-        return x / np.sqrt(np.mean(x**2, -1, keepdims=True) + self.config.norm_eps) * self.w[name]
+        return normed(x, self.w[name], self.config.norm_eps)
 
     def of(self, name: str, x: np.ndarray) -> np.ndarray:
         return self.w[name] @ x + self.w.get(f"{name}.bias", 0)
 
-    def turned(self, x: np.ndarray, layer: int, part: str, place: int) -> np.ndarray:
+    def placed(self, x: np.ndarray, layer: int, part: str, place: int) -> np.ndarray:
         """Queries or keys, turned to their position."""
         x = x.reshape(-1, self.config.head_dim)
         if self.config.qk_norm:
             x = self.norm(x, f"layers.{layer}.{part}_norm")
-        half = x.shape[1] // 2
-        z = x[:, :half] + 1j * x[:, half:]
-        z = z * np.exp(1j * place * 10000.0 ** -(np.arange(half) / half))
-        return np.concatenate([z.real, z.imag], axis=1)
+        return turned(x, place)
 
     def probabilities(self, tokens: Sequence[int]) -> np.ndarray:
         """Probabilities of the token that follows the last one."""
@@ -107,30 +102,29 @@ class Paper:
             name, start = f"layers.{layer}.", f"stream.{number}."
             x = self.norm(fast, f"{name}attn_norm")
             added = self.p[f"{start}query.up.weight"] @ (self.p[f"{start}query.down.weight"] @ x)
-            query = self.turned(self.of(f"{name}q", x) + added, layer, "q", last)
+            query = self.placed(self.of(f"{name}q", x) + added, layer, "q", last)
             normed = [self.norm(row, f"{name}attn_norm") for row in entering]
-            keys = [self.turned(self.of(f"{name}k", row), layer, "k", place)
+            keys = [self.placed(self.of(f"{name}k", row), layer, "k", place)
                     for place, row in enumerate(normed)]  # fmt: skip
             values = [self.of(f"{name}v", row).reshape(keys[0].shape) for row in normed]
-            mixed, shared = [], self.config.heads // self.config.kv_heads
-            for head, q in enumerate(query):
-                scores = np.array([key[head // shared] @ q for key in keys]) / np.sqrt(len(q))
-                weights = np.exp(scores - scores.max())
-                mixed.append(weights / weights.sum() @ [value[head // shared] for value in values])
+            shared = self.config.heads // self.config.kv_heads
+            mixed = [
+                attended(q, [key[head // shared] for key in keys],
+                         np.array([value[head // shared] for value in values]))
+                for head, q in enumerate(query)
+            ]  # fmt: skip
             fast = fast + self.of(f"{name}o", np.concatenate(mixed))
             x = self.norm(fast, f"{name}mlp_norm")
             gate, own = self.of(f"{name}gate", x), self.p[f"{start}mlp.gate_proj.weight"] @ x
-            mlp = self.of(f"{name}down", gate / (1 + np.exp(-gate)) * self.of(f"{name}up", x))
-            inner = own / (1 + np.exp(-own)) * (self.p[f"{start}mlp.up_proj.weight"] @ x)
+            mlp = self.of(f"{name}down", silu(gate) * self.of(f"{name}up", x))
+            inner = silu(own) * (self.p[f"{start}mlp.up_proj.weight"] @ x)
             fast = fast + mlp + self.p[f"{start}mlp.down_proj.weight"] @ inner
         return self.said(fast)
 
     def said(self, state: np.ndarray) -> np.ndarray:
         """The target's norm and LM head on a state."""
         rows = self.w["embed" if self.config.tied_head else "head"]
-        logits = rows @ self.norm(state, "norm")
-        made = np.exp(logits - logits.max())
-        return made / made.sum()
+        return softmax(rows @ self.norm(state, "norm"))
 
     def draft(self, text: Sequence[int], room: int) -> list[int]:
         drafted: list[int] = []
@@ -206,11 +200,6 @@ def test_its_keys_are_those_in_the_targets_cache(kind: str, tmp_path: Path) -> N
 TARGET_MODEL = deep(LAYERS)
 
 
-def engine() -> Engine:
-    sizes, weights = Limits(batch=8, kv_tokens=4096), TARGET_MODEL[1]
-    return Engine({TARGET: backend(TARGET_MODEL)}, sizes, weights=weights)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return folder_of(TARGET_MODEL, tmp_path, size=0.1)
@@ -219,7 +208,7 @@ def folder(tmp_path: Path) -> Path:
 def test_every_draft_is_the_plain_readings_and_no_row_is_computed_twice(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    eng, paper, ran = engine(), Paper(TARGET_MODEL, folder), []
+    eng, paper, ran = head_engine(TARGET_MODEL), Paper(TARGET_MODEL, folder), []
     real = eng.models[TARGET].forward
 
     def forward(spans: Any) -> Any:
@@ -245,26 +234,6 @@ def test_every_draft_is_the_plain_readings_and_no_row_is_computed_twice(
     assert not any(logits for layers, _, logits in ran if layers == first)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_outputs_are_plain_decodings(temperature: float, folder: Path) -> None:
-    params: dict[str, Any] = {"temperature": temperature, "ignore_eos": True, "max_tokens": 20}
-    specs = [f"m2r2(head='{folder}',sure={sure},width={width},budget={budget})"
-             for budget in ("fixed", "auto") for sure, width in ((0.0, 1), (0.05, 3))]  # fmt: skip
-    (plain,) = serve(engine(), ["greedy"], **params)
-    together = serve(engine(), [*specs, f"suffix+{specs[1]}", "greedy"], **params)
-    assert [one.output for one in together] == [plain.output] * (len(specs) + 2)
-    assert together[0].stats.accepted > 0
-
-
-def test_a_folder_that_was_read_and_written_is_the_same_head(folder: Path, tmp_path: Path) -> None:
-    write_head(read_head(folder), tmp_path / "again", {"vocab_size": TARGET_MODEL[0].vocab_size})
-    said = json.loads((tmp_path / "again" / "config.json").read_text())
-    assert said["stream_layers"] == [*STREAM]
-    paper, heads = Paper(TARGET_MODEL, folder), (folder, tmp_path / "again")
-    one, other = (guesses(opened(TARGET_MODEL, each), paper, Memory()) for each in heads)
-    assert one == other
-
-
 @pytest.mark.parametrize("layers", [
     None, [], 1, "1", [1, 2], [1, 2, 3, 4], [0, 1, 2], [1, 3, 4], [3, 2, 1], [1.0, 2, 3],
     [True, 2, 3], [4, 5, 6], [1 << 40, (1 << 40) + 1, (1 << 40) + 2], [[1], 2, 3],
@@ -280,8 +249,3 @@ def test_layers_that_the_head_cannot_hold_are_refused(folder: Path) -> None:
     config = replace(TARGET_MODEL[0], sliding_window=4)
     with pytest.raises(InvalidModel, match="sliding window"):
         opened((config, TARGET_MODEL[1]), folder)
-
-
-def test_a_stream_runs_under_its_own_method(folder: Path) -> None:
-    with pytest.raises(InvalidInput, match="m2r2"):
-        serve(engine(), [f"kangaroo(head='{folder}')"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
-from small_models import PROMPT, deep, serve
+from small_models import PROMPT, deep, head_engine, serve
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import TARGET, Forward
-from paradecode.core.errors import DecoderError, InvalidInput, InvalidModel
+from paradecode.core.errors import DecoderError, InvalidModel
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
@@ -25,27 +26,15 @@ from paradecode.methods.draft import row_drafter
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.row_drafter import gains, hung, root_only
 from paradecode.models.heads import build_head, read_head
-from paradecode.models.heads.files import write_head
-from paradecode.testing.conformance import check
 from paradecode.testing.draft_heads import random_head
-from paradecode.testing.machines import KINDS, checkpoint
 from paradecode.testing.toy import ToyBackend, toy_config
 from tiers import examples
 
 CONFIG, WEIGHTS = deep(4)
+engine = partial(head_engine, (CONFIG, WEIGHTS))
 TOY = toy_config(context_length=128)
 NONE = np.empty(0, np.int32)
 LEVELS, WIDTH = 3, 4
-FEW = ("mixed-methods", "context-end", "chunks-of-3", "prefix-cache", "cancelled-neighbour")
-
-
-def engine(backend: str = "torch", curve: CostCurve | None = None, **limits: Any) -> Engine:
-    dtype = "fp64" if backend == "torch" else "q4"
-    target = open_backend(backend, CONFIG, WEIGHTS, dtype=dtype, threads=1)
-    sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
-    made = Engine({TARGET: target}, sizes, weights=WEIGHTS)
-    made.load.curve = curve
-    return made
 
 
 @pytest.fixture
@@ -97,44 +86,6 @@ def test_every_draft_is_made_of_the_papers_guesses(kind: str, folder: Path) -> N
     assert deep_ones > 10
     if kind == "toy":
         assert {0, 1, 2} <= {step.accepted for step in sequence.trace}
-
-
-@pytest.mark.parametrize("backend", ["torch", "native"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("curve", [None, CostCurve((1, 32), (64,), ((1.0, 1.2),))])
-def test_outputs_are_plain_ones_alone_and_in_a_batch(
-    temperature: float, backend: str, curve: CostCurve | None, folder: Path
-) -> None:
-    specs = [
-        f"ppd(head='{folder}',{rest})"
-        for rest in ("budget=fixed", "width=2,num_speculative_tokens=3", "verifier=coupled")
-    ]
-    specs.append(f"suffix+{specs[0]}")  # fmt: skip
-    params: dict[str, Any] = {"temperature": temperature, "ignore_eos": True, "max_tokens": 24}
-    (plain,) = serve(engine(backend), ["greedy"], **params)
-    together = serve(engine(backend, curve), [*specs, "greedy"], **params)
-    assert [one.output for one in together] == [plain.output] * (len(specs) + 1)
-    for spec in (specs[0], specs[3]):
-        (alone,) = serve(engine(backend, curve), [spec], **params)
-        assert alone.output == plain.output
-        assert alone.stats.drafted > 0
-        assert alone.stats.rows > alone.stats.drafted + alone.stats.forwards
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("kind", ["toy", "qwen3-near-tie"])
-def test_any_prompt_tokens_are_exact(kind: str, tmp_path: Path) -> None:
-    machine = next(each for each in KINDS if each.name == kind)
-    config = TOY if kind == "toy" else checkpoint(machine)[0]
-    head = random_head("ppd", config, tmp_path)
-    check(f"ppd(head='{head}')", kinds=[kind], only=FEW if kind == "toy" else FEW[1:3])
-
-
-@pytest.mark.slow
-def test_any_prompt_tokens_are_exact_in_every_case(tmp_path: Path) -> None:
-    head = random_head("ppd", TOY, tmp_path)
-    for more in ("", ",verifier=rejection", ",num_speculative_tokens=1"):
-        check(f"ppd(head='{head}'{more})", kinds=["toy"])
 
 
 def test_prefixes_behind_prompt_rows_are_reused(folder: Path) -> None:
@@ -253,20 +204,6 @@ def test_rows_that_do_not_fit_are_refused(tokens: list[int], given_rows: Any) ->
         serve(engine(), [Decoder])
 
 
-def nothing(name: str) -> np.ndarray:
-    raise AssertionError(name)
-
-
-def test_a_folder_that_was_read_and_written_drafts_the_same(folder: Path, tmp_path: Path) -> None:
-    write_head(read_head(folder), tmp_path / "again", {})
-    trees = []
-    for place in (folder, tmp_path / "again"):
-        (sequence,) = serve(engine(), [f"ppd(head='{place}',budget=fixed)"], ignore_eos=True)
-        trees.append([step.tree.tokens.tolist() for step in sequence.trace])
-    assert trees[0] == trees[1]
-    assert any(trees[0])
-
-
 @pytest.mark.parametrize(("change", "field"), [
     ({"virtual_tokens_per_special_token": 2}, "virtual_tokens"),
     ({"use_custom_lm_head": True}, "custom_lm_head"),
@@ -282,12 +219,4 @@ def test_prompt_tokens_of_other_kinds_are_refused(
         wide = np.zeros((LEVELS, CONFIG.hidden_size + 1), np.float32)
         save_file({"prompt_embeddings": wide}, folder / "adapter_model.safetensors")
     with pytest.raises(InvalidModel, match=field):
-        build_head(read_head(folder), CONFIG, nothing)
-
-
-def test_heads_of_other_methods_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="eagle"):
-        serve(engine(), [f"eagle(head='{folder}')"])
-    other = random_head("medusa", CONFIG, tmp_path / "medusa")
-    with pytest.raises(InvalidInput, match="medusa"):
-        serve(engine(), [f"ppd(head='{other}')"])
+        build_head(read_head(folder), CONFIG, {}.__getitem__)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from drafting import Request, certain, hashed, play
+from drafting import Request, certain, play
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,6 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.drafters.prompt_lookup import LookupTree, PromptLookup
 from paradecode.methods.draft.ngram_index import LONGEST, MOST_NEW, PLACES, NgramIndex
-from paradecode.methods.draft.plain import Plain
 from paradecode.methods.specs import parse
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
@@ -191,17 +190,6 @@ def test_drafts_fit_into_what_is_left(text, max_tokens, count):
     assert len(play(steps, seq, target).output) == max_tokens
     assert max(map(len, seq.trees)) <= count
     assert min(left) >= 1
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@given(prompt=st.lists(st.integers(0, 7), min_size=1, max_size=30), seed=st.integers(0, 99))
-def test_output_is_that_of_plain_decoding(temperature, prompt, seed):
-    params = {"stop_ids": [7], "temperature": temperature, "seed": seed}
-    outputs = [
-        play(decoder, Request(prompt, **params), hashed(8, seed=seed)).output
-        for decoder in (Plain(), parse("prompt-lookup(min_ngram=1)")())
-    ]
-    assert outputs[0] == outputs[1]
 
 
 def test_estimates_learn_from_rejections():

@@ -154,19 +154,6 @@ def test_missing_files_and_bad_texts(tmp_path):
             build_datastore(paths, lambda text: [], tmp_path / "out")
 
 
-def test_requests_from_outside_may_not_name_files(tmp_path):
-    path = build(tmp_path, [1, 2, 3])
-    for spec in (
-        {"method": "retrieval", "datastore": path},
-        f"suffix+rest(datastore_path='{path}')",
-        f"rasd(datastore='{path}')",
-    ):
-        parse(spec)
-        with pytest.raises(InvalidInput, match="where the server is started"):
-            parse(spec, trusted=False)
-    parse("retrieval(hits=3)", trusted=False)
-
-
 def test_a_rebuilt_file_is_opened_again(tmp_path):
     first = open_datastore(build(tmp_path, [1, 2, 3]))
     assert open_datastore(str(tmp_path / "store.pds")) is first

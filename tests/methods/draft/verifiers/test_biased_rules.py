@@ -11,13 +11,7 @@ from builders import BUILDERS
 from languages import RULES, Language, Rule, distance, drafts, emitted, top_down, words_of
 
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
-from paradecode.methods.draft.verifiers.rule import (
-    Accepted,
-    Chance,
-    Rows,
-    residual,
-    without,
-)
+from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Rows, residual, without
 
 SEEDS = (1, 2, 3)
 Change = Callable[[TokenTree, Language], TokenTree]

@@ -20,22 +20,30 @@ def tiny_config(**changes: object) -> ModelConfig:
     return ModelConfig("tiny", "llama", **(TINY | {"rope": Rope(dim=8)} | changes))
 
 
-def random_weights(config: ModelConfig, seed: int = 0) -> Weights:
+def random_weights(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
     """Large enough that attention is far from uniform, so that a wrong mask is seen."""
     rng = np.random.default_rng(seed)
     weights = {}
     for name, shape in config.tensors().items():
-        scale = 1.0 if len(shape) == 1 else 2.0 / np.sqrt(shape[-1])
-        values = scale * rng.normal(size=shape) + ("norm" in name)
+        if len(shape) == 2:
+            values = rng.normal(size=shape) * (1.0 if name == "embed" else 2.0 / shape[1] ** 0.5)
+        elif name.endswith("norm"):
+            values = rng.uniform(0.5, 1.5, size=shape)
+        else:
+            values = rng.normal(size=shape) * 0.5
         weights[name] = Tensor(values.astype(np.float32), shape)
     return weights
 
 
 class Naive:
-    """A whole forward over all tokens of a text."""
+    """A whole forward over all tokens of a text.
+
+    Attributes:
+        shares: float64 [N, heads, N], the attention weights of each layer of the last forward.
+    """
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
-        self.config = config
+        self.config, self.shares = config, dict[int, np.ndarray]()
         self.w = {name: tensor.float32().astype(np.float64) for name, tensor in weights.items()}
 
     def logits(
@@ -72,12 +80,12 @@ class Naive:
             layer, part = index if isinstance(index, Half) else (index, "both")
             x = states[-1].astype(np.float64)
             if part != "mlp":
-                x = self._attention(f"layers.{layer}.", x, at, seen)
+                x = self._attention(layer, x, at, seen)
             states.append(x if part == "attention" else self._mlp(f"layers.{layer}.", x))
         return states
 
-    def _attention(self, name: str, x: np.ndarray, at: np.ndarray, seen: np.ndarray) -> np.ndarray:
-        c = self.config
+    def _attention(self, layer: int, x: np.ndarray, at: np.ndarray, seen: np.ndarray) -> np.ndarray:
+        c, name = self.config, f"layers.{layer}."
         h = self._norm(x, name + "attn_norm")
         q = self._linear(h, name + "q").reshape(-1, c.heads, c.head_dim)
         k = self._linear(h, name + "k").reshape(-1, c.kv_heads, c.head_dim)
@@ -86,12 +94,14 @@ class Naive:
             q, k = self._norm(q, name + "q_norm"), self._norm(k, name + "k_norm")
         q, k = self._rotate(q, at), self._rotate(k, at)
         mixed = np.empty_like(q)
+        shares = self.shares[layer] = np.empty((len(x), c.heads, len(x)))
         for head in range(c.heads):
             group = head // (c.heads // c.kv_heads)
             scores = q[:, head] @ k[:, group].T / np.sqrt(c.head_dim)
             scores = np.where(seen, scores, -np.inf)
             p = np.exp(scores - scores.max(axis=1, keepdims=True))
-            mixed[:, head] = p / p.sum(axis=1, keepdims=True) @ v[:, group]
+            shares[:, head] = p / p.sum(axis=1, keepdims=True)
+            mixed[:, head] = shares[:, head] @ v[:, group]
         return x + self._linear(mixed.reshape(len(x), -1), name + "o")
 
     def _mlp(self, name: str, x: np.ndarray) -> np.ndarray:

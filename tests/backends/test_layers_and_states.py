@@ -1,4 +1,4 @@
-"""Some layers, hidden states out and in, and embeddings (float64, 1e-10)."""
+"""Some layers, hidden states out and in, and embeddings, in both backends."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-
-from house import causal, close, ints
+from house import causal, ints, numbers
 
 from paradecode.core.layers import Half
 
@@ -21,8 +18,9 @@ def test_hidden_outputs(house):
     result = house.backend.forward([span])[0]
     assert set(result.hidden) == {0, 2}
     for layer, got in result.hidden.items():
-        assert got.dtype == np.float64  # As the model computes: what goes on from them is equal.
-        close(got, states[layer + 1])
+        # As the model computes: what goes on from them is equal.
+        assert got.dtype == (np.float64 if house.name == "torch" else np.float32)
+        house.close(got, states[layer + 1])
 
 
 def test_spans_may_ask_for_different_hidden_layers(house):
@@ -39,41 +37,42 @@ def test_resume_above_a_subset_is_the_full_run(house):
     pages = house.pages(23)
     lower = replace(causal(pages, text, 0, 23), layers=(0,), hidden=(0,))
     early = house.backend.forward([lower])[0]
-    close(early.logits.values, house.naive.logits(text, layers=[0]))
+    house.close(numbers(early.logits), house.naive.logits(text, layers=[0]))
     resumed = replace(causal(pages, text, 0, 23), layers=(1, 2), resume=early.hidden[0])
     got = house.run(resumed)[0]
-    close(got, house.naive.logits(text, embeddings=early.hidden[0], layers=[1, 2]))
-    np.testing.assert_allclose(got, house.naive.logits(text), rtol=0, atol=1e-4)
+    house.close(got, house.naive.logits(text, embeddings=early.hidden[0], layers=[1, 2]))
+    np.testing.assert_allclose(got, house.naive.logits(text), rtol=0, atol=1e-3)
     # Together they filled every layer: decoding goes on as if the run had been one.
     after = house.run(causal(pages, np.append(text, 4).astype(np.int32), 23, 24))[0]
-    np.testing.assert_allclose(after, house.naive.logits([*text, 4])[23:], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(after, house.naive.logits([*text, 4])[23:], rtol=0, atol=1e-3)
 
 
 def test_skipped_layers(house):
     """Self-speculation: a draft runs layers 0 and 2 over caches that the full model wrote."""
     text = house.text(15)
-    span = replace(causal(house.pages(15), text, 0, 15), layers=(0, 2))
-    close(house.run(span)[0], house.naive.logits(text, layers=[0, 2]))
-    none = replace(causal(house.pages(15), text, 0, 15), layers=())
-    close(house.run(none)[0], house.naive.logits(text, layers=[]))
+    for layers in ((0, 2), (2, 0), ()):
+        span = replace(causal(house.pages(15), text, 0, 15), layers=layers)
+        house.close(house.run(span)[0], house.naive.logits(text, layers=layers))
 
 
 SOME = (0, Half(1, "mlp"), Half(2, "attention"))
 
 
-def test_halves_of_layers(house):
+@pytest.mark.parametrize("layers", [SOME, SOME[::-1], (Half(1, "attention"),), (Half(2, "mlp"),)])
+def test_halves_of_layers(house, layers):
     text = house.text(15)
-    span = replace(causal(house.pages(15), text, 0, 15), layers=SOME, hidden=(1, 2))
+    states = house.naive.hidden(text, layers=layers)
+    outputs = {getattr(each, "layer", each): x for each, x in zip(layers, states[1:], strict=True)}
+    span = replace(causal(house.pages(15), text, 0, 15), layers=layers, hidden=tuple(outputs))
     result = house.backend.forward([span])[0]
-    close(result.logits.values, house.naive.logits(text, layers=SOME))
-    states = house.naive.hidden(text, layers=SOME)
+    house.close(numbers(result.logits), house.naive.logits(text, layers=layers))
     for layer, got in result.hidden.items():  # What its half puts out.
-        np.testing.assert_allclose(got, states[layer + 1], rtol=2e-7, atol=1e-7)
+        house.close(got, outputs[layer])
     # Again in two forwards, the second over what the first has stored.
-    first = replace(causal(span.pages, text, 0, 9), layers=SOME)
-    second = replace(causal(span.pages, text, 9, 15), layers=SOME)
+    first = replace(causal(span.pages, text, 0, 9), layers=layers)
+    second = replace(causal(span.pages, text, 9, 15), layers=layers)
     house.run(first)
-    close(house.run(second)[0], house.naive.logits(text, layers=SOME)[9:])
+    house.close(house.run(second)[0], house.naive.logits(text, layers=layers)[9:])
 
 
 def test_two_halves_are_a_layer(house):
@@ -83,7 +82,7 @@ def test_two_halves_are_a_layer(house):
     halved = replace(whole, pages=house.pages(11), layers=split, hidden=(0,))
     one, two = house.backend.forward([replace(whole, hidden=(0,))])[0], None
     two = house.backend.forward([halved])[0]
-    assert (one.logits.values == two.logits.values).all()
+    assert (numbers(one.logits) == numbers(two.logits)).all()
     assert (one.hidden[0] == two.hidden[0]).all()  # Behind the second of its halves.
 
 
@@ -91,17 +90,20 @@ def test_only_attention_stores_keys_and_values(house):
     text, other = house.text(8), house.text(8, 1)
     pages = house.pages(8)
     house.prefill(pages, text)
-    caches = (*house.backend.keys, *house.backend.values)
-    before = [cache.clone() for cache in caches]
-    house.run(replace(causal(pages, other, 0, 8), layers=SOME))
-    same = [bool((a == b).all()) for a, b in zip(before, caches, strict=True)]
-    assert same == [False, True, False] * 2
+    last = np.append(text, 5).astype(np.int32)
+    unstored = replace(causal(pages, last, 8, 9), slots=ints([-1]))
+    before = house.run(unstored)[0]
+    mlps = tuple(Half(layer, "mlp") for layer in range(3))
+    house.run(replace(causal(pages, other, 0, 8), layers=mlps))
+    assert (house.run(unstored)[0] == before).all()
+    house.run(replace(causal(pages, other, 0, 8), layers=(Half(1, "attention"),)))
+    assert (house.run(unstored)[0] != before).any()
 
 
 def test_embeddings_equal_tokens(house):
     text = house.text(14)
     rows = house.naive.w["embed"][text].astype(np.float32)
     span = replace(causal(house.pages(14), text, 0, 14), tokens=ints([]), embeddings=rows)
-    close(house.run(span)[0], house.naive.logits(text))
+    house.close(house.run(span)[0], house.naive.logits(text))
     other = replace(span, embeddings=rows[::-1], pages=house.pages(14))
-    close(house.run(other)[0], house.naive.logits(text[::-1]))
+    house.close(house.run(other)[0], house.naive.logits(text[::-1]))

@@ -1,19 +1,20 @@
-"""Test data: a torch backend with pages of its own, its naive twin, and a tree that both run."""
+"""Test data: a backend with pages of its own, its naive twin, and a tree that both run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import torch
+import pytest
 from naive import Naive, random_weights, tiny_config
 
 from paradecode.backends.interface import PAGE, Span
-from paradecode.backends.torch.backend import TorchBackend
+from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.logits import Logits
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import Rope
 
-TOLERANCE = 1e-10
 CONFIGS = {
     "plain": tiny_config(),
     "window": tiny_config(sliding_window=3),
@@ -28,14 +29,22 @@ CONFIGS = {
 class House:
     """A backend with a fixed page table per sequence, and its naive twin."""
 
-    def __init__(self, config, dtype: str = "fp64", device: str = "cpu") -> None:
+    def __init__(self, config, name: str = "torch", dtype: str = "fp64", device: str = "cpu"):
         weights = random_weights(config)
-        self.config = config
+        self.config, self.name = config, name
         self.naive = Naive(config, weights)
-        self.backend = TorchBackend(config, weights, dtype=dtype, device=device)
-        self.backend.reserve(64)
-        for cache in (*self.backend.keys, *self.backend.values):
-            cache.fill_(777.0)  # A slot that nobody wrote must not be seen.
+        if name == "native":
+            options = {"dtype": "f32", "kv_dtype": "f32", "threads": 2}
+            self.backend: Any = NativeBackend(config, weights, **options)
+            self.backend.reserve(64)
+        else:
+            pytest.importorskip("torch")
+            from paradecode.backends.torch.backend import TorchBackend
+
+            self.backend = TorchBackend(config, weights, dtype=dtype, device=device)
+            self.backend.reserve(64)
+            for cache in (*self.backend.keys, *self.backend.values):
+                cache.fill_(777.0)  # A slot that nobody wrote must not be seen.
         self._free = list(np.random.default_rng(0).permutation(64))
 
     def text(self, length: int, seed: int = 0) -> np.ndarray:
@@ -50,8 +59,16 @@ class House:
         self.backend.forward([causal(pages, tokens, 0, len(tokens))])
 
     def run(self, *spans: Span) -> list[np.ndarray]:
-        results = self.backend.forward(spans)
-        return [result.logits.values for result in results]
+        return [numbers(result.logits) for result in self.backend.forward(spans)]
+
+    def close(self, got: np.ndarray, expected: np.ndarray) -> None:
+        """Equal in double precision, or nearly so in the core's single one."""
+        most = 1e-10 if self.name == "torch" else 1e-4 * np.abs(expected).max(initial=0)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=most)
+
+
+def numbers(logits: Logits) -> np.ndarray:
+    return logits.numpy() if hasattr(logits, "numpy") else logits.values
 
 
 def causal(pages: np.ndarray, text: np.ndarray, start: int, end: int) -> Span:
@@ -71,19 +88,11 @@ def ints(values: Sequence[int]) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def close(got: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
-
-
 TREE = TokenTree(ints([3, 4, 3, 9, 9, 1, 7]), ints([-1, -1, 0, 0, 1, 2, 5]))
 
 
 def paths_of(tree: TokenTree) -> list[list[int]]:
     return [tree.tokens[np.flatnonzero(row)].tolist() for row in tree.visibility]
-
-
-def caches(house: House) -> list[torch.Tensor]:
-    return [cache.clone() for cache in (*house.backend.keys, *house.backend.values)]
 
 
 def physical(pages: np.ndarray, slots: Sequence[int]) -> np.ndarray:

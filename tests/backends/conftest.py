@@ -1,0 +1,15 @@
+"""Fixtures that the tests of packed forwards share."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from house import CONFIGS, House
+
+
+@pytest.fixture(params=[*product(("torch", "native"), CONFIGS)], ids="-".join)
+def house(request):
+    """A backend and its naive twin, for every kind of model."""
+    name, kind = request.param
+    return House(CONFIGS[kind], name)
