@@ -198,6 +198,7 @@ def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
     assert {*charts_of(sheet, looks_of([sheet]))} == {"speed", "frontier", "groups", "tasks"}
     found = compare_files(tmp_path / "p.json", tmp_path / "p.json")
     assert len(found.rows) == len(sheet.lines)
+    assert "<td>static(steps=2)</td><td>100 (4.00)</td>" in page([sheet])
 
 
 @pytest.mark.wide

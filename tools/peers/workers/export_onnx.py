@@ -28,19 +28,8 @@ class NoTokenizer:
 def main(source: str, target: str, precision: str) -> None:
     transformers.AutoTokenizer.from_pretrained = lambda *_, **__: NoTokenizer()
     with tempfile.TemporaryDirectory() as cache:
-        sys.argv = [
-            "builder",
-            "-i",
-            source,
-            "-o",
-            target,
-            "-p",
-            precision,
-            "-e",
-            "cpu",
-            "-c",
-            cache,
-        ]
+        options = {"-i": source, "-o": target, "-p": precision, "-e": "cpu", "-c": cache}
+        sys.argv = ["builder", *(word for option in options.items() for word in option)]
         runpy.run_module("onnxruntime_genai.models.builder", run_name="__main__", alter_sys=True)
 
 
