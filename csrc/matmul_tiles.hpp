@@ -86,7 +86,6 @@ inline void sum_tiles(const std::uint8_t* weight, int groups, const Activations&
 template <class Tiles, Format Kind>
 inline void matmul_tiled(const Matrix& weight, int panel, int panels, const Activations& input,
                          int row, int rows, const Output& out) {
-  count_bytes(static_cast<std::size_t>(panels) * weight.panel_bytes);
   constexpr int most = kTileBlocks * kRowGroup;
   Tiles::configure(kGroup / GroupOf<Kind>::Type::kDots);
   for (int p = 0; p < panels; ++p)
@@ -103,23 +102,6 @@ inline void matmul_tiled(const Matrix& weight, int panel, int panels, const Acti
       }
     }
   Tiles::release();
-}
-
-template <class Tiles>
-inline void matmul_by_tiles(const Matrix& weight, int panel, int panels, const Activations& input,
-                            int row, int rows, float* out, std::int64_t out_stride,
-                            const float* bias, bool add) {
-  const int rest = rows % kRowGroup;
-  const int tiled = !is_integer(weight.format) ? 0 : rest >= kLeastTileRows ? rows : rows - rest;
-  if (tiled > 0)
-    with_format(weight.format, [&](auto kind) {
-      if constexpr (is_integer(kind.value))
-        matmul_tiled<Tiles, kind.value>(weight, panel, panels, input, row, tiled,
-                                        {out, out_stride, bias, add});
-    });
-  if (tiled < rows)
-    matmul(weight, panel, panels, input, row + tiled, rows - tiled, out + tiled * out_stride,
-           out_stride, bias, add);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Sixteen lanes as two AVX2 vectors, with FMA and F16C; AVX-VNNI dots where the including
-// file asks for them.
+// Sixteen lanes as two AVX2 vectors, with FMA and F16C; AVX-VNNI dots where
+// PARADECODE_AVXVNNI asks for them.
 #pragma once
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// Sixteen lanes with AVX512 and VNNI. Included by one translation unit only.
+// Sixteen lanes with AVX512 and VNNI.
 #pragma once
 
 #include <immintrin.h>

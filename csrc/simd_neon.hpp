@@ -1,5 +1,5 @@
-// Sixteen lanes as four NEON vectors, with the dot products of ARMv8.2; int8 matrices where the
-// including file asks for them. GCC alone would leave calls of these functions in inner loops.
+// Sixteen lanes as four NEON vectors, with the dot products of ARMv8.2; int8 matrices where
+// PARADECODE_I8MM asks for them. GCC alone would leave calls of these functions in inner loops.
 #pragma once
 
 #include <arm_neon.h>

@@ -251,13 +251,15 @@ struct Kernels {
   int float_products_a_step;
 };
 
-// A build has some of them (PARADECODE_KERNELS).
-const Kernels& portable_kernels();
-const Kernels& avx2_kernels();
-const Kernels& avxvnni_kernels();
-const Kernels& avx512_kernels();
-const Kernels& amx_kernels();
-const Kernels& neon_kernels();
-const Kernels& i8mm_kernels();
+// A build has some of the sets (PARADECODE_KERNELS).
+// clang-format off
+namespace portable { extern const Kernels kernels; }
+namespace avx2 { extern const Kernels kernels; }
+namespace avxvnni { extern const Kernels kernels; }
+namespace avx512 { extern const Kernels kernels; }
+namespace amx { extern const Kernels kernels; }
+namespace neon { extern const Kernels kernels; }
+namespace i8mm { extern const Kernels kernels; }
+// clang-format on
 
 }  // namespace paradecode

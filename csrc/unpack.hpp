@@ -27,6 +27,9 @@ inline void unroll(Each each) {
   }
 }
 
+// Formats with blocks of 256 inputs.
+constexpr bool has_superblocks(Format kind) { return packing(kind).groups > 1; }
+
 // Formats whose blocks of 32 or 256 inputs have a scale for every 16 inputs.
 constexpr bool has_half_scales(Format kind) {
   return kind == Format::Q2_K || kind == Format::Q3_K || kind == Format::Q6_K;

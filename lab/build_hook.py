@@ -16,7 +16,7 @@ class EngineVersion(MetadataHookInterface):
     """Reads the version beside the engine, or from the metadata of a source distribution."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the version and the requirement of the engine."""
+        """Set the version and what is required."""
         engine = HERE.parent / "src" / "paradecode" / "__init__.py"
         packed = HERE / "PKG-INFO"  # A source distribution has no engine beside it.
         if engine.exists():
@@ -25,4 +25,4 @@ class EngineVersion(MetadataHookInterface):
             found = re.search(r"^Version: (.+)$", packed.read_text("utf-8"), re.MULTILINE)
         assert found is not None
         metadata["version"] = found[1]
-        metadata["dependencies"] = [f"paradecode=={found[1]}"]
+        metadata["dependencies"] = [f"paradecode=={found[1]}", "paradecode-data>=1,<2"]

@@ -15,9 +15,10 @@ MOST_BYTES = 200_000
 PLACES = (
     "bench/heads/*.safetensors",
     "bench/results/*.json",
+    "data/src/paradecode_data/models/*/model.safetensors",
+    "data/src/paradecode_data/tables/*.ngrams",
     "docs/img/*.png",
     "src/paradecode/methods/draft/tables/*.ngrams",
-    "src/paradecode/models/data/*/model.safetensors",
     "tests/models/heads/*.safetensors",
 )
 """Patterns of paths that may be binary or larger."""

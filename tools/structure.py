@@ -83,13 +83,13 @@ for _number, _floor in enumerate(UPSTAIRS):
 ALLOWED["__main__"] |= {"cli"}
 
 BUDGETS = {
-    "core": 2000,
+    "core": 2010,
     "models": 4530,
     "backends.heads": 530,
     "backends.interface": 180,
     "backends.torch": 940,
     "backends.native": 520,
-    "backends": 120,
+    "backends": 130,
     "methods": 10090,
     "engine": 2620,
     "constraints": 1840,
@@ -97,13 +97,13 @@ BUDGETS = {
     "search": 1490,
     "llm": 530,
     "paradecode": 30,
-    "__main__": 10,
+    "__main__": 20,
     "prompts": 130,
     "serve": 6470,
     "testing": 1450,
     "trace": 420,
     "timing": 160,
-    "cli": 1570,
+    "cli": 1610,
     "lab.measure": 2620,
     "lab.measure.tasks": 420,
     "lab.measure.replay": 1100,
@@ -115,7 +115,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1860,
     "tools": 5970,
-    "tests": 50070,
+    "tests": 50100,
     "examples": 40,
 }
 """Room -> the most lines of code that it may have. A change that needs more raises the number, and

@@ -1,5 +1,24 @@
-"""`python -m paradecode` is the command `paradecode`."""
+"""The program `paradecode`, also as `python -m paradecode`."""
 
-from paradecode.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+from paradecode import __version__
+
+
+def main() -> None:
+    """Run a command; the version needs no further import, and Ctrl-C is quiet during imports."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"paradecode {__version__}")
+        return
+    try:
+        from paradecode.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from paradecode import __version__, cli
+from paradecode.cli import app
 from paradecode.cli.console import print_json
 from program import in_process, paradecode
 
@@ -25,6 +27,50 @@ def test_the_package_is_the_command() -> None:
     command = [sys.executable, "-m", "paradecode", "--version"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, f"paradecode {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--version"], ["typer", "numpy"]),
+        (["--help"], ["numpy", "paradecode.llm"]),
+        (["methods"], ["gguf", "jinja2", "safetensors", "tokenizers"]),
+    ],
+    ids=lambda value: value[0],
+)
+def test_what_is_asked_often_imports_little(arguments: list[str], heavy: list[str]) -> None:
+    run = started(f"sys.argv[1:] = {arguments}", f"print(set(sys.modules) & {{*{heavy}}})")
+    assert run.returncode == 0
+    assert run.stderr == ""
+    assert run.stdout.endswith("set()\n")
+
+
+def test_control_c_while_the_program_is_imported() -> None:
+    run = started("sys.modules['typer'] = Stop('typer')", "raise AssertionError")
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+
+
+def started(before: str, after: str) -> subprocess.CompletedProcess[str]:
+    """The program in a process of its own, with code before it and behind it."""
+    code = f"""
+import sys, types
+class Stop(types.ModuleType):
+    def __getattr__(self, name): raise KeyboardInterrupt
+{before}
+from paradecode.__main__ import main
+try:
+    main()
+except SystemExit as ended:
+    if ended.code: raise
+{after}
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_a_list_of_commands_says_what_each_says_itself() -> None:
+    for command in get_command(app).commands.values():  # type: ignore[attr-defined]
+        if (said := command.help) and command.entry.module.startswith("paradecode.cli."):
+            assert command.load().help.partition("\n")[0] == said
 
 
 @pytest.mark.parametrize("command", [(), ("rank",), ("models", "pull"), ("train", "priors")])

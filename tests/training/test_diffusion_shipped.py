@@ -1,4 +1,4 @@
-"""The models that come with the package: they open by name, and answer."""
+"""The models of the package ``paradecode-data``: they open by name, and answer."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def test_both_have_the_tokenizer_that_training_makes():
         assert json.loads(path.read_text("utf-8")) == made
 
 
-def test_an_installation_without_them_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "catalogue.py"))
+def test_an_installation_without_them_names_the_package(monkeypatch):
+    monkeypatch.setattr(catalogue, "DATA", "no_such_package")
     assert not any(listed.present for listed in list_models() if listed.name in NAMES)
     for act in (open_model, pull):
-        with pytest.raises(catalogue.InvalidModel, match=NAMES[0]):
+        with pytest.raises(catalogue.InvalidModel, match=rf"{NAMES[0]}.*paradecode\[data\]"):
             act(NAMES[0])

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from paradecode.backends.interface import Backend, Progress
 from paradecode.backends.native import core_is_built
 from paradecode.core.checks import maybe, whole
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.models.config import ModelConfig
-from paradecode.models.weights import Weights
+
+if TYPE_CHECKING:
+    from paradecode.models.weights import Weights
 
 BACKENDS = ("native", "torch")
 MAX_RANKS = 64
+NO_CORE = (
+    "paradecode was installed without its native core, because no C++20 compiler was found or it"
+    " failed: install one (on Debian g++) and install paradecode again"
+)
 
 
 def open_backend(
@@ -58,7 +65,7 @@ def open_backend(
     built = wanted and core_is_built()
     if name == "native" or built:
         if not built:
-            raise BackendError("the native core was not built; reinstall paradecode or use torch")
+            raise BackendError(f"{NO_CORE}, or choose torch")
         if device != "cpu":
             raise InvalidInput("device", device, "the native backend runs on cpu; use torch")
         if ranks != 1:
@@ -68,8 +75,7 @@ def open_backend(
         return NativeBackend(
             config, weights, dtype=dtype, threads=threads, apart=apart, progress=progress
         )
-    why = "the native core was not compiled when paradecode was installed; " if wanted else ""
-    need_torch(why)
+    need_torch(f"{NO_CORE}; without it models run on PyTorch, and " if wanted else "")
     if ranks != 1:
         if find_spec("torch.distributed.tensor") is None:
             raise BackendError("several ranks need PyTorch 2.5 or newer; pip install -U torch")

@@ -6,26 +6,14 @@ import errno
 import os
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from paradecode import __version__
-from paradecode.cli.chat import chat
-from paradecode.cli.console import err, out
-from paradecode.cli.datastore import datastore
-from paradecode.cli.demo import demo
-from paradecode.cli.generate import generate
-from paradecode.cli.info import info
+from paradecode.cli.console import STOPPED, err, out
 from paradecode.cli.later import Program
-from paradecode.cli.methods import show_methods
-from paradecode.cli.models import models_app
-from paradecode.cli.options import grouped, option
-from paradecode.cli.progress import STOPPED
-from paradecode.cli.rank import rank
-from paradecode.cli.serve import serve
-from paradecode.cli.trace import trace
 from paradecode.core.errors import ParadecodeError
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -44,24 +32,13 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-@grouped
-def paradecode(version: bool = option(False, "Print the version.", "--version")) -> None:
+def paradecode(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
     """Parallel decoding of language models."""
     if version:
         out.print(f"paradecode {__version__}", highlight=False)
         raise typer.Exit
-
-
-app.command()(generate)
-app.command()(rank)
-app.command()(trace)
-app.command()(chat)
-app.command()(demo)
-app.command(name="methods")(show_methods)
-app.add_typer(models_app, name="models")
-app.command()(info)
-app.command()(serve)
-app.command()(datastore)
 
 
 def main() -> None:

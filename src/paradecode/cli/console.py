@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
+STOPPED = 130
+"""Exit status after Ctrl-C; shells use the same."""
 out, err = Console(), Console(stderr=True)
 
 

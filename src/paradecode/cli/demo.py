@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import typer
 
 from paradecode.cli.console import err, out
@@ -18,14 +20,24 @@ def demo(
     """Three prompts, decoded plainly and in parallel: a race."""
     from paradecode.cli.side_by_side import run_demo
     from paradecode.llm import LLM
+    from paradecode.models.catalogue import find
 
-    with (
-        loading.open(decoder=decoder) as llm,
-        LLM(
-            "paradecode/tiny-diffusion",
-            backend=loading.backend, device=loading.device, threads=loading.threads,
-        ) as canvas,
-    ):  # fmt: skip
+    diffusion = find("paradecode/tiny-diffusion")
+    assert diffusion is not None
+    with ExitStack() as opened:
+        llm = opened.enter_context(loading.open(decoder=decoder))
+        canvas = None
+        if diffusion.present:
+            canvas = opened.enter_context(
+                LLM(
+                    diffusion.name,
+                    backend=loading.backend,
+                    device=loading.device,
+                    threads=loading.threads,
+                )
+            )
+        else:
+            err.print(f"There is no diffusion model for the third race: {diffusion.fix}")
         compared = run_demo(llm, canvas, out, max_tokens)
     if any(each.verified and each.first_difference is not None for each in compared):
         err.print("[yellow]An output differs from plain decoding; see docs on numerical ties.[/]")

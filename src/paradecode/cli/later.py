@@ -1,8 +1,8 @@
-"""Commands of other packages: their names and help are known at once, their code is imported late.
+"""Commands: their names and help are known at once, their code is imported when one is run.
 
-A package adds a command by an entry point of the group ``paradecode.commands``. The entry point's
-name is the command's name, a colon, and one line of help, because a list of commands imports
-nothing. The entry point loads a Typer app, or a function with Typer's parameters.
+Another package adds a command by an entry point of the group ``paradecode.commands``. The entry
+point's name is the command's name, a colon, and one line of help, because a list of commands
+imports nothing. The entry point loads a Typer app, or a function with Typer's parameters.
 """
 
 from __future__ import annotations
@@ -16,15 +16,38 @@ from typer.core import TyperCommand, TyperGroup
 from paradecode.core.errors import InvalidInput
 
 GROUP = "paradecode.commands"
+ENGINE = {
+    "generate:generate": "Answer one prompt, or every conversation of a file.",
+    "rank:rank":
+        "Order continuations of a text by their mean log-probability, all in one forward.",
+    "trace:trace": "Answer a prompt and write a page that replays every forward.",
+    "chat:chat": "Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer.",
+    "demo:demo": "Three prompts, decoded plainly and in parallel: a race.",
+    "methods:show_methods":
+        "Every decoding method, with its guarantee; with a name, its paper and settings.",
+    "models:models_app": "Models: list them, get them.",
+    "info:info": "This machine: versions, kernels, and the cost of a forward.",
+    "serve:serve":
+        "Serve models over HTTP, as OpenAI's API. Ctrl-C finishes what was accepted, then stops.",
+    "datastore:datastore":
+        "Build the file that the method `retrieval` drafts from, with a model's tokenizer.",
+}  # fmt: skip
+"""The engine's commands: file and object below ``paradecode.cli`` -> one line of help."""
 LABORATORY = ("bench", "replay", "report", "train", "tune", "verify")
 """Commands of the package ``paradecode-lab``."""
 
 
 class LaterCommand(TyperCommand):
-    """A command that is imported when it is run."""
+    """A command that is imported when it is run.
 
-    def __init__(self, name: str, help: str, entry: EntryPoint | None) -> None:
-        super().__init__(name, help=help, callback=None, hidden=entry is None)
+    Args:
+        text: the command's name, or that with a colon and one line of help.
+        entry: what loads it; None for a command whose package is missing.
+    """
+
+    def __init__(self, text: str, entry: EntryPoint | None) -> None:
+        name, _, said = text.partition(":")
+        super().__init__(name.strip(), help=said.strip(), callback=None, hidden=entry is None)
         self.entry = entry
 
     def load(self) -> Any:
@@ -52,11 +75,17 @@ class Program(TyperGroup):
     """The engine's commands, then those of other packages; of two equal names, the engine's
     counts."""
 
-    def __init__(self, *, commands: Any = None, **settings: Any) -> None:
-        later = {name: LaterCommand(name, "", None) for name in LABORATORY}
-        for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-            name, _, said = entry.name.partition(":")
-            later[name.strip()] = LaterCommand(name.strip(), said.strip(), entry)
-        known = dict(commands or {})
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        missing = [LaterCommand(name, None) for name in LABORATORY]
+        found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+        later = [LaterCommand(entry.name, entry) for entry in found]
+        own = [
+            LaterCommand(
+                f"{place.partition(':')[0]}: {said}",
+                EntryPoint(place, f"paradecode.cli.{place}", GROUP),
+            )
+            for place, said in ENGINE.items()
+        ]
         # The dictionary keeps the places of the engine's commands, which stand first.
-        super().__init__(commands={**known, **later, **known}, **settings)
+        self.commands = {str(each.name): each for each in (*own, *missing, *later, *own)}

@@ -31,8 +31,6 @@ def show_methods(
     as_json: Json = False,
 ) -> None:
     """Every decoding method, with its guarantee; with a name, its paper and settings."""
-    from paradecode.cli.records import part_record
-
     strategies()
     scorers()
     chosen = sorted(methods().values(), key=lambda method: (method.family, method.name))
@@ -42,6 +40,8 @@ def show_methods(
         if not parts:
             raise InvalidInput("name", name, f"use one of {near('method', name)}")
     if as_json:
+        from paradecode.cli.records import part_record
+
         print_json([part_record(part) for part in parts])
     elif name is not None:
         print("\n\n".join(map(described, parts)))

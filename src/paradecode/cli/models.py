@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import typer
-from rich.progress import DownloadColumn, Progress
 from rich.table import Table
 
-from paradecode.cli.console import err, out, print_json
+from paradecode.cli.console import out, print_json
+from paradecode.cli.download import downloaded
 from paradecode.cli.options import Json, argument, grouped
-from paradecode.models.catalogue import list_models, pull
+from paradecode.models.catalogue import list_models
 
 models_app = typer.Typer(help="Models: list them, get them.", invoke_without_command=True)
 
@@ -52,7 +52,4 @@ def pull_model(
     name: str = argument("default", "Name of the catalogue."),
 ) -> None:
     """Download a model of the catalogue and check its hash."""
-    with Progress(*Progress.get_default_columns(), DownloadColumn(), console=err) as progress:
-        task = progress.add_task(name, total=None)
-        path = pull(name, lambda done, total: progress.update(task, completed=done, total=total))
-    out.print(str(path), soft_wrap=True, highlight=False)
+    out.print(str(downloaded(name)), soft_wrap=True, highlight=False)

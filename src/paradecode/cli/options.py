@@ -77,7 +77,10 @@ class Loading:
     adapter: str | None = option(None, "A file of `train adapt`, merged into the model.")
 
     def open(self, **settings: Any) -> LLM:
+        from paradecode.cli.download import offer_download
         from paradecode.llm import LLM
+
+        offer_download(self.model)
 
         with loading_bar() as progress:
             return LLM(self.model, **self.settings(), **settings, progress=progress)

@@ -17,15 +17,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from paradecode.cli.console import err
+from paradecode.cli.console import STOPPED, err
 
 if TYPE_CHECKING:
     from paradecode.engine.cost import CostCurve
     from paradecode.llm import LLM
 
 SOON = 1.0
-STOPPED = 130
-"""Exit status after Ctrl-C; shells use the same."""
 Tick = Callable[[int, int], None]
 """Called with the amount that is done and with the whole amount."""
 T = TypeVar("T")

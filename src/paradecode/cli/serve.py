@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from paradecode.cli.console import err, out
+from paradecode.cli.console import STOPPED, err, out
 from paradecode.cli.options import Decoding, argument, grouped, option
-from paradecode.cli.progress import STOPPED
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.specs import Spec, parse
 from paradecode.models.catalogue import DEFAULT

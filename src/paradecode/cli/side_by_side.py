@@ -96,24 +96,28 @@ class Comparison:
         return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
 
 
-def run_demo(llm: LLM, canvas: LLM, console: Console, max_tokens: int = 128) -> list[Comparison]:
+def run_demo(
+    llm: LLM, canvas: LLM | None, console: Console, max_tokens: int = 128
+) -> list[Comparison]:
     """Decode the prompts both ways on the screen, sum up, and return what was compared.
 
     Both ways are tenants of their own: neither finds what the other one has read or learned.
 
     Args:
-        canvas: a diffusion model, which has the last race.
+        canvas: a diffusion model, which has the last race, if there is one.
         max_tokens: of each answer of ``llm``.
     """
-    for each in (llm, canvas):
+    models = [each for each in (llm, canvas) if each is not None]
+    for each in models:
         console.print(f"[bold]{each.model}[/] on {each.backend.name}, plain and {each.decoder}")
     console.print(RULES, style="dim", highlight=False)
     with console.status("warming up ..."):
-        warm_up(llm, [llm.decoder])
-        warm_up(canvas, [canvas.decoder])
+        for each in models:
+            warm_up(each, [each.decoder])
     load = OtherLoad()
     compared = [race(llm, console, *prompt, max_tokens) for prompt in PROMPTS.items()]
-    compared.append(race(canvas, console, "diffusion canvas", CANVAS, CANVAS_TOKENS))
+    if canvas is not None:
+        compared.append(race(canvas, console, "diffusion canvas", CANVAS, CANVAS_TOKENS))
     _, others = load.look()
     if console.color_system and not console.no_color:
         console.print("One colour is one forward; underlined tokens were drafted.", style="dim")

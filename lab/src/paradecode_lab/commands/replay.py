@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import Progress
 
-from paradecode.cli.console import err, out, print_json
+from paradecode.cli.console import STOPPED, err, out, print_json
 from paradecode.cli.options import (
     Json,
     Loading,
@@ -20,7 +20,7 @@ from paradecode.cli.options import (
     option,
 )
 from paradecode.cli.outputs import writable
-from paradecode.cli.progress import STOPPED, measure_forwards
+from paradecode.cli.progress import measure_forwards
 from paradecode.core.errors import InvalidInput
 
 SAMPLING = SamplingOptions(max_tokens=64)

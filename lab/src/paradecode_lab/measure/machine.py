@@ -129,13 +129,12 @@ def weights_of(model: str) -> Path:
     """The file or folder of a model.
 
     Raises:
-        InvalidModel: a model that should come with the package is missing.
+        InvalidModel: the package that has the model is missing.
     """
     entry = find(model)
     path = entry.path if entry else None
     if entry is not None and entry.package is None and path is None:
-        fix = "this installation lacks it; make it: `paradecode train diffusion FOLDER`, then"
-        raise InvalidModel("model", model, f"{fix} --model FOLDER/model")
+        raise InvalidModel("model", model, entry.fix)
     return path or Path(model)
 
 

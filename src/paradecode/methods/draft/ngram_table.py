@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.checks import is_number
 from paradecode.core.errors import InvalidInput
+from paradecode.core.installed import DATA, DATA_FIX, places
 from paradecode.core.tensor_file import load, save
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.trained import read_once, size_in
@@ -45,7 +46,7 @@ LEAST = 0.05
 """The least chance of being right with which a token gets an entry, or a draft that ends in it a
 row."""
 TABLES = Path(__file__).parent / "tables"
-"""Folder of the tables that come with the package, each under the name of its model."""
+"""Folder of the table that comes with the engine, under the name of its model."""
 BUCKET_SHIFT = 24
 MOST_VOCABULARY = 1 << BUCKET_SHIFT
 
@@ -122,10 +123,16 @@ def keys_of(context: Context) -> list[int]:
 
 
 def packaged(model: str) -> str:
-    """The name of the package's table for a model, or an empty text. Files spell a model's name
-    in ways that differ by case, spaces, owner and ``GGUF``."""
+    """The name of the table for a model that the engine or ``paradecode-data`` has, or an empty
+    text. Files spell a model's name in ways that differ by case, spaces, owner and ``GGUF``."""
     name = model.rpartition("/")[2].lower().replace(" ", "-").removesuffix("-gguf")
-    return name if (TABLES / f"{name}.ngrams").is_file() else ""
+    return name if _table_of(name) else ""
+
+
+def _table_of(name: str) -> Path | None:
+    file = f"{name}.ngrams"
+    tables = [TABLES / file, *places(f"{DATA}/tables/{file}")]
+    return next((table for table in tables if table.is_file()), None)
 
 
 def load_ngrams(path: str) -> NgramTable:
@@ -135,8 +142,10 @@ def load_ngrams(path: str) -> NgramTable:
     Raises:
         InvalidInput: for a file that is missing, damaged or of another kind.
     """
-    own = path and packaged(path) == path
-    return _loaded(str(TABLES / f"{path}.ngrams") if own else path)
+    own = _table_of(path) if path and packaged(path) == path else None
+    if own is None and path and not places(DATA) and not Path(path).exists():
+        raise InvalidInput(FIELD, path, f"there is no such file; for tables of models {DATA_FIX}")
+    return _loaded(str(own or path))
 
 
 def said_tokens(path: str, vocabulary: int) -> NDArray[np.integer]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paradecode.backends import open_backend
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.network import Array, Network, Op
 from paradecode.engine.engine import Engine, run
@@ -15,9 +15,10 @@ from paradecode.engine.prompt import LastStateReader, reading_request
 from paradecode.methods.draft.budgets.networks import ResidualHead
 from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.methods.trained import linear, read_once, rms_norm
-from paradecode.models.checkpoint import Checkpoint
-from paradecode.models.safetensors_dir import read_classifier
 from paradecode.search.scorers.scorer import Rated, Reads
+
+if TYPE_CHECKING:
+    from paradecode.models.checkpoint import Checkpoint
 
 
 class RewardHead(ResidualHead):
@@ -120,6 +121,10 @@ class RewardModel:
 @read_once("reward-model.path")
 def open_judge(path: str) -> RewardJudge:
     """Load a reward model; raises InvalidModel for a folder without one."""
+    # The list of methods imports this file, and needs nothing that reads models.
+    from paradecode.backends import open_backend
+    from paradecode.models.safetensors_dir import read_classifier
+
     checkpoint, scores = read_classifier(path)
     config = checkpoint.config
     gain = checkpoint.weights["norm"].float32()

@@ -252,8 +252,8 @@ def test_bad_command_lines(arguments, autoregressive, tmp_path):
 def test_a_bundled_model_that_is_missing_is_explained(monkeypatch):
     from paradecode.models import catalogue
 
-    monkeypatch.setattr(catalogue, "__file__", "/nowhere/catalogue.py")
-    with pytest.raises(InvalidModel, match="train diffusion"):
+    monkeypatch.setattr(catalogue, "DATA", "no_such_package")
+    with pytest.raises(InvalidModel, match="install paradecode-data"):
         weights_of("tiny-diffusion")
 
 

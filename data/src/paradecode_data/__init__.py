@@ -1,0 +1,1 @@
+"""Trained files that Paradecode finds by name: nothing imports this package."""
