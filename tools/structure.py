@@ -64,7 +64,7 @@ ALLOWED = {
 """Room -> rooms it may import from."""
 
 UPSTAIRS = (
-    ("prompts", "serve", "testing", "trace"),
+    ("prompts", "serve", "testing", "trace", "transformers"),
     ("timing",),  # What a speed-up needs to be believed.
     ("cli", "__main__"),
     ("lab.measure",),  # Records, journal, statistics, tables, charts.
@@ -83,8 +83,8 @@ for _number, _floor in enumerate(UPSTAIRS):
 ALLOWED["__main__"] |= {"cli"}
 
 BUDGETS = {
-    "core": 2010,
-    "models": 4530,
+    "core": 2020,
+    "models": 4550,
     "backends.heads": 530,
     "backends.interface": 180,
     "backends.torch": 940,
@@ -92,18 +92,19 @@ BUDGETS = {
     "backends": 130,
     "methods": 10090,
     "engine": 2620,
-    "constraints": 1840,
-    "completion": 100,
+    "constraints": 1850,
+    "completion": 140,
     "search": 1490,
-    "llm": 530,
+    "llm": 570,
     "paradecode": 30,
     "__main__": 20,
     "prompts": 130,
     "serve": 6470,
     "testing": 1450,
     "trace": 420,
-    "timing": 160,
-    "cli": 1610,
+    "timing": 190,
+    "transformers": 70,
+    "cli": 1710,
     "lab.measure": 2620,
     "lab.measure.tasks": 420,
     "lab.measure.replay": 1100,
@@ -117,6 +118,7 @@ BUDGETS = {
     "tools": 5970,
     "tests": 50100,
     "examples": 40,
+    "plugins": 60,
 }
 """Room -> the most lines of code that it may have. A change that needs more raises the number, and
 its commit says why; no docstring or comment is shortened for it, since these do not count."""
@@ -288,7 +290,7 @@ def code() -> dict[str, int]:
     found = dict.fromkeys(BUDGETS, 0)
     for module, path in MODULES.items():
         found[room_of(module) or "paradecode"] += code_lines(path)
-    for folder in ("tools", "tests", "examples"):
+    for folder in ("tools", "tests", "examples", "plugins"):
         found[folder] = sum(code_lines(path) for path in (ROOT / folder).rglob("*.py"))
     return found
 
@@ -296,7 +298,12 @@ def code() -> dict[str, int]:
 def wings() -> dict[str, int]:
     """Lines of code of the engine, of the laboratory with the tools, and of the tests."""
     found = code()
-    beside = {"tools": "laboratory", "tests": "tests", "examples": "examples"}
+    beside = {
+        "tools": "laboratory",
+        "tests": "tests",
+        "examples": "examples",
+        "plugins": "examples",
+    }
     sums: dict[str, int] = {}
     for room, lines in found.items():
         wing = beside.get(room, "laboratory" if room.startswith("lab") else "engine")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import Any
 
+from paradecode.core.errors import shown
 from paradecode.core.trace import Commit, Stats, Step, TokenLogprob
 from paradecode.engine.sequence import LiveSequence
 
@@ -52,7 +55,7 @@ class SearchCost:
     tree: tuple[SearchedBranch, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Completion:
     """One output.
 
@@ -67,6 +70,8 @@ class Completion:
         error: the error when ``finish_reason`` is ``error``.
         alternatives: the other outputs when ``n`` is above 1, or the others of a search.
         search: the cost of the search, if one found the output.
+        commits: ``text`` and ``token_ids`` in pieces, each with the forward that decided it, in
+            the order of the output. A search has none.
     """
 
     text: str
@@ -79,6 +84,37 @@ class Completion:
     error: Exception | None = None
     alternatives: tuple[Completion, ...] = ()
     search: SearchCost | None = None
+    commits: tuple[Commit, ...] = ()
+
+    def __repr__(self) -> str:
+        stats = self.stats
+        said = f"{stats.generated} tokens in {stats.forwards} forwards, {self.finish_reason}"
+        return f"<Completion {shown(self.text)}: {said}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the text with a colour for each forward, and a bar for its tokens."""
+        made = Counter[int]()
+        for commit in self.commits:
+            made[commit.forward] += len(commit.tokens)
+        pieces = self.commits or (Commit(0, (), self.text),)
+        text = "".join(
+            f'<span style="background:{_colour(commit.forward)}" title="forward {commit.forward}, '
+            f'{made[commit.forward]} tokens">{escape(commit.text)}</span>'
+            for commit in pieces
+        )
+        bars = "".join(
+            f'<i style="width:4px;height:{4 * count}px;background:{_colour(forward, 0.8)}" '
+            f'title="forward {forward}, {count} tokens"></i>'
+            for forward, count in sorted(made.items())
+        )
+        stats, speed = self.stats, self.stats.tokens_per_second
+        said = f"{stats.generated} tokens in {stats.forwards} forwards"
+        said += f", {speed:.0f} tokens/s" if speed else ""
+        return (
+            f'<div style="white-space:pre-wrap">{text}</div>'
+            f'<div style="display:flex;gap:1px;align-items:flex-end;flex-wrap:wrap">{bars}</div>'
+            f"<small>{said}; a colour is a forward, and a bar is as high as its tokens</small>"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Every field by name, for JSON.
@@ -98,6 +134,7 @@ class Completion:
             "error": None if self.error is None else str(self.error),
             "alternatives": [other.to_dict() for other in self.alternatives],
             "search": None if self.search is None else asdict(self.search),
+            "commits": [commit._asdict() for commit in self.commits],
         }
 
 
@@ -160,6 +197,7 @@ def chunk_of(sequence: LiveSequence) -> Chunk:
     """The chunk of everything since the last call, with the completion if the sequence has
     ended."""
     commits = tuple(sequence.take())
+    sequence.commits += commits
     return Chunk(
         text="".join(commit.text for commit in commits),
         token_ids=[token for commit in commits for token in commit.tokens],
@@ -170,8 +208,14 @@ def chunk_of(sequence: LiveSequence) -> Chunk:
     )
 
 
+def _colour(forward: int, alpha: float = 0.3) -> str:
+    """The colour of a forward, in which neighbours differ; none for what no forward decided."""
+    return f"hsla({forward * 67 % 360},70%,50%,{alpha})" if forward else "none"
+
+
 def completion_of(sequence: LiveSequence) -> Completion:
     """The completion of a finished sequence."""
+    sequence.commits += sequence.take()
     return Completion(
         text=sequence.text.value,
         token_ids=sequence.output,
@@ -181,6 +225,7 @@ def completion_of(sequence: LiveSequence) -> Completion:
         prompt_token_ids=sequence.tokens[: sequence.prompt_length].tolist(),
         logprobs=sequence.logprobs if sequence.params.logprobs is not None else None,
         error=sequence.error,
+        commits=tuple(sequence.commits),
     )
 
 

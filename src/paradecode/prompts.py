@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paradecode.core.checks import listed, text, whole
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import InvalidInput, reason
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM
@@ -33,7 +33,7 @@ def read_text(file: Path, field: str = "prompts") -> str:
             raise InvalidInput(field, str(file), f"give a file below {MOST_BYTES >> 20} MiB")
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(field, str(file), f"give a readable file ({error})") from None
+        raise InvalidInput(field, str(file), f"give a readable file ({reason(error)})") from None
 
 
 def json_lines(name: str, lines: str) -> Iterator[tuple[str, Any]]:

@@ -226,7 +226,7 @@ def test_ctrl_c_and_aborted_requests_leave_no_thread(
     llm = opened(tmp_path, **place)
     spec = with_head("dovetail", tmp_path)
     plain = tokens(llm, "greedy")
-    for chunk in llm.stream(PROMPTS[0], decoder=spec, **PLAIN):
+    for chunk in llm.stream(llm.encode(PROMPTS[0]), decoder=spec, **PLAIN):
         assert chunk.token_ids
         break  # Closes the stream, which cancels the request.
     run = module.drafts_of

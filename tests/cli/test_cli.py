@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from program import in_process, paradecode
+from paradecode.cli import methods
+from program import paradecode
 
 RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
 
@@ -90,13 +92,19 @@ def test_parts_have_records_and_a_page(name: str, kinds: list[str]) -> None:
     assert name in paradecode("methods").stdout
 
 
-def test_methods_fit_a_terminal() -> None:
-    listed = paradecode("methods").stdout.splitlines()
-    assert len(listed) < 90  # A line for each method.
-    assert any("prompt-lookup" in line and "exact" in line for line in listed)
+def test_methods_are_grouped_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = paradecode("methods").stdout
+    assert listed.startswith("Start here: `prompt-lookup`")
+    assert " ..." not in listed
+    names = ["works now", "trained head", "draft model", "needs training"]
+    heads = [listed.index(f"autoregressive, {part}") for part in ("works", "needs a trained")]
+    assert heads[0] < listed.index("\n  suffix ") < heads[1] < listed.index("\n  eagle ")
+    assert all(name in listed for name in names)
+    monkeypatch.setattr(methods, "out", Console(width=80, force_terminal=True))
     every = paradecode("methods", "--all").stdout
     assert "max_ngram=3" in every
-    assert max(map(len, [*listed, *every.splitlines()])) <= 80
+    for shown in (paradecode("methods").stdout, every):
+        assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_one_method_or_part() -> None:
@@ -114,34 +122,6 @@ def test_models_json() -> None:
         if m["name"] == "smollm2-135m-instruct"
     ]  # fmt: skip
     assert default["licence"] == "Apache-2.0"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["generate", "hi", "--temperature", "nan"], "temperature"),
-        (["generate", "hi", "--max-tokens", "0"], "max_tokens"),
-        (["generate", "hi", "--decoder", "no-such"], "decoder"),
-        (["generate", "hi", "--decoder", "ngram(max_ngram=0)"], "max_ngram"),
-        (["generate", "hi", "--speculative-config", "{"], "decoder"),
-        (["generate", "hi", "--model", "no-such-model"], "model"),
-        (["generate", "hi", "--model", "missing.gguf"], "model"),
-        (["generate", "hi", "--backend", "abacus"], "backend"),
-        (["generate", "hi", "--threads", "0"], "threads"),
-        (["generate"], "PROMPT"),
-        (["generate", "--prompts", "missing.jsonl"], "--prompts"),
-    ],
-)
-def test_errors_are_one_line_that_names_the_field(
-    arguments: list[str],
-    named: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    status, error = in_process(arguments, monkeypatch, capsys)
-    assert status == 2
-    assert named in error
-    assert len(error.strip().splitlines()) == 1
 
 
 def test_bad_line_of_a_prompts_file(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from paradecode.cli import information
 from program import paradecode
 
 TINY = ("--model", "paradecode/tiny-autoregressive")
@@ -31,3 +34,24 @@ def test_without_a_context_it_is_refused() -> None:
     refused = paradecode("info", "--profile", "--context", "0", *TINY)
     assert refused.returncode != 0
     assert "--context: 0 is not usable; give at least 1" in refused.stderr
+
+
+def test_it_is_text() -> None:
+    said = paradecode("info").stdout
+    assert "native core: " in said
+    assert "{" not in said
+
+
+def test_the_doctor_says_what_nothing_runs_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(paradecode("doctor", "--json").stdout)
+    assert {"native core", "cores", "other processes", "default model", "torch"} <= {
+        each["part"] for each in found
+    }
+    assert all(each["fix"] for each in found if each["state"] != "good")
+    monkeypatch.setattr(information, "core_is_built", lambda: False)
+    monkeypatch.setattr(information, "version_of", lambda package: None)
+    run = paradecode("doctor")
+    assert run.returncode == 1
+    assert "wrong   native core: none" in run.stdout
+    assert "install a C++ compiler" in run.stdout
+    assert 'pip install -e ".[constraints]" in the checkout' in run.stdout

@@ -14,6 +14,7 @@ from paradecode.cli import side_by_side as demo
 from paradecode.completion import Chunk, Completion
 from paradecode.core.trace import Commit, Stats
 from paradecode.methods.specs import parse
+from paradecode.timing.comparison import speed
 from paradecode.timing.other_load import OtherLoad
 
 PLAIN, ONCE, AT = 0.01, 5.0, 64
@@ -89,8 +90,8 @@ def shown(monkeypatch: pytest.MonkeyPatch, others: float = 0.0, **settings):
 def test_only_decoding_is_timed(monkeypatch):
     """The clock has neither one-off costs nor pictures, nor the prompt but for the canvas."""
     compared, text = shown(monkeypatch)
-    assert [round(each.over, 6) for each in compared] == [2.0, 2.0, 1.75]
-    assert [round(each.plain.stats.tokens_per_second) for each in compared] == [100] * 3
+    assert [round(each.over, 6) for each in compared.values()] == [2.0, 2.0, 1.75]
+    assert [round(speed(each.plain)) for each in compared.values()] == [100] * 3
     assert "41 tokens, 21 forwards, 0.20 s" in text
     assert "7 tokens, 4 forwards, 0.04 s" in text
     assert text.count("2.00x") == 2
@@ -101,7 +102,7 @@ def test_only_decoding_is_timed(monkeypatch):
 
 def test_what_forwards_do_not_explain_is_marked(monkeypatch):
     compared, text = shown(monkeypatch, hidden=0.002)
-    assert [each.suspicious for each in compared] == [True, True, False]
+    assert [each.suspicious for each in compared.values()] == [True, True, False]
     assert text.count("2.40x suspicious") == 2
     assert "the speed-up cannot exceed tokens a forward" in " ".join(text.split())
 

@@ -117,5 +117,6 @@ def test_several_outputs_and_streams(llm):
     many = llm.complete(prompt, max_tokens=80, temperature=1.0, seed=5, n=3, constraint=constraint)
     for output in (many, *many.alternatives):
         jsonschema.validate(json.loads(output.text), PERSON)
-    text = "".join(c.text for c in llm.stream(prompt, max_tokens=80, constraint=constraint))
+    chunks = llm.stream(llm.encode(prompt), max_tokens=80, constraint=constraint)
+    text = "".join(chunk.text for chunk in chunks)
     jsonschema.validate(json.loads(text), PERSON)

@@ -136,8 +136,8 @@ def test_a_dataclass_from_an_object():
     ("value", "said"),
     [
         ([], "an object"),
-        ({}, "inner: None .* missing"),
-        ({"inner": {}}, "inner.count: None .* missing"),
+        ({}, "inner: nothing is given"),
+        ({"inner": {}}, "inner.count: nothing is given"),
         ({"inner": {"count": -1}}, "inner.count"),
         ({"inner": {"count": 1, "share": float("inf")}}, "inner.share"),
         ({"inner": {"count": 1, "names": ["a", 1]}}, r"inner.names\[1\]"),

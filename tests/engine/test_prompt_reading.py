@@ -111,7 +111,7 @@ def test_what_is_no_list_of_prompts(llm: LLM) -> None:
                 call(value)
     for value in (None, b"abc", 5, {"a": 1}):
         for single in (llm.stream, lambda given: llm.complete(["a", given])):
-            with pytest.raises(InvalidInput, match="prompt"):
+            with pytest.raises(InvalidInput, match=r"prompt|messages"):
                 list(single(value))
     for value in ([1, 2, 3], np.array([1, 2, 3])):
         assert list(llm.stream(value, max_tokens=1))

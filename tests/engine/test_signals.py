@@ -211,7 +211,8 @@ def test_forgotten_streams_are_collected_in_the_middle_of_others(llm: LLM) -> No
     try:
         for _ in range(20):
             holder = Holder()
-            holder.stream, holder.me = llm.stream("def foo(bar):", max_tokens=100), holder
+            holder.stream = llm.stream(llm.encode("def foo(bar):"), max_tokens=100)
+            holder.me = holder
             next(holder.stream)
             del holder
             assert llm.complete("import os", max_tokens=30).token_ids == wanted
@@ -224,7 +225,7 @@ def test_forgotten_streams_are_collected_in_the_middle_of_others(llm: LLM) -> No
 
 
 def test_a_closed_stream_gives_its_pages_back_at_once(llm: LLM) -> None:
-    stream = llm.stream("def foo(bar):", max_tokens=100)
+    stream = llm.stream(llm.encode("def foo(bar):"), max_tokens=100)
     next(stream)
     assert llm.engine.busy
     stream.close()  # type: ignore[attr-defined]
@@ -235,7 +236,7 @@ def test_a_closed_stream_gives_its_pages_back_at_once(llm: LLM) -> None:
 def test_a_stream_has_every_token_once_whoever_steps_the_engine(
     llm: LLM, logprobs: int | None
 ) -> None:
-    stream = llm.stream("def foo(", max_tokens=40, ignore_eos=True, logprobs=logprobs)
+    stream = llm.stream(llm.encode("def foo("), max_tokens=40, ignore_eos=True, logprobs=logprobs)
     chunks = [next(stream)]
     llm.complete("import os", max_tokens=200, ignore_eos=True)
     chunks += stream

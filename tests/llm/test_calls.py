@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from html import unescape
 from typing import get_type_hints
 
 import numpy as np
@@ -98,7 +100,7 @@ def test_a_stream_of_asyncio_is_the_same_and_can_be_closed(llm: LLM) -> None:
         await chunks.aclose()
         return llm.engine.busy
 
-    assert asyncio.run(read()) == llm.complete(TEXT, max_tokens=8).token_ids
+    assert asyncio.run(read()) == llm.chat(TEXT, max_tokens=8).token_ids
     assert not asyncio.run(close())
 
 
@@ -129,3 +131,34 @@ def test_a_completion_goes_through_json(llm: LLM) -> None:
     assert [entry["token"] for entry in read["logprobs"]] == whole.token_ids
     assert [other["text"] for other in read["alternatives"]] == [whole.alternatives[0].text]
     assert set(read) == set(vars(whole))
+
+
+def test_a_notebook_shows_which_forward_decided_what(llm: LLM) -> None:
+    answer = llm.chat("copy: Ben & Sam Ben & Sam", max_tokens=12, decoder="suffix(budget=fixed)")
+    assert "".join(commit.text for commit in answer.commits) == answer.text
+    assert [token for commit in answer.commits for token in commit.tokens] == answer.token_ids
+    forwards = {commit.forward for commit in answer.commits}
+    assert max(forwards) == answer.stats.forwards
+    page = answer._repr_html_()
+    assert page.count("<i ") == len(forwards)
+    spans = re.findall(r"<span[^>]*>([^<]*)</span>", page)
+    assert unescape("".join(spans)) == answer.text
+    assert len(repr(answer)) < 200
+    assert (
+        repr(llm)
+        == "LLM('paradecode/tiny-autoregressive', decoder='prompt-lookup', backend='native')"
+    )
+
+
+def test_a_stream_has_the_same_pieces(llm: LLM) -> None:
+    *_, last = llm.stream(TEXT, max_tokens=8)
+    assert last.completion.commits == llm.chat(TEXT, max_tokens=8).commits
+
+
+def test_progress_counts_what_has_ended(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[tuple[int, int]] = []
+    llm.chat([TEXT, OTHER], max_tokens=8, progress=lambda *at: seen.append(at))
+    assert seen == sorted(seen)
+    assert seen[-1] == (2, 2)
+    llm.chat([TEXT, OTHER], max_tokens=8, progress=True)
+    assert "answers" in capsys.readouterr().err

@@ -101,7 +101,7 @@ def test_pull_keeps_nothing_bad(monkeypatch, absent, members, status, match):
     with pytest.raises(InvalidModel, match=match):
         catalogue.pull("default")
     assert list(absent.cached.parent.iterdir()) == []
-    with pytest.raises(InvalidInput, match="smollm2"):
+    with pytest.raises(InvalidInput, match="`paradecode models` lists"):
         catalogue.pull("nothing")
 
 
@@ -123,7 +123,7 @@ def test_unknown_names_suggest_near_ones():
     with pytest.raises(InvalidInput, match="smollm2-135m-instruct"):
         catalogue.open_model("smollm2-135m-instuct")
     for name in ("", "\0", "x" * 5000, "~nobody-of-this-name"):
-        with pytest.raises(InvalidInput, match="did you mean"):
+        with pytest.raises(InvalidInput, match="`paradecode models` lists"):
             catalogue.open_model(name)
 
 
@@ -206,3 +206,15 @@ def test_hub(monkeypatch, tmp_path, small_file):
         hub.download("org/name")
     with pytest.raises(InvalidModel, match="exactly one"):
         hub.download("org/name:a")
+
+
+def test_only_a_downloaded_file_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    entry = catalogue.find("default")
+    entry.cached.parent.mkdir(parents=True)
+    entry.cached.write_bytes(b"GGUF")
+    assert catalogue.remove("smollm2") == entry.cached
+    assert not entry.cached.parent.exists()
+    for name in ("smollm2", "tiny-diffusion"):
+        with pytest.raises(InvalidInput, match="not among the downloaded files"):
+            catalogue.remove(name)

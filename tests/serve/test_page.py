@@ -396,3 +396,6 @@ def test_a_method_has_a_line_of_its_own(browser: Browser, served: Running) -> No
         m.dispatchEvent(new Event('change')); })()""")
     about = browser.run("document.querySelector('#about').textContent")
     assert about == f"suffix, exact: {methods()['suffix'].summary}"
+    centres = browser.run("""[...document.querySelectorAll('header > *')]
+        .map(part => part.offsetTop + part.offsetHeight / 2)""")
+    assert max(centres) - min(centres) < 10  # The controls stand in one row.

@@ -33,7 +33,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def told(llm: LLM, decoder: str, **params: Any) -> tuple[list[Any], Any]:
     """The chunks of a stream, and its completion."""
-    chunks = list(llm.stream(PROMPT, decoder=decoder, max_tokens=40, ignore_eos=True, **params))
+    chunks = list(
+        llm.stream(llm.encode(PROMPT), decoder=decoder, max_tokens=40, ignore_eos=True, **params)
+    )
     for chunk in chunks:
         assert "".join(commit.text for commit in chunk.commits) == chunk.text
         assert [token for commit in chunk.commits for token in commit.tokens] == chunk.token_ids

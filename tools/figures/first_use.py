@@ -82,7 +82,7 @@ def long_prompt(llm: LLM, number: int) -> None:
 OF_LLM: dict[str, Use] = {
     PLAIN: generate(),
     "chat": lambda llm, number: llm.chat(conversation(number), **FEW, decoder="greedy"),
-    "stream": lambda llm, number: [*llm.stream(said(number), **FEW, decoder="greedy")],
+    "stream": lambda llm, number: [*llm.stream(llm.encode(said(number)), **FEW, decoder="greedy")],
     "n=4": generate(n=4, **DRAWN),
     "logprobs": generate(logprobs=5),
     "top-k, top-p": generate(top_k=40, top_p=0.9, **DRAWN),

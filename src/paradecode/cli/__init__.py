@@ -19,6 +19,9 @@ from paradecode.core.errors import ParadecodeError
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """The class of typer's errors for words that no command takes: click's, or that of its own copy."""
 
+NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
+"""Words of Typer's validator -> what the user should give."""
+
 WRONG = 2
 """Exit status of a command that could do nothing with its input."""
 
@@ -74,6 +77,11 @@ def _usage(error: Any) -> str:
     """Typer's message about unknown words, in one line; empty for a help page."""
     said = " ".join(error.format_message().split()).rstrip(".")
     where = error.ctx.command_path if error.ctx else "paradecode"
+    kind = next((kind for words, kind in NUMBERS.items() if words in said), None)
+    if "unexpected extra argument" in said:
+        said += "; put a text of several words in quotes"
+    elif kind is not None:
+        said = f"{said.partition(': ')[0]}: give {kind}"
     return f"{said}; `{where} --help` says what it takes" if said else ""
 
 
@@ -82,5 +90,5 @@ def _unwritten(error: OSError) -> int:
     with suppress(OSError):  # What is still waiting would fail once more while Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if error.errno == errno.EPIPE:  # The reader has enough, as `head` does.
-        return 1
+        return 0
     return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")

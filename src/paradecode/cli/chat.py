@@ -23,6 +23,7 @@ def chat(
         raise InvalidInput("standard input", "closed", "open it: your messages come from there")
     with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
         out.print(f"[dim]{llm.model} on {llm.backend.name}, {llm.decoder}[/]")
+        out.print("[dim]An empty line leaves, and Ctrl-C stops an answer.[/]")
         messages = [{"role": "system", "content": system}] if system else []
         while True:
             try:

@@ -15,7 +15,7 @@ from paradecode.cli.outputs import writable
 @grouped
 def datastore(
     output: Annotated[Path, typer.Argument(help="The file to write.")],
-    files: Annotated[list[Path], typer.Argument(help="UTF-8 texts, one document each.")],
+    paths: Annotated[list[Path], typer.Argument(help="UTF-8 texts, one document each.")],
     model: ModelName = None,
 ) -> None:
     """Build the file that the method `retrieval` drafts from, with a model's tokenizer."""
@@ -25,6 +25,6 @@ def datastore(
     writable("OUTPUT", output)
     tokenizer = open_model(model).tokenizer
     count = build_datastore(
-        files, lambda text: tokenizer.encode(text, special=False, parse_special=False), output
+        paths, lambda text: tokenizer.encode(text, special=False, parse_special=False), output
     )
     out.print(f"{count} tokens in {output}", soft_wrap=True, highlight=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from paradecode.cli.console import out, print_json
+from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import (
     Constraining,
     Decoding,
@@ -24,7 +24,7 @@ from paradecode.cli.options import (
 )
 from paradecode.cli.outputs import writable
 from paradecode.cli.prompt import read_prompt
-from paradecode.cli.trace import ALTERNATIVES, answered, write_page
+from paradecode.cli.trace import ALTERNATIVES, answered, said, write_page
 from paradecode.completion import Chunk, Completion
 from paradecode.core.errors import InvalidInput
 
@@ -51,7 +51,7 @@ def generate(
     from paradecode.cli.records import completion_record
     from paradecode.trace import trace_of
 
-    def searched(target: Any) -> Iterator[Chunk]:
+    def searched(target: str | list[int]) -> Iterator[Chunk]:
         """The result of a search in one chunk, because nothing is certain before its end."""
         found = answered(llm, target, {**params, **wanted})
         yield Chunk(found.text, found.token_ids, found)
@@ -65,7 +65,8 @@ def generate(
         writable("--trace", trace)
         params["logprobs"] = ALTERNATIVES
     if (prompt is None) == (prompts is None):
-        raise InvalidInput("PROMPT", prompt, "give either a prompt or --prompts FILE")
+        fix = 'give either a prompt in quotes ("Name three metals.") or --prompts FILE'
+        raise InvalidInput("PROMPT", prompt, fix)
     if as_json and show_forwards:
         raise InvalidInput("--show-forwards", True, "leave it or --json out")
     if prompts is not None:
@@ -77,8 +78,7 @@ def generate(
         answered_all = [answer_turns(llm, each, params) for each in conversations]
         if prompt is None:
             raise typer.Exit(0 if all(answered_all) else 1)
-        messages = [{"role": "user", "content": prompt}]
-        target: Any = prompt if raw or llm.chat_template is None else messages
+        target = said(llm, prompt, raw)
         if raw and constraining.python:  # Names in the code before the answer count as well.
             params["constraint"]["value"]["code"] = prompt
         streamed, completion = not as_json and not show_forwards, None
@@ -90,6 +90,8 @@ def generate(
         assert completion is not None
         if streamed:
             out.print()
+            if completion.finish_reason == "length" and err.is_terminal:
+                err.print("[dim]The answer was cut; --max-tokens allows more.[/]")
         elif as_json:
             print_json(completion_record(replace(completion, logprobs=None), llm))
         else:

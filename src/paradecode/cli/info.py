@@ -21,7 +21,7 @@ def info(
     as_json: Json = False,
 ) -> None:
     """This machine: versions, kernels, and the cost of a forward."""
-    from paradecode.cli.information import cost_table, machine_record, native_record
+    from paradecode.cli.information import cost_table, in_words, machine_record, native_record
     from paradecode.cli.phases import measure_phases, phase_table
     from paradecode.engine import cost
 
@@ -41,9 +41,8 @@ def info(
     if as_json:
         print_json(record)
         return
-    for name, value in record.items():
-        if name not in ("cost", "profile"):
-            out.print(f"{name}: {value}", highlight=False, markup=False, soft_wrap=True)
+    for line in in_words(record):
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
     if curve is not None:
         out.print(cost_table(curve))
         out.print(f"remembered in {saved}", highlight=False, soft_wrap=True)

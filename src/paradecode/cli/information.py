@@ -27,17 +27,18 @@ def machine_record() -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "usable_cores": len(affinity(0)) if affinity else os.cpu_count(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: version_of(name) for name in PACKAGES},
     }
 
 
 def native_record() -> dict[str, Any]:
     """The kernels that the native core would run, and why these."""
     try:
+        if not core_is_built():
+            fix = "install a C++ compiler, and then this package once more"
+            return {"available": False, "reason": f"it was not compiled: {fix}"}
         from paradecode.backends.native import _core
         from paradecode.backends.native.machine import default_threads
-
-        core_is_built()
     except (ImportError, InvalidInput) as error:
         return {"available": False, "reason": str(error)}
     chosen, reason = _core.chosen_isa()
@@ -48,6 +49,25 @@ def native_record() -> dict[str, Any]:
         "built_in": list(_core.available_isas()),
         "threads": default_threads(),
     }
+
+
+def in_words(record: dict[str, Any]) -> list[str]:
+    """The lines that show a machine's record to a person."""
+    packages, native = record["packages"], record["native"]
+    kernels = native["reason"]
+    if native["available"]:
+        built = ", ".join(native["built_in"])
+        kernels = f"{native['instruction_set']} ({kernels}); built in: {built}"
+        kernels += f"; {native['threads']} threads"
+    missing = [name for name, found in packages.items() if found is None]
+    lines = [
+        f"paradecode {record['paradecode']}, Python {record['python']}, {record['system']}",
+        f"processor: {record['processor']}, {record['usable_cores']} of {record['cores']} cores",
+        f"native core: {kernels}",
+        "packages: " + ", ".join(f"{name} {found}" for name, found in packages.items() if found),
+    ]
+    lines += [f"not installed: {', '.join(missing)}"] if missing else []
+    return lines + [f"{name}: {record[name]}" for name in ("model", "backend") if name in record]
 
 
 def cost_table(curve: CostCurve) -> Table:
@@ -64,7 +84,8 @@ def cost_table(curve: CostCurve) -> Table:
     return table
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The version of an installed package; None where it is missing."""
     try:
         return version(package)
     except PackageNotFoundError:

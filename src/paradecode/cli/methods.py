@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from paradecode.cli.console import print_json
+from paradecode.cli.console import out, print_json
 from paradecode.cli.options import Json, argument, grouped, option
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.loop import CanvasSettings
@@ -21,6 +21,14 @@ KINDS = {
     "search": "searches", "scorer": "scorers",
 }  # fmt: skip
 """Kinds of parts -> their headings in the list."""
+START = (
+    "Start here: `prompt-lookup`, which is the default, then `suffix` and `token-recycling`; for a "
+    "diffusion model `threshold`, which is its default, then `assd`."
+)
+GROUPS = (
+    "works now", "needs a trained head (head=FOLDER)", "needs a draft model (--draft-model)",
+    "needs training",
+)  # fmt: skip
 LOOP = [entry.name for of in (DraftSettings, CanvasSettings) for entry in parameters_of(of)]
 
 
@@ -38,7 +46,7 @@ def show_methods(
     if name is not None:
         parts = [part for kind in ("method", *KINDS) if (part := find(kind, name))]
         if not parts:
-            raise InvalidInput("name", name, f"use one of {near('method', name)}")
+            raise InvalidInput("NAME", name, near("method", name))
     if as_json:
         from paradecode.cli.records import part_record
 
@@ -49,23 +57,34 @@ def show_methods(
         every_part = [*chosen, *(part for kind in KINDS for part in known(kind).values())]
         print("\n\n".join(described(part, brief=True) for part in every_part))
     else:
-        print(_list(chosen))
+        print(_list(chosen, out.width if out.is_terminal else 1 << 16))
 
 
-def _list(known_methods: list[Method]) -> str:
-    lines = []
-    for family in sorted({method.family for method in known_methods}):
-        lines.append(f"{family}:")
-        lines += [_row(method) for method in known_methods if method.family == family]
+def _list(known_methods: list[Method], width: int) -> str:
+    lines = [_wrapped(START)]
+    groups: dict[tuple[str, int], list[Method]] = {}
+    for method in known_methods:
+        groups.setdefault((method.family, _group(method)), []).append(method)
+    for (family, group), members in sorted(groups.items()):
+        lines += [f"{family}, {GROUPS[group]}:", *(_row(method, width) for method in members)]
     for kind, plural in KINDS.items():
         lines.append(_wrapped(f"{plural}: {', '.join(known(kind))}"))
     lines.append("`paradecode methods NAME` shows all about one of them, `--all` about all.")
     return "\n".join(lines)
 
 
-def _row(method: Method) -> str:
+def _group(method: Method) -> int:
+    """The index in GROUPS."""
+    if method.models:
+        return 2
+    if method.training == "none":
+        return 0
+    return 1 if any(entry.name == "head" for entry in method.parameters) else 3
+
+
+def _row(method: Method, width: int) -> str:
     head = f"  {method.name:<18} {method.guarantee:<6} "
-    return head + textwrap.shorten(_plain(method.summary), WIDTH - len(head), placeholder=" ...")
+    return head + textwrap.shorten(_plain(method.summary), width - len(head), placeholder=" ...")
 
 
 def described(part: Part, brief: bool = False) -> str:

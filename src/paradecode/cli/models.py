@@ -8,7 +8,7 @@ from rich.table import Table
 from paradecode.cli.console import out, print_json
 from paradecode.cli.download import downloaded
 from paradecode.cli.options import Json, argument, grouped
-from paradecode.models.catalogue import list_models
+from paradecode.models.catalogue import cache_folder, list_models, named, remove
 
 models_app = typer.Typer(help="Models: list them, get them.", invoke_without_command=True)
 
@@ -44,12 +44,25 @@ def show_models(context: typer.Context, as_json: Json = False) -> None:
             entry.name, entry.family, size, entry.licence, "yes" if entry.present else "no"
         )
     out.print(table)
+    kept = [entry for entry in known if entry.package is not None and entry.cached.is_file()]
+    held = sum(entry.cached.stat().st_size for entry in kept)
+    if kept:
+        out.print(f"{held / 1e6:.0f} MB in {cache_folder()}", highlight=False, soft_wrap=True)
 
 
 @models_app.command(name="pull")
 @grouped
 def pull_model(
-    name: str = argument("default", "Name of the catalogue."),
+    model: str = argument("default", "Name of the catalogue."),
 ) -> None:
     """Download a model of the catalogue and check its hash."""
-    out.print(str(downloaded(name)), soft_wrap=True, highlight=False)
+    out.print(str(downloaded(named(model).name)), soft_wrap=True, highlight=False)
+
+
+@models_app.command(name="rm")
+@grouped
+def remove_model(
+    model: str = argument("default", "Name of the catalogue."),
+) -> None:
+    """Delete the downloaded file of a model."""
+    out.print(f"removed {remove(model)}", soft_wrap=True, highlight=False)

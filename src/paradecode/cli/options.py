@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.models import OptionInfo
 
 from paradecode.cli.progress import loading_bar
 from paradecode.core.decoder import DRAFT
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import InvalidInput, reason
 from paradecode.core.sampling import SamplingParams
 from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, Profile, choose
 from paradecode.methods.specs import Spec, parse
@@ -25,18 +26,22 @@ if TYPE_CHECKING:
     from paradecode.llm import LLM
 
 LONGEST_FILE = 1 << 20
-TYPER = "typer"
+CONSTRAINT = "constraint.value"
+"""The field that errors about a constraint name."""
+TYPER, SETS = "typer", "sets"
 
 
-def option(default: Any, text: str, names: str = "", **settings: Any) -> Any:
+def option(
+    default: Any, text: str, names: str = "", sets: str | None = None, **settings: Any
+) -> Any:
     """An option of a command or of a group: its default, its help, and its names if it has others.
 
     Args:
+        sets: the field that errors about its value name; None: the option's own name.
         settings: further arguments of ``typer.Option``.
     """
-    return field(
-        default=default, metadata={TYPER: typer.Option(*names.split(), help=text, **settings)}
-    )
+    about = typer.Option(*names.split(), help=text, **settings)
+    return field(default=default, metadata={TYPER: about, SETS: sets})
 
 
 def argument(default: Any, text: str) -> Any:
@@ -108,7 +113,7 @@ class Decoding:
 
     decoder: str = option(AUTO, "Method, e.g. 'prompt-lookup(max_ngram=3)'.", "--decoder -d")
     speculative_config: str | None = option(
-        None, 'The same as JSON: \'{"method": "prompt-lookup"}\'.'
+        None, 'The same as JSON: \'{"method": "prompt-lookup"}\'.', sets="decoder"
     )
     profile: Path | None = option(None, "What `tune` wrote, in place of a method.")
     draft_model: str | None = option(None, "The small model of methods that need one.")
@@ -177,12 +182,18 @@ class SearchOptions:
 class Constraining:
     """Options for a constraint on the answer; at most one is given."""
 
-    json_schema: Path | None = option(None, "The answer is JSON that this schema (a file) allows.")
-    regex: str | None = option(None, "The answer matches this expression.")
-    grammar: Path | None = option(None, "The answer is in the language of this Lark grammar.")
-    choice: list[str] | None = option(None, "The answer is one of these texts; repeat the option.")
+    json_schema: Path | None = option(
+        None, "The answer is JSON that this schema (a file) allows.", sets=CONSTRAINT
+    )
+    regex: str | None = option(None, "The answer matches this expression.", sets=CONSTRAINT)
+    grammar: Path | None = option(
+        None, "The answer is in the language of this Lark grammar.", sets=CONSTRAINT
+    )
+    choice: list[str] | None = option(
+        None, "The answer is one of these texts; repeat the option.", sets=CONSTRAINT
+    )
     python: list[Path] | None = option(
-        None, "Attributes in the answer exist in these files; repeat the option."
+        None, "Attributes in the answer exist in these files; repeat the option.", sets=CONSTRAINT
     )
 
     def constraint(self) -> dict[str, Any] | None:
@@ -219,13 +230,20 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def _spelled(name: str, about: tuple[Any, ...]) -> str:
+    """The long name of an option, or the name of an argument in capitals, as help shows them."""
+    if not about or not isinstance(about[0], OptionInfo):
+        return name.upper()
+    return next((one for one in about[0].param_decls or () if one.startswith("--")), flag(name))
+
+
 def read_text(option: str, path: Path) -> str:
     """The text of a small file."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LONGEST_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(option, str(path), f"the file cannot be read: {error}") from None
+        raise InvalidInput(option, str(path), f"give a readable file ({reason(error)})") from None
     if len(text) > LONGEST_FILE:
         raise InvalidInput(option, str(path), f"give a file of at most {LONGEST_FILE} characters")
     return text
@@ -238,11 +256,16 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """
     hints = typing.get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
+    spelled: dict[str, tuple[str, str]] = {}
+    """Option -> the field that errors about it name, and what users write."""
     groups: dict[str, tuple[Any, list[str]]] = {}
 
     def add(name: str, kind: Any, default: Any) -> None:
+        sets = name
         if isinstance(default, Field):
+            sets = default.metadata.get(SETS) or name
             kind, default = Annotated[kind, default.metadata[TYPER]], default.default
+        spelled[name] = sets, _spelled(name, typing.get_args(kind)[-1:])
         keyword = inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(name, keyword, default=default, annotation=kind))
 
@@ -262,9 +285,17 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
+        # The library names settings in its errors; users know options. Of several for one setting
+        # it is the one that was given.
+        known = dict(pair for name, pair in spelled.items() if name in pair or values[name])
         for name, (kind, members) in groups.items():
             values[name] = kind(**{member: values.pop(member) for member in members})
-        command(**values)
+        try:
+            command(**values)
+        except InvalidInput as error:
+            if error.field not in known:
+                raise
+            raise type(error)(known[error.field], error.value, error.fix) from error
 
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}

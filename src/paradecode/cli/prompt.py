@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import InvalidInput, reason
 
 LONGEST_PROMPT = 1 << 22
 """The most characters that are read of a prompt."""
@@ -16,9 +16,12 @@ def read_prompt(field: str, given: str) -> str:
     """The text that an argument gives.
 
     Raises:
-        InvalidInput: the text is not UTF-8, or there is no standard input to read.
+        InvalidInput: the text is empty or not UTF-8, or there is no standard input to read.
     """
     text = _standard_input(field) if given == "-" else given
+    if not text.strip():
+        source = "standard input" if given == "-" else "the prompt"
+        raise InvalidInput(field, "", f"{source} has no text: give a question or a beginning")
     try:
         text.encode("utf-8")  # Python hides other bytes in characters that no model knows.
     except UnicodeEncodeError:
@@ -32,4 +35,4 @@ def _standard_input(field: str) -> str:
     try:
         return sys.stdin.read(LONGEST_PROMPT)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(field, "-", f"{NEEDED} ({error})") from None
+        raise InvalidInput(field, "-", f"{NEEDED} ({reason(error)})") from None

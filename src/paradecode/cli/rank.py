@@ -19,9 +19,10 @@ def rank(
     from rich.markup import escape
     from rich.table import Table
 
-    context = read_prompt("CONTEXT", context)
+    context = context and read_prompt("CONTEXT", context)
     if not candidate or "" in candidate:
-        raise InvalidInput("--candidate", candidate, "give texts of at least one token")
+        fix = 'give texts of at least one token: --candidate " one" --candidate " two"'
+        raise InvalidInput("--candidate", candidate, fix)
     with loading.open() as llm:
         ranked = llm.rank(context, candidate)
     if as_json:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
@@ -20,7 +20,8 @@ from paradecode.llm import LLM
 from paradecode.methods.specs import Spec
 from paradecode.models.catalogue import DEFAULT
 from paradecode.prompts import encoder
-from paradecode.timing.doubts import BUSY, SUSPICIOUS, is_suspicious, marked, verifies
+from paradecode.timing.comparison import Comparison, is_bounded, speed
+from paradecode.timing.doubts import BUSY, SUSPICIOUS, marked
 from paradecode.timing.other_load import QUIET, OtherLoad
 from paradecode.timing.warm_up import warm_up
 from paradecode.trace import coloured, trace_of
@@ -38,13 +39,13 @@ def greet_all(names):
 ```"""
 
 PROMPTS = {
-    "open question": "Why is the sky blue? Answer in a short paragraph.",
+    "open question": "What are the benefits of reading books?",
     "edit": (
         f'Rewrite this code so that the greeting is "Good morning" in place of "Hello":\n\n{CODE}'
     ),
 }
-CANVAS, CANVAS_TOKENS = "reverse: Tom Ben Sam Art Ann Joe", 7
-"""The prompt of the diffusion model, and its canvas: six names and the end. On a longer one plain
+CANVAS, CANVAS_PROMPT, CANVAS_TOKENS = "diffusion canvas", "reverse: Tom Ben Sam Art Ann Joe", 7
+"""The last race, its prompt, and its canvas: six names and the end. On a longer one plain
 decoding would also fill what is behind the end, and look slower than it is."""
 FRAME = 0.04
 """Seconds between two pictures of a text; a canvas is drawn after each forward."""
@@ -60,46 +61,10 @@ Go on with
   paradecode methods                                  find a method"""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The same prompt, decoded plainly and with a method.
-
-    Attributes:
-        verified: the method verifies all tokens, so that forwards bound its speed-up.
-    """
-
-    title: str
-    plain: Completion
-    parallel: Completion
-    verified: bool
-
-    @property
-    def over(self) -> float:
-        """Speed relative to plain decoding; 0 where nothing was timed."""
-        plain = self.plain.stats.tokens_per_second
-        return self.parallel.stats.tokens_per_second / plain if plain else 0.0
-
-    @property
-    def suspicious(self) -> bool:
-        """Whether the number of forwards behind the prompt does not explain the speed-up."""
-        stats = self.parallel.stats
-        later = stats.generated - stats.first_tokens
-        return self.verified and is_suspicious(self.over, later, stats.forwards - 1)
-
-    @property
-    def first_difference(self) -> int | None:
-        """Index of the first token that differs, or None."""
-        a, b = self.plain.token_ids, self.parallel.token_ids
-        if a == b:
-            return None
-        pairs = zip(a, b, strict=False)
-        return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
-
-
 def run_demo(
-    llm: LLM, canvas: LLM | None, console: Console, max_tokens: int = 128
-) -> list[Comparison]:
-    """Decode the prompts both ways on the screen, sum up, and return what was compared.
+    llm: LLM, canvas: LLM | None, console: Console, max_tokens: int
+) -> dict[str, Comparison]:
+    """Decode the prompts both ways on the screen, sum up, and return each race by its title.
 
     Both ways are tenants of their own: neither finds what the other one has read or learned.
 
@@ -115,14 +80,16 @@ def run_demo(
         for each in models:
             warm_up(each, [each.decoder])
     load = OtherLoad()
-    compared = [race(llm, console, *prompt, max_tokens) for prompt in PROMPTS.items()]
+    compared = {
+        title: race(llm, console, title, prompt, max_tokens) for title, prompt in PROMPTS.items()
+    }
     if canvas is not None:
-        compared.append(race(canvas, console, "diffusion canvas", CANVAS, CANVAS_TOKENS))
+        compared[CANVAS] = race(canvas, console, CANVAS, CANVAS_PROMPT, CANVAS_TOKENS)
     _, others = load.look()
     if console.color_system and not console.no_color:
         console.print("One colour is one forward; underlined tokens were drafted.", style="dim")
     console.print(summary(compared))
-    if any(comparison.suspicious for comparison in compared):
+    if any(each.suspicious for each in compared.values()):
         console.print(f"[yellow]{SUSPICIOUS}[/]", highlight=False)
     if others is not None and others > QUIET:
         console.print(f"[yellow]{BUSY}: these speeds are not the machine's own.[/]")
@@ -153,8 +120,7 @@ def race(llm: LLM, console: Console, title: str, prompt: str, max_tokens: int) -
         )
     if not console.is_terminal:  # It has only the last picture, whose last line Live leaves open.
         console.line()
-    verified = not _is_canvas(llm) and verifies(str(llm.decoder), llm.decoder.guarantee)
-    return Comparison(title, plain, parallel, verified)
+    return Comparison(llm.decoder, [plain], [parallel], is_bounded(llm.decoder))
 
 
 def decoded(
@@ -204,21 +170,21 @@ def decoded(
     return completion
 
 
-def summary(compared: list[Comparison]) -> Table:
+def summary(compared: Mapping[str, Comparison]) -> Table:
     """The speed-ups as bars, what they come from, and whether the outputs have the same tokens."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for heading in ("prompt", "", "speed-up", "tokens/s", "tokens a forward", "same tokens"):
         table.add_column(heading, justify="left" if heading in ("prompt", "") else "right")
-    most = max(1.0, *(c.over for c in compared))
-    for c in compared:
-        slow, fast = c.plain.stats, c.parallel.stats
+    most = max(1.0, *(each.over for each in compared.values()))
+    for title, each in compared.items():
+        (difference,) = each.differences
         table.add_row(
-            c.title,
-            ProgressBar(most, c.over, width=16),
-            marked(f"{c.over:.2f}x", c.suspicious),
-            f"{slow.tokens_per_second:.0f} to {fast.tokens_per_second:.0f}",
-            f"{fast.tokens_per_forward:.2f}",
-            "yes" if c.first_difference is None else f"differs at {c.first_difference}",
+            title,
+            ProgressBar(most, each.over, width=16),
+            marked(f"{each.over:.2f}x", each.suspicious),
+            f"{speed(each.plain):.0f} to {speed(each.made):.0f}",
+            f"{each.tokens_a_forward:.2f}",
+            "yes" if difference is None else f"differs at {difference}",
         )
     return table
 

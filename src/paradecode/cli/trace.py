@@ -21,7 +21,7 @@ from paradecode.cli.options import (
 from paradecode.cli.outputs import writable
 from paradecode.cli.prompt import read_prompt
 from paradecode.completion import Completion
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import InvalidInput, reason
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM
@@ -56,8 +56,7 @@ def trace(
         writable("--output", output)
     prompt = read_prompt("PROMPT", prompt)
     with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
-        messages = [{"role": "user", "content": prompt}]
-        completion = answered(llm, prompt if raw or not llm.chat_template else messages, params)
+        completion = answered(llm, said(llm, prompt, raw), params)
         record = trace_of(completion, llm)
     if as_json:
         print_json(record)
@@ -69,11 +68,17 @@ def trace(
             out.print(str(output), markup=False, highlight=False, soft_wrap=True)
 
 
-def answered(llm: LLM, target: Any, params: Mapping[str, Any]) -> Completion:
-    """The answer to a plain text, or to the messages of a conversation."""
+def said(llm: LLM, prompt: str, raw: bool) -> str | list[int]:
+    """What the user says, or token ids to be continued: a raw text, or any text for a model
+    without a chat template."""
+    return llm.encode(prompt) if raw or llm.chat_template is None else prompt
+
+
+def answered(llm: LLM, target: str | list[int], params: Mapping[str, Any]) -> Completion:
+    """The answer to what :func:`said` returns."""
     if isinstance(target, str):
-        return llm.complete(target, **params)
-    return llm.chat(target, **params)
+        return llm.chat(target, **params)
+    return llm.complete(target, **params)
 
 
 def write_page(record: Trace, path: Path) -> None:
@@ -87,4 +92,4 @@ def write_page(record: Trace, path: Path) -> None:
     try:
         path.write_text(page(record), "utf-8")
     except OSError as error:
-        raise InvalidInput("page", str(path), f"give a writable file ({error})") from None
+        raise InvalidInput("page", str(path), f"give a writable file ({reason(error)})") from None

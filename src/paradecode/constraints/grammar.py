@@ -86,13 +86,16 @@ def compile_grammar(grammar: str, tokenizer: Any, named: object) -> Any:
 
     made = _with_deep_stack(build)
     if isinstance(made, str):
-        raise refused(named, f"change it: {made}")
+        raise refused(named, f"no text can be held to it: {made}")
     return made
 
 
 def _short(message: str) -> str:
-    """The first line of a message; the other lines show the library's internal state."""
-    line = message.strip().partition("\n")[0]
+    """The line of a message that says what is wrong: the one marked as the error, or the first.
+    The other lines show the library's internal state."""
+    lines = message.strip().splitlines() or [""]
+    marked = (line.partition("error: ")[2] for line in lines if line.startswith("error: "))
+    line = next(marked, lines[0])
     return NO_TEXT if line == "NoExtensionBias" else line[:200]
 
 

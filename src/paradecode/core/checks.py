@@ -14,6 +14,7 @@ import math
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import MOST_SHOWN, InvalidInput, reason
 
 Check = Callable[[str, Any], Any]
 
@@ -105,7 +106,7 @@ def one_of(*values: Any) -> Check:
 
     def check(name: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in values:
-            raise InvalidInput(name, value, f"use one of {', '.join(map(str, values))}")
+            raise InvalidInput(name, value, meant(value, values))
         return value
 
     return check
@@ -162,7 +163,20 @@ def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
     allowed = sorted(names)
     for name in given:
         if name not in allowed:
-            raise InvalidInput(what, name, f"use one of {', '.join(allowed)}")
+            raise InvalidInput(what, name, meant(name, allowed))
+
+
+def meant(given: object, names: Iterable[Any], listed: str = "") -> str:
+    """The fix for an unknown name: the names that resemble it, and then all that there are.
+
+    Args:
+        listed: a sentence that says where all are listed, in place of them.
+    """
+    known_names = list(map(str, names))
+    said = given.strip().lower() if isinstance(given, str) and len(given) <= MOST_SHOWN else ""
+    near = get_close_matches(said, known_names, 2, 0.7)
+    every = listed or (f"use one of {', '.join(known_names)}" if known_names else "there is none")
+    return f"did you mean {' or '.join(near)}? {every[0].upper()}{every[1:]}" if near else every
 
 
 # Dataclasses.
@@ -226,11 +240,11 @@ def build(kind: type, values: Any, where: str = "") -> Any:
     prefix, found = where and where + ".", {}
     for name, value in values.items():
         if name not in checks:
-            raise InvalidInput(f"{prefix}{name}", value, f"use one of {', '.join(checks)}")
+            raise InvalidInput(f"{prefix}{name}", value, meant(name, checks))
         found[name] = checks[name](prefix + name, value)
     for name in required:
         if name not in found:
-            raise InvalidInput(prefix + name, None, "it is missing")
+            raise InvalidInput(prefix + name, None, "give it")
     return kind(**found)
 
 
@@ -291,8 +305,8 @@ def text_in(path: Path, name: str, most: int, what: str = "text") -> str:
     except InvalidInput:
         raise
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"it is not {what}"
-        fix = f"the file cannot be read ({reason}); give a file that holds {what}"
+        said = reason(error) if isinstance(error, OSError) else f"it is not {what}"
+        fix = f"the file cannot be read ({said}); give a file that holds {what}"
         raise InvalidInput(name, str(path), fix) from None
 
 

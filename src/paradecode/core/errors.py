@@ -25,7 +25,23 @@ class InvalidInput(ParadecodeError, ValueError):
 
     def __init__(self, field: str, value: object, fix: str) -> None:
         self.field, self.value, self.fix = cut(field, MOST_FIELD), value, cut(fix, MOST_FIX)
-        super().__init__(f"{self.field}: {shown(value)} is not usable; {self.fix}")
+        super().__init__(f"{self.field}: {_wrong(value)}; {self.fix}")
+
+
+def _wrong(value: object) -> str:
+    """What is wrong with a value; words of Python such as None say nothing to many users."""
+    if value is None:
+        return "nothing is given"
+    if isinstance(value, (str, list, tuple, dict)) and not value:
+        return "it is empty"
+    return f"{shown(value)} is not usable"
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read or written, in words: no number and no second path."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    return "it is not UTF-8 text" if isinstance(error, UnicodeError) else str(error)
 
 
 def cut(text: str, most: int) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import InvalidInput, reason
 
 MOST_BYTES = 1 << 28
 MOST_HEADER = 1 << 20
@@ -64,7 +64,9 @@ def save(
         Path(part).write_bytes(to_bytes(arrays, metadata))
         os.replace(part, path)
     except (OSError, ValueError) as error:
-        raise InvalidInput(field, fspath(path), f"give a writable place ({error})") from None
+        raise InvalidInput(
+            field, fspath(path), f"give a writable place ({reason(error)})"
+        ) from None
     finally:
         with suppress(OSError, ValueError):
             os.unlink(part)  # It still exists only if something went wrong.
@@ -94,7 +96,7 @@ def load(
     except InvalidInput:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(field, path, f"give a readable file ({error})") from None
+        raise InvalidInput(field, path, f"give a readable file ({reason(error)})") from None
     except (TypeError, SafetensorError):
         raise InvalidInput(field, path, DAMAGED) from None
     if any(each.dtype != dtype or each.ndim > MOST_AXES for each in tensors.values()):

@@ -337,15 +337,26 @@ class Engine(Resources):
 # Steps the engine until requests have ended.
 
 
-def run(engine: Engine, requests: Sequence[GenerationRequest]) -> list[LiveSequence]:
-    """Run requests to their end; returns their sequences. Raises InvalidInput for a refused
-    request."""
+def run(
+    engine: Engine,
+    requests: Sequence[GenerationRequest],
+    progress: Callable[[int, int], None] = lambda ended, total: None,
+) -> list[LiveSequence]:
+    """Run requests to their end; returns their sequences.
+
+    Args:
+        progress: called after each step with the requests that have ended, and with all.
+
+    Raises:
+        InvalidInput: for a refused request.
+    """
     sequences: list[LiveSequence] = []
     try:
         for request in requests:
             sequences.append(engine.add(request))
         while any(not sequence.finished for sequence in sequences):
             engine.step()
+            progress(sum(sequence.finished for sequence in sequences), len(sequences))
     finally:  # Ctrl-C, or a prompt that was refused, leaves nothing behind.
         with delayed_signals():
             for sequence in sequences:

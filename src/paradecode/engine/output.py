@@ -117,6 +117,7 @@ class LiveOutput:
         trace: one entry for each commit.
         forwards, rows: the target's forwards for this request, and their rows.
         last_rows: rows of its last target forward; 1 after a prompt.
+        commits: the pieces that :meth:`take` has given to a caller who keeps them here.
         cached_tokens: tokens of the prompt whose keys and values were in the prefix cache.
         arrived, admitted, ended: moments, as ``time.perf_counter`` gives them.
     """
@@ -148,6 +149,7 @@ class LiveOutput:
         self.arrived = self.admitted = time.perf_counter()
         self._last_commit = self.ended = self.arrived
         self._scores_taken = 0
+        self.commits: list[Commit] = []
         for token in request.resume:
             if not self.finished:
                 self._append([token])

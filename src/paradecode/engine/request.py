@@ -112,5 +112,6 @@ def token_ids(
     if not len(ids) or not all(map(is_whole, ids)):
         raise InvalidInput(field, ids, "give a text or a list of at least one token id")
     if max(ids) >= vocab_size or min(ids) < 0:
-        raise InvalidInput(field, max(ids), f"token ids are whole numbers below {vocab_size}")
+        wrong = min(ids) if min(ids) < 0 else max(ids)
+        raise InvalidInput(field, wrong, f"token ids are whole numbers below {vocab_size}")
     return np.array(ids, np.int32)

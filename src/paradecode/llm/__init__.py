@@ -9,14 +9,13 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
 from paradecode.backends.drafting import DraftPlace
-from paradecode.backends.interface import Progress
 from paradecode.completion import (
     Chunk,
     Completion,
@@ -25,7 +24,7 @@ from paradecode.completion import (
     ranked,
     with_alternatives,
 )
-from paradecode.core.checks import is_whole, whole
+from paradecode.core.checks import is_whole, known, whole
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
@@ -34,6 +33,7 @@ from paradecode.engine.engine import Limits, run
 from paradecode.engine.prompt import CandidateReader, PromptReader, unit_means
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm.loading import drafting_with, open_engine
+from paradecode.llm.progress import Tick, ticking
 from paradecode.llm.requests import RequestMaker, Said, each_of, is_one
 from paradecode.llm.settings import CHAT_SETTINGS, ChatSettings, Settings
 from paradecode.methods.choice import AUTO, Decoder, Profile, choose
@@ -78,7 +78,8 @@ class LLM(RequestMaker):
         adapter: a file of ``paradecode train adapt``, merged into the model in float32, which makes
             it a block diffusion model.
         limits: sizes of the engine (batch, K/V memory, prefix cache).
-        progress: called with the loaded bytes and all bytes of a model (native only).
+        progress: True shows a bar while the model is loaded (native only); or a function, which is
+            called with the loaded bytes and all bytes.
 
     Raises:
         InvalidInput: for settings that are not understood.
@@ -106,9 +107,11 @@ class LLM(RequestMaker):
         ranks: int = 1,
         adapter: str | PathLike[str] | None = None,
         limits: Limits | None = None,
-        progress: Progress = lambda done, total: None,
+        progress: Tick | bool = False,
+        **unknown: NoReturn,
     ) -> None:
         # Refuse what is bad before a model is loaded.
+        known(LLM.__init__.__annotations__.keys() - {"return", "unknown"}, unknown, "setting")
         if limits is not None and not isinstance(limits, Limits):
             raise InvalidInput("limits", limits, "give Limits(batch=..., kv_tokens=...)")
         tuned = choose(decoder, speculative_config, profile)
@@ -122,8 +125,11 @@ class LLM(RequestMaker):
         if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
-        opens = partial(open_backend, backend, dtype=dtype, device=device, progress=progress)
-        self.engine = open_engine(checkpoint, drafting, opens, threads, ranks, limits or Limits())
+        opens = partial(open_backend, backend, dtype=dtype, device=device)
+        with ticking(progress, f"loading {self.model}", bytes=True) as tick:
+            opens = partial(opens, progress=tick)
+            limits = limits or Limits()
+            self.engine = open_engine(checkpoint, drafting, opens, threads, ranks, limits)
         self.backend = self.engine.models[TARGET]
         for named in (spec.settings for spec in (self.decoder, *self.decoder.parts)):
             if named.get("head"):  # So that no request waits until it is read and packed.
@@ -166,8 +172,7 @@ class LLM(RequestMaker):
 
         Returns, raises: as :meth:`complete`.
         """
-        rest: dict[str, Any] = dict(settings)
-        shown = {name: rest.pop(name) for name in CHAT_SETTINGS if name in rest}
+        rest, shown = _apart(settings)
         asked = [self.conversation(each, **shown) for each in each_of(messages)]
         if is_one(messages):
             return self._single(asked[0], params, rest)
@@ -209,7 +214,9 @@ class LLM(RequestMaker):
                 ``search``, such as ``best-of(n=8)``, makes several outputs and returns the one that
                 it prefers, and ``scorer`` is what it may prefer by: a spec such as
                 ``reward-model(path=...)``, a function (:data:`paradecode.search.Scorer`), or a
-                constraint that the output should follow.
+                constraint that the output should follow. ``progress=True`` shows a bar of ended
+                requests, and a function is called with their number and that of all; a search
+                has none.
 
         Returns:
             A completion for one prompt, a list for a list. In a list a failed request has
@@ -236,21 +243,19 @@ class LLM(RequestMaker):
         self,
         prompt: str | Sequence[int] | Sequence[Mapping[str, Any]],
         params: SamplingParams | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[ChatSettings],
     ) -> Generator[Chunk, None, None]:
-        """Yield the output as it is committed, several tokens at a time where the method can.
+        """Yield an answer as it is committed, several tokens at a time where the method can.
 
         Args:
-            prompt: a text or token ids, which are continued, or a conversation to be answered.
-            params, settings: as in :meth:`complete`; ``n`` must be 1.
+            prompt: a text or a conversation, as in :meth:`chat`; or token ids, which are
+                continued: ``llm.stream(llm.encode(text))`` continues a raw text.
+            params, settings: as in :meth:`chat`; ``n`` must be 1.
 
         Closing the iterator cancels the request.
         """
-        if not isinstance(prompt, str) and is_one(prompt):
-            ids = self.conversation(cast(Said, prompt))
-        else:
-            ids = self.encode(cast("Sequence[int]", prompt))
-        requests = self.requests(ids, params, settings)
+        ids, rest = self._asked(prompt, settings)
+        requests = self.requests(ids, params, rest)
         if len(requests) != 1:
             raise InvalidInput("n", len(requests), "a stream has one output; use complete")
         return self._stream(requests[0])
@@ -266,11 +271,8 @@ class LLM(RequestMaker):
         Arguments and errors are those of :meth:`chat`, but ``n`` must be 1. Cancelling the task
         cancels the request.
         """
-        rest: dict[str, Any] = dict(settings)
-        shown = {name: rest.pop(name) for name in CHAT_SETTINGS if name in rest}
-        ids = await asyncio.to_thread(partial(self.conversation, messages, **shown))
         completion = None
-        async for chunk in self.astream(ids, params, **rest):
+        async for chunk in self.astream(messages, params, **settings):
             completion = chunk.completion
         assert completion is not None  # The last chunk of a stream has it.
         return completion
@@ -279,7 +281,7 @@ class LLM(RequestMaker):
         self,
         prompt: str | Sequence[int] | Sequence[Mapping[str, Any]],
         params: SamplingParams | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[ChatSettings],
     ) -> AsyncGenerator[Chunk, None]:
         """Yield what :meth:`stream` yields, for asyncio: forwards run in a thread.
 
@@ -352,11 +354,21 @@ class LLM(RequestMaker):
         with self._turn:
             self.engine.close()
 
+    def __repr__(self) -> str:
+        return f"LLM({self.model!r}, decoder={str(self.decoder)!r}, backend={self.backend.name!r})"
+
     def __enter__(self) -> LLM:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _asked(self, prompt: Any, settings: Mapping[str, Any]) -> tuple[list[int], dict[str, Any]]:
+        """The token ids of what one call asks, and the settings that do not concern its text."""
+        rest, shown = _apart(settings)
+        if shown or not _are_ids(prompt):
+            return self.conversation(prompt, **shown), rest
+        return self.encode(prompt), rest
 
     def _several(self, field: str, prompts: Any) -> list[list[int]]:
         """The token ids of each prompt in a list."""
@@ -379,6 +391,7 @@ class LLM(RequestMaker):
         settings: Mapping[str, Any],
     ) -> list[Completion]:
         settings = dict(settings)
+        progress = settings.pop("progress", False)
         search, scorer = settings.pop("search", None), settings.pop("scorer", None)
         if search is None and scorer is not None:
             raise InvalidInput("scorer", scorer, "name a search that uses it, as best-of(n=4)")
@@ -389,8 +402,9 @@ class LLM(RequestMaker):
                 scorer = Follows(compiled, self.config.eos_tokens)
             with self._turn:
                 return search_together(self.engine, groups, search, self.tokenizer.decode, scorer)
-        with self._turn:
-            done = iter(run(self.engine, [request for group in groups for request in group]))
+        with self._turn, ticking(progress, "answers") as tick:
+            requests = [request for group in groups for request in group]
+            done = iter(run(self.engine, requests, tick))
         return [with_alternatives([next(done) for _ in group]) for group in groups]
 
     def _read(self, requests: Sequence[GenerationRequest]) -> None:
@@ -426,6 +440,13 @@ class LLM(RequestMaker):
                     self.engine.settle()
                 finally:
                     self._turn.release()
+
+
+def _apart(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of a request, and those of how its conversation is written."""
+    rest = dict(settings)
+    shown = {name: rest.pop(name) for name in CHAT_SETTINGS if name in rest}
+    return rest, shown
 
 
 def _are_ids(given: object) -> bool:

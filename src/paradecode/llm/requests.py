@@ -75,6 +75,8 @@ class RequestMaker:
             decoder = self.spec(rest.pop("decoder"))
         decoder = with_settings(decoder, rest)
         check_draft_model(decoder, self.draft_model)
+        if "stream" in rest:
+            raise InvalidInput("stream", rest["stream"], "call stream(...), which yields pieces")
         known(own | RequestSettings.__annotations__.keys(), sorted(rest), "setting")
         prompt = token_ids(ids)
         if rest.get("prediction") is not None:
@@ -158,7 +160,10 @@ class RequestMaker:
             source = text(MAX_TEMPLATE)("chat_template", chat_template)
             template = find_template(source, self.tokenizer)
         if template is None:
-            fix = "it has no chat template; use complete, or give chat_template="
+            fix = (
+                "it has no chat template: continue a raw text with complete(text) or "
+                "stream(encode(text)), or give chat_template="
+            )
             raise InvalidInput("model", self.model, fix)
         if tools and "tools" not in template.source:
             fix = "the chat template shows no tools; give one that does as chat_template="

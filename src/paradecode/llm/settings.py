@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from paradecode.llm.progress import Tick
 from paradecode.methods.choice import Decoder
 from paradecode.search.scorers.scorer import Scorer
 
@@ -51,6 +52,7 @@ class Settings(SamplingSettings, RequestSettings, total=False):
     decoder: Decoder
     search: str | None
     scorer: Scorer | Mapping[str, Any] | None
+    progress: Tick | bool
     gen_length: int
     steps: int
     block_length: int

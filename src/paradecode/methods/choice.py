@@ -134,7 +134,7 @@ def spec_for(decoder: Decoder, model: str, families: Sequence[str], own: str = "
 def check_draft_model(decoder: Spec, loaded: str | None) -> None:
     """Raise InvalidInput if a method needs a draft model that is not the one loaded."""
     if DRAFT in decoder.method.models and loaded is None:
-        fix = f"{decoder.method.name} needs one: name a smaller model"
+        fix = f"{decoder.method.name} drafts with a smaller model: name it, or give its file"
         raise InvalidInput("draft_model", None, fix)
     if decoder.draft_model not in (None, loaded):
         fix = f"the one that was loaded is {loaded}"

@@ -7,7 +7,6 @@ A part is a dataclass, which one decorator adds here. Kinds are ``method``,
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
@@ -17,7 +16,7 @@ from inspect import cleandoc
 from pkgutil import walk_packages
 from typing import Any, TypedDict, TypeVar
 
-from paradecode.core.checks import Check, flag, number, one_of, own_names, whole
+from paradecode.core.checks import Check, flag, meant, number, one_of, own_names, whole
 from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.spec_text import LISTED, MAX_SPEC, name_and_settings
@@ -252,11 +251,9 @@ def find(kind: str, name: str) -> Part | None:
 
 
 def near(kind: str, name: str) -> str:
-    """Names that resemble an unknown one, for an error message."""
-    aliases = [alias for of, alias in _ALIASES if of == kind]
-    close = difflib.get_close_matches(name.strip().lower(), [*TABLE.get(kind, {}), *aliases], 3)
-    names = dict.fromkeys(_ALIASES.get((kind, each), each) for each in close)
-    return ", ".join(names) or LISTED
+    """The fix for an unknown name: the names that resemble it, and the command that lists all."""
+    aliases = (alias for of, alias in _ALIASES if of == kind and "_" not in alias)
+    return meant(name, [*known(kind), *aliases], f"use one of {LISTED}")
 
 
 def read(kind: str, where: str, text: Any, trusted: bool = True) -> tuple[Part, dict[str, Any]]:
@@ -272,7 +269,7 @@ def read(kind: str, where: str, text: Any, trusted: bool = True) -> tuple[Part, 
     name, given = name_and_settings(text) if isinstance(text, str) and text.strip() else ("", {})
     found = find(kind, name)
     if found is None:
-        raise InvalidInput(where, text, f"use one of {', '.join(known(kind))}")
+        raise InvalidInput(where, text, meant(name, known(kind)))
     return found, checked(found, f"{where}={found.name}", given, trusted)
 
 
@@ -294,7 +291,9 @@ def checked(
     settings = {}
     for key, value in own_names(given, part.names, f"{where}.").items():
         if key not in entries:
-            fix = f"use one of {', '.join(entries) or '(none)'}"
+            listed = f"use one that `paradecode methods {part.name}` lists"
+            listed = listed if entries else f"{part.name} has no settings"
+            fix = meant(key, [*entries, *part.names], listed)
             raise InvalidInput(f"{where} setting", key, fix)
         settings[key] = entries[key].check(where, value, trusted)
     return settings

@@ -80,7 +80,7 @@ def find(name: str) -> Method:
     """A method by name or alias. Raises InvalidInput."""
     found = registered.find("method", name)
     if found is None:
-        raise InvalidInput("decoder", name, f"use one of {registered.near('method', name)}")
+        raise InvalidInput("decoder", name, registered.near("method", name))
     return cast("Method", found)
 
 

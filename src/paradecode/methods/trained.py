@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache, wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from paradecode.core.decoder import ModelFacts
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import InvalidInput, reason
 from paradecode.core.network import Array, Network, Op
 from paradecode.core.tensor_file import Facts, load, save
 
@@ -39,7 +39,7 @@ def read_once(field: str) -> Callable[[Read[Args, T]], Read[Args, T]]:
             try:
                 info = os.stat(path)
             except (OSError, ValueError) as error:
-                raise InvalidInput(field, path, f"give a readable file ({error})") from None
+                raise InvalidInput(field, path, f"give a readable file ({reason(error)})") from None
             return kept((info.st_mtime_ns, info.st_size), path, *args, **kwargs)
 
         return found

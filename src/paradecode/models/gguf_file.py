@@ -11,7 +11,7 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES
 from numpy.typing import NDArray
 
-from paradecode.core.errors import InvalidModel
+from paradecode.core.errors import InvalidModel, reason
 from paradecode.models import gguf_gemma
 from paradecode.models.chat import find_template
 from paradecode.models.checkpoint import Checkpoint
@@ -94,7 +94,9 @@ def file_bytes(path: Path) -> memoryview:
     except (OSError, ValueError) as error:
         if isinstance(error, InvalidModel):
             raise
-        raise InvalidModel("model", str(path), f"the file cannot be read: {error}") from None
+        raise InvalidModel(
+            "model", str(path), f"the file cannot be read ({reason(error)})"
+        ) from None
 
 
 def _canonical_names(architecture: str, header: Header) -> dict[str, str]:

@@ -115,7 +115,8 @@ class Replica:
         """
         said = await self._launch()
         if said is not None:
-            raise InvalidInput("model", self._name, said)
+            fix = said.removeprefix(f"model: {self._name!r} is not usable; ")
+            raise InvalidInput("model", self._name, fix)
         self.life = asyncio.create_task(self._live())
 
     async def send(self, call: WorkerCall) -> None:

@@ -27,7 +27,7 @@ def first_error(value: Any, error: ValidationError) -> InvalidInput:
         return own
     path = spelled(path_of(value, found))
     if found["type"] == "missing":
-        return InvalidInput(path, None, "it is missing")
+        return InvalidInput(path, None, "give it")
     if found["type"] in UNKNOWN:
         return InvalidInput(path, found["input"], "there is no such field")
     return InvalidInput(path, found["input"], found["msg"][:1].lower() + found["msg"][1:])

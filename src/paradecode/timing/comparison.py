@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,57 @@ if TYPE_CHECKING:
 
 FEW = 3
 """Fewer prompts than these give an impression, and no measurement."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Answers of a method beside plain decoding's answers to the same prompts.
+
+    Attributes:
+        spec: the method.
+        plain, made: the answers of both, in the order of the prompts.
+        bounded: forwards bound the speed-up, as the method verifies every token.
+    """
+
+    spec: Spec
+    plain: Sequence[Completion]
+    made: Sequence[Completion]
+    bounded: bool
+
+    @property
+    def over(self) -> float:
+        """Speed relative to plain decoding's, over all prompts; 0 where nothing was timed."""
+        return _ratio(speed(self.made), speed(self.plain))
+
+    @property
+    def each(self) -> list[float]:
+        """The same for each prompt."""
+        return [_ratio(speed([made]), speed([plain])) for made, plain in self._pairs]
+
+    @property
+    def tokens_a_forward(self) -> float:
+        made = sum(answer.stats.generated for answer in self.made)
+        return _ratio(made, sum(answer.stats.forwards for answer in self.made))
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether the forwards behind the first commits do not explain the speed-up."""
+        forwards = sum(answer.stats.forwards - 1 for answer in self.made)
+        return self.bounded and is_suspicious(self.over, _later(self.made), forwards)
+
+    @cached_property
+    def differences(self) -> list[int | None]:
+        """For each prompt the place of the first token that differs; None where none does."""
+        return [_difference(made.token_ids, plain.token_ids) for made, plain in self._pairs]
+
+    @property
+    def _pairs(self) -> list[tuple[Completion, Completion]]:
+        return list(zip(self.made, self.plain, strict=True))
+
+
+def is_bounded(spec: Spec) -> bool:
+    """Whether forwards bound the speed-up of a method; see :mod:`paradecode.timing.doubts`."""
+    return spec.method.family == "autoregressive" and verifies(str(spec), spec.guarantee)
 
 
 def compare(
@@ -80,35 +133,31 @@ def _compared(
     notes = []
     if len(prompts) < FEW:
         notes.append(f"With fewer than {FEW} prompts the speed-ups are only an impression.")
-    rows = [_row(spec, outputs, made[0]) for spec, outputs in zip(specs, made)]
-    for spec, outputs, row in zip(specs[1:], made[1:], rows[1:]):
-        bounded = llm.families[0] == "autoregressive" and verifies(str(spec), spec.guarantee)
-        if bounded and is_suspicious(row["speed-up"], _later(outputs), _forwards(outputs)):
-            notes.append(f"{spec}: {SUSPICIOUS}")
+    plain, *compared = (
+        Comparison(spec, made[0], outputs, is_bounded(spec)) for spec, outputs in zip(specs, made)
+    )
+    notes += [f"{each.spec}: {SUSPICIOUS}" for each in compared if each.suspicious]
     if others is not None and others > QUIET:
         notes.append(f"{BUSY}: these speeds are not the machine's own.")
-    return ResultTable(tuple(rows), tuple(notes))
+    return ResultTable(tuple(map(_row, [plain, *compared])), tuple(notes))
 
 
-def _row(spec: Spec, outputs: list[Completion], plain: list[Completion]) -> Mapping[str, Any]:
+def _row(one: Comparison) -> Mapping[str, Any]:
     """The figures of one method."""
-    pairs = list(zip(outputs, plain))
-    ratios = [_ratio(_speed([output]), _speed([other])) for output, other in pairs]
-    made = sum(output.stats.generated for output in outputs)
     return {
-        "method": str(spec),
-        "guarantee": spec.guarantee,
-        "tokens/s": _speed(outputs),
-        "speed-up": _ratio(_speed(outputs), _speed(plain)),
-        "lowest": min(ratios),
-        "highest": max(ratios),
-        "tokens a forward": made / sum(output.stats.forwards for output in outputs),
-        "same tokens": sum(output.token_ids == other.token_ids for output, other in pairs),
-        "prompts": len(pairs),
+        "method": str(one.spec),
+        "guarantee": one.spec.guarantee,
+        "tokens/s": speed(one.made),
+        "speed-up": one.over,
+        "lowest": min(one.each),
+        "highest": max(one.each),
+        "tokens a forward": one.tokens_a_forward,
+        "same tokens": one.differences.count(None),
+        "prompts": len(one.made),
     }
 
 
-def _speed(outputs: Sequence[Completion]) -> float:
+def speed(outputs: Sequence[Completion]) -> float:
     """Tokens a second behind the first commits; 0 where nothing was timed."""
     return _ratio(_later(outputs), sum(output.stats.decode_seconds for output in outputs))
 
@@ -118,9 +167,11 @@ def _later(outputs: Sequence[Completion]) -> int:
     return sum(output.stats.generated - output.stats.first_tokens for output in outputs)
 
 
-def _forwards(outputs: Sequence[Completion]) -> int:
-    """Target forwards behind the first commits."""
-    return sum(output.stats.forwards - 1 for output in outputs)
+def _difference(made: Sequence[int], plain: Sequence[int]) -> int | None:
+    if made == plain:
+        return None
+    shared = min(len(made), len(plain))
+    return next((at for at in range(shared) if made[at] != plain[at]), shared)
 
 
 def _ratio(value: float, over: float) -> float:

@@ -56,7 +56,8 @@ def test_generate_stream_and_batch(folders: dict[str, Path], kind: str, backend:
         whole = llm.complete("abc", max_tokens=20, ignore_eos=True, decoder="static")
         assert len(whole.token_ids) == 20
         assert whole.stats.forwards <= 24
-        chunks = list(llm.stream("abc", max_tokens=20, ignore_eos=True, decoder="static"))
+        stream = llm.stream(llm.encode("abc"), max_tokens=20, ignore_eos=True, decoder="static")
+        chunks = list(stream)
         assert "".join(chunk.text for chunk in chunks) == whole.text
         assert [t for chunk in chunks for t in chunk.token_ids] == whole.token_ids
         assert any(None in chunk.canvas for chunk in chunks)

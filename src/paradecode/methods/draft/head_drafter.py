@@ -167,7 +167,7 @@ class HeadDrafter(ModelDrafter):
 
     def __post_init__(self) -> None:
         if not self.head:
-            raise InvalidInput("head", "", f"name the folder of {self.source}")
+            raise InvalidInput("head", "", f"write head=FOLDER, the folder of {self.source}")
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         head = self._head(seq)

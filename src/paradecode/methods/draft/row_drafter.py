@@ -250,7 +250,7 @@ class RowDrafter(Drafter):
 
     def __post_init__(self) -> None:
         if not self.head:
-            raise InvalidInput("head", "", f"name the folder of {self.source}")
+            raise InvalidInput("head", "", f"write head=FOLDER, the folder of {self.source}")
 
     def levels(self, head: Head) -> int:
         """The most rows below a node."""

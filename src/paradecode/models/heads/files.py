@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save as to_bytes
 
-from paradecode.core.errors import InvalidModel
+from paradecode.core.errors import InvalidModel, reason
 from paradecode.models.heads.gguf_drafts import read_gguf_draft
 from paradecode.models.heads.layouts import LONGSPEC, HeadFile, Tensors, module_start, recognise
 from paradecode.models.metadata import read_json
@@ -274,7 +274,7 @@ def _pickled(path: Path) -> dict[str, NDArray[Any]]:
             name: (t.float() if t.is_floating_point() else t).numpy() for name, t in loaded.items()
         }
     except Exception as error:  # Pickles fail in many ways.
-        raise InvalidModel("head", str(path), f"give a sound file ({error})") from None
+        raise InvalidModel("head", str(path), f"give a sound file ({reason(error)})") from None
 
 
 def _check_parts(path: Path) -> None:

@@ -291,7 +291,7 @@ def test_past_states_hold_no_more_memory_than_they_say() -> None:
 
 
 def test_a_head_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="name the folder"):
+    with pytest.raises(InvalidInput, match="the folder of"):
         parse("eagle")
     with pytest.raises(InvalidInput, match="cannot be read"):
         serve([f"eagle(head='{tmp_path / 'none'}')"])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import TokenSequence
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import InvalidInput, reason
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.fuse import Fused
@@ -74,7 +74,9 @@ def read_texts(
         try:
             text = Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput("paths", fspath(path), f"give UTF-8 text files ({error})") from None
+            raise InvalidInput(
+                "paths", fspath(path), f"give UTF-8 text files ({reason(error)})"
+            ) from None
         texts.append(list(encode(text)))
     return texts
 
@@ -114,7 +116,9 @@ class Datastore:
             with open(path, "rb") as file:
                 head = file.read(HEADER.size)
         except (OSError, ValueError) as error:
-            raise InvalidInput("datastore", path, f"give a readable file ({error})") from None
+            raise InvalidInput(
+                "datastore", path, f"give a readable file ({reason(error)})"
+            ) from None
         if len(head) < HEADER.size or head[:8] != MAGIC:
             raise InvalidInput("datastore", path, "give a file made by build_datastore")
         _, count, self.vocabulary = HEADER.unpack(head)

@@ -7,9 +7,9 @@ import { ask } from "./stream.js";
 import { Answer, clear, cut, pair, remark, say } from "./transcript.js";
 
 const EXAMPLES = [
-  "Name three uses of copper.",
-  "Write a Python function that reverses a list.",
-  "Repeat this line four times: the quick brown fox jumps over the lazy dog",
+  "Write HTML for a menu with the links Home, News, Shop, Team, Jobs and Help.",
+  "What are the benefits of reading books?",
+  "Write a Python class for a bank account with deposit and withdraw.",
 ];
 const REASONS = {
   length: "Cut at the token limit.",

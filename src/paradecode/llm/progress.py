@@ -1,0 +1,33 @@
+"""A bar while a model is loaded or a batch is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Tick = Callable[[int, int], None]
+"""Called with the amount that is done, and with the whole amount."""
+
+
+@contextmanager
+def ticking(progress: Tick | bool, title: str, bytes: bool = False) -> Iterator[Tick]:
+    """What to call while something goes on: the caller's function, or what moves a bar.
+
+    Args:
+        progress: a function; True for a bar on standard error, which notebooks show, too; or
+            False for nothing.
+        bytes: whether the amounts are bytes.
+    """
+    if callable(progress):
+        yield progress
+        return
+    from tqdm import tqdm
+
+    unit = {"unit": "B", "unit_scale": True} if bytes else {}
+    with tqdm(desc=title, disable=not progress, leave=False, **unit) as bar:
+
+        def tick(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield tick

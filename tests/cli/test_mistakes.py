@@ -1,0 +1,56 @@
+"""Forty mistakes and more, and what is said about each: ``mistakes.txt`` beside this file.
+
+A stanza there is a command line behind ``$``, or a call behind ``>>>``, and its message.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import paradecode as package
+from paradecode import LLM, ParadecodeError
+from program import paradecode
+
+STANZAS = Path(__file__).with_name("mistakes.txt").read_text("utf-8").strip().split("\n\n")
+MISTAKES = [tuple(stanza.split("\n", 1)) for stanza in STANZAS]
+COMMANDS = [(asked[2:], said) for asked, said in MISTAKES if asked.startswith("$ ")]
+CALLS = [(asked[4:], said) for asked, said in MISTAKES if asked.startswith(">>> ")]
+UNHELPFUL = ("None", "''", "[Errno", "[]", "Input should", "Traceback")
+"""Words of Python, of its libraries and of validators, which say nothing to a user."""
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM("paradecode/tiny-autoregressive", threads=1) as made:
+        yield made
+
+
+def test_there_are_forty_and_every_message_is_in_words() -> None:
+    assert len(COMMANDS) + len(CALLS) == len(MISTAKES) >= 40
+    assert len({asked for asked, _ in MISTAKES}) == len(MISTAKES)
+    assert not [said for _, said in MISTAKES if any(word in said for word in UNHELPFUL)]
+    assert all(len(said.splitlines()) == 1 for _, said in MISTAKES)
+
+
+@pytest.mark.parametrize(("command", "said"), COMMANDS, ids=[asked for asked, _ in COMMANDS])
+def test_a_command(
+    command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("This is no model.\n")
+    Path("empty").mkdir()
+    program, *arguments = shlex.split(command)
+    run = paradecode(*arguments)
+    assert (program, run.returncode) == ("paradecode", 2)
+    assert run.stderr.strip() == f"error: {said}"
+
+
+@pytest.mark.parametrize(("call", "said"), CALLS, ids=[asked for asked, _ in CALLS])
+def test_a_call(llm: LLM, call: str, said: str) -> None:
+    with pytest.raises(ParadecodeError) as caught:
+        eval(call, {"llm": llm, "LLM": LLM, "paradecode": package})
+    assert str(caught.value) == said
