@@ -21,7 +21,7 @@ constexpr int kScreenedRows = 2;
 
 class Screen {
  public:
-  // Null for a head that is not of 8 bits: fewer leave too little to save (docs/native.md).
+  // Null for a head that is not of 8 bits: fewer leave too little to save (docs/architecture.md).
   // Throws std::bad_alloc.
   static std::unique_ptr<Screen> of(const Matrix& head, Team& team);
 

@@ -1,10 +1,14 @@
-"""Words that no docstring may begin with, and a random sample of docstrings to read.
+"""Words that no docstring may begin with, hard sentences of pages, and docstrings to read.
 
     python -m tools.words                         # complaints, which `make lint` shows
+    python -m tools.words docs/serve.md           # complaints about these pages alone
     python -m tools.words --sample 40 --seed 1    # docstrings drawn by a seed, with their places
 
 Modules, classes and functions have docstrings. A string below an assignment is one as well: it
 describes the constant or the attribute.
+
+A page is the README, CONTRIBUTING or one in ``docs``. Its code and tables are no sentences, nor is
+what a tool has written between marks.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import argparse
 import ast
 import inspect
 import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +26,17 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("src", "lab", "tools", "examples", "tests")
 REFUSED = ("Of", "As", "So", "Those", "That", "Most")
 """First words after which a reader has to guess what the docstring speaks of."""
+MOST_WORDS = 40
+"""Words of a sentence. Longer ones have to be read twice."""
+MOST_FIGURES = 4
+"""Figures of a sentence. More belong into a table."""
+BESIDE = re.compile(
+    r"(?ms)^<!-- \S+:begin -->.*?:end -->$|^```.*?^```$|^(?:    |\||<|#|!\[|- `[\w.]+\.json`:).*?$"
+)
+"""Code, headings, pictures, tables and what a tool has written, and the sources of figures."""
+END = re.compile(r"(?<=[.!?:])[)*\"]*\s+(?=[A-Z`*\"(\[\d])|\n\s*\n|\n\s*(?:- |\d+\. )")
+"""Places where a sentence ends: behind its stop, and with its paragraph or its entry of a list."""
+FIGURE = re.compile(r"(?<![\w.#-])\d[\d.,:]*(?![\w-])|(?<![\w.#-])\d{4}-\d\d-\d\d")
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str, str]]:
@@ -51,13 +67,41 @@ def complaints(source: str) -> list[str]:
     ]
 
 
+def sentences(page: str) -> Iterator[str]:
+    """The sentences of a page. A span of code is a word, and so is the number of a paper."""
+    text = BESIDE.sub("\n\n", page)
+    text = re.sub(r"!?\[(?:arXiv:)?[\d.v]+\]\(\S+?\)|arXiv:[\d.]+|`+[^`]+`+", "Code", text)
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    for sentence in END.split(text):
+        yield " ".join(sentence.split())
+
+
+def hard(page: str) -> list[str]:
+    """The sentences of a page that have too many words or figures, with these numbers."""
+    found = []
+    for sentence in sentences(page):
+        words, figures = len(sentence.split()), len(FIGURE.findall(sentence))
+        if words > MOST_WORDS or figures > MOST_FIGURES:
+            found.append(f"{words} words, {figures} figures: {sentence}")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sample", type=int, help="how many docstrings to print")
     parser.add_argument(
         "--seed", type=int, default=1, help="which docstrings are drawn (default 1)"
     )
+    parser.add_argument("pages", type=Path, nargs="*", help="pages to look at instead of all")
     arguments = parser.parse_args()
+    own = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [
+        f"{path}: {found}"
+        for path in arguments.pages or own
+        for found in hard(path.read_text(encoding="utf-8"))
+    ]
+    if arguments.pages:
+        sys.exit("\n".join(pages) or None)
     files = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
         for folder in FOLDERS
@@ -74,6 +118,9 @@ def main() -> None:
         sys.exit(
             "\n".join([*wrong, f"A docstring begins with its subject or a verb, not with {words}."])
         )
+    elif pages:
+        most = f"{MOST_WORDS} words and {MOST_FIGURES} figures"
+        sys.exit("\n".join([*pages, f"A sentence of a page has at most {most}."]))
 
 
 if __name__ == "__main__":

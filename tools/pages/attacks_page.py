@@ -1,6 +1,6 @@
-"""The table of attacks in a page, from what ``tools.serving.attacks`` has measured.
+"""The worst attacks in a page, from what ``tools.serving.attacks`` has measured.
 
-python -m tools.pages.attacks_page bench/results/serve_attacks.json docs/attacks.md
+python -m tools.pages.attacks_page bench/results/serve_attacks.json docs/serve.md
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ HEAD = (
     "front, MB",
 )  # fmt: skip
 NOTICED = ("pause_ms", "health_ms", "front_mb")
+SHOWN = 6
 
 
 def text(result: dict[str, Any]) -> str:
-    """Markdown: each attack, what was answered, and what the neighbour noticed."""
+    """Markdown: the attacks with the longest pauses, what was answered, and what was noticed."""
     rows = [
         (
             row["name"], row["sends"], str(row["at_once"]), answers(row["statuses"]),
             f"{row['seconds']:.1f}", str(row["pause_ms"]), str(row["health_ms"]),
             f"{row['front_mb']:.0f}",
         )
-        for row in result["attacks"]
+        for row in sorted(result["attacks"], key=lambda row: -row["pause_ms"])[:SHOWN]
     ]  # fmt: skip
     plain = {name: round(1e3 * seen["pause"]) for name, seen in result["plain"].items()}
     pause, health, front = (max(row[k] for row in result["attacks"]) for k in NOTICED)
     said = (
         f"{result['date']}, {result['machine']['cpu']}: {' and '.join(result['models'])}. Without "
         f"an attack the stream pauses for {plain['tiny']} ms at most, on the canvas "
-        f"{plain['canvas']} ms. The worst of {len(rows)} attacks: a pause of {pause} ms, /health "
-        f"after {health} ms, the front {front:.0f} MB larger than before the first one. Beyond a "
-        f"bound: {len(result['wrong']) or 'none'}."
+        f"{plain['canvas']} ms. The worst of {len(result['attacks'])} attacks: a pause of "
+        f"{pause} ms, /health after {health} ms, the front {front:.0f} MB larger than before. "
+        f"Beyond a bound: {len(result['wrong']) or 'none'}."
     )
     return f"{said}\n\n{table(HEAD, rows)}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from dataclasses import replace
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
@@ -31,9 +32,9 @@ def pictures_of(sheet: Sheet, stem: str) -> dict[str, tuple[str, str]]:
 
 
 def text_of(sheet: Sheet, pictures: dict[str, tuple[str, str]]) -> str:
-    """Tables, and links to the pictures."""
+    """Tables, and links to the pictures. The page itself says what the columns are."""
     links = [f"![{title}]({path})" for path, (title, _) in pictures.items()]
-    return "\n\n".join([body(sheet), *links])
+    return "\n\n".join([body(replace(sheet, notes=())), *links])
 
 
 def main() -> int:

@@ -1,8 +1,7 @@
-"""``docs/diffusion_matrix.md``: which parts of canvas methods run together, from a conformance run.
+"""Which parts of canvas methods run together, in a page, from a conformance run.
 
 python -m paradecode.testing.canvas_matrix bench/results/diffusion_matrix.json
-python -m tools.pages.canvas_matrix_page bench/results/diffusion_matrix.json \\
-    docs/diffusion_matrix.md
+python -m tools.pages.canvas_matrix_page bench/results/diffusion_matrix.json docs/diffusion.md
 """
 
 from __future__ import annotations
@@ -14,16 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.pages.sources import line
-
-HEAD = """# Which parts of a canvas method run together
-
-Generated from a run of every policy with every block rule and every cache by
-`python -m paradecode.testing.canvas_matrix` and `python -m tools.pages.canvas_matrix_page`;
-do not edit. [Canvas decoding](diffusion.md) says what the parts are. Every setting that is not
-named here has its default.
-"""
-FILE = "diffusion_matrix.json"
+from tools.pages.marked import put
 
 ATTENTION = {
     "full": "full attention (LLaDA)",
@@ -35,39 +25,23 @@ ATTENTION = {
 """Maps each kind of model to its name in words."""
 
 
-def page(results: Mapping[str, Any]) -> str:
-    """The whole page.
+def text(results: Mapping[str, Any]) -> str:
+    """Markdown: how many combinations run, and why the others are refused.
 
     Args:
         results: of :func:`paradecode.testing.canvas_matrix.run`.
     """
     policies, blocks, caches = (results[name] for name in ("policies", "blocks", "caches"))
     kinds = results["attention"]
-    combinations = len(blocks) * len(kinds)
-    left = {(policy, cache): combinations for policy in policies for cache in caches}
-    for policy, _, cache, kind, _ in results["refused"]:
-        left[policy, cache] -= len(kinds) if kind == "any" else 1
-    every = len(policies) * len(caches) * combinations
+    every = len(policies) * len(blocks) * len(caches) * len(kinds)
     lines = [
-        HEAD,
         f"{len(policies)} policies, {len(blocks)} block rules ({_names(blocks)}), {len(caches)} "
-        f"caches and {len(kinds)} kinds of attention are {every} cases; {results['ran']} of them "
-        "run, and a batch changes no text in any of them. A request for one of the others is "
-        "refused with the reason.\n",
-        f"<!-- source: {FILE} -->\n- {line(FILE)}\n",
-        "## Refused\n",
-        "| policy | blocks | cache | model | reason |\n|---|---|---|---|---|",
+        f"caches ({_names(caches)}) and {len(kinds)} kinds of attention are {every} cases. "
+        f"{results['ran']} of them run, and a batch changes no text in any of them.\n",
+        "| refused: policy | blocks | cache | model | reason |\n|---|---|---|---|---|",
         *_reasons(results),
-        "\n## By policy and cache\n",
-        "How many of the block rules and kinds of attention run: "
-        f"{len(blocks)} x {len(kinds)} = {combinations} is all of them.\n",
-        "| policy | " + " | ".join(f"`{cache}`" for cache in caches) + " |",
-        "|---" * (len(caches) + 1) + "|",
     ]
-    for policy in policies:
-        cells = [f"`{policy}`", *(str(left[policy, cache]) for cache in caches)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _reasons(results: Mapping[str, Any]) -> list[str]:
@@ -81,14 +55,23 @@ def _reasons(results: Mapping[str, Any]) -> list[str]:
         whole = len(policies) * len(blocks) * len(caches) * len(kinds) == len(cases)
         assert whole, f"the cases of one reason are no product of parts: {reason}"
         cells = [
-            "any" if policies == {*results["policies"]} else _names(sorted(policies)),
-            "any" if blocks == {*results["blocks"]} else _names(sorted(blocks)),
-            "any" if caches == {*results["caches"]} else _names(sorted(caches)),
+            *(
+                _set(found, results[name])
+                for found, name in ((policies, "policies"), (blocks, "blocks"), (caches, "caches"))
+            ),
             "any" if kinds == {"any"} else "; ".join(ATTENTION[kind] for kind in sorted(kinds)),
             reason,
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _set(found: set[str], every: Sequence[str]) -> str:
+    """The names of a set, or of what it lacks if that is shorter."""
+    left = sorted({*every} - found)
+    if len(left) >= len(found):
+        return _names(sorted(found))
+    return f"any but {_names(left)}" if left else "any"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -97,7 +80,7 @@ def _names(names: Sequence[str]) -> str:
 
 def main() -> None:
     source, target = map(Path, sys.argv[1:])
-    target.write_text(page(json.loads(source.read_text("utf-8"))), "utf-8")
+    put(target, "matrix", text(json.loads(source.read_text("utf-8"))))
 
 
 if __name__ == "__main__":

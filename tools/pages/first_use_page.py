@@ -1,4 +1,4 @@
-"""The table of first uses in a page, from what ``tools.figures.first_use`` has measured.
+"""The slow first uses in a page, from what ``tools.figures.first_use`` has measured.
 
 python -m tools.pages.first_use_page bench/results/first_use.json docs/serve.md
 """
@@ -13,17 +13,20 @@ from typing import Any
 from paradecode_lab.measure.tables import table
 from tools.pages.marked import put
 
+SLOW = 2
+"""A first call that takes more than so many times the later ones is shown."""
 HEAD = ("where", "feature", "first, ms", "second", "median of later", "slowest of later")
 
 
 def text(result: dict[str, Any]) -> str:
-    """Markdown: the calls of each feature, and rows behind a text that grows."""
+    """Markdown: features that are slow at the first call, and rows behind a text that grows."""
     rows = [
         (
             row["where"], row["feature"],
             *(f"{row[f'{name}_ms']:.0f}" for name in ("first", "second", "median", "slowest")),
         )
         for row in result["features"]
+        if row["first_ms"] > SLOW * row["median_ms"]
     ]  # fmt: skip
     long = result["long_text"]
     slow = [f"{ms:.1f} ms at token {at}" for at, ms in long["slow_ms"].items()]

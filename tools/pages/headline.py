@@ -1,4 +1,4 @@
-"""The README's headline: a table of runs of ``make bench`` on one machine, a row for each model.
+"""The README's headline: a table of runs of ``make bench`` on one machine, two rows for each model.
 
 python -m tools.pages.headline bench/results/headline_135m.json \\
     bench/results/headline_1.5b.json README.md
@@ -7,7 +7,8 @@ python -m tools.pages.headline bench/results/headline_135m.json \\
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
@@ -15,16 +16,18 @@ from paradecode.methods.choice import DEFAULT_DECODERS
 from paradecode.timing.doubts import is_suspicious
 from paradecode_lab.measure.figures import Figures, figures
 from paradecode_lab.measure.result_files import read_results
-from paradecode_lab.measure.results import Results
+from paradecode_lab.measure.results import Results, groups_of
 from paradecode_lab.measure.tables import number, table, value
 from tools.pages.marked import put
 
 OWN = "paradecode-native/"
-PEERS = {"llama.cpp": "llama-cpp/", "ik_llama.cpp": "ik-llama-cpp/"}
+PEER = "llama-cpp/"
 DEFAULT = DEFAULT_DECODERS["autoregressive"]
+COPYING = ("edit", "extraction", "rag", "agent")
+"""Groups of prompts whose answers repeat a part of the prompt. A single group has too few prompts
+for a ratio."""
 HEAD = (
-    "model", "plain tokens/s", f"`{DEFAULT}` tokens/s", *(f"× {peer}" for peer in PEERS),
-    "tokens a forward", "equal outputs",
+    "model", "work", "prompts", "llama.cpp, tokens/s", "plain", "parallel", "parallel × llama.cpp"
 )  # fmt: skip
 
 
@@ -35,37 +38,45 @@ def headline(runs: Sequence[Results]) -> str:
         InvalidInput: the runs are of several machines, an engine of the table was not measured,
             others kept the machine busy, outputs differ, or a speed-up cannot be.
     """
-    machines = {f"{run.machine.cores} cores of {run.machine.cpu}" for run in runs}
+    machines = {f"{run.machine.cores} cores of an {run.machine.cpu}" for run in runs}
     if len(machines) != 1:
         raise InvalidInput("results", sorted(machines), "give runs of one machine")
-    days = sorted(run.created[:10] for run in runs)
     said = (
-        f"On {machines.pop()}, {' to '.join(dict.fromkeys((days[0], days[-1])))}. Both ratios,\n"
-        f"of plain decoding and of `{DEFAULT}`, are to the peer's plain decoding of the same file\n"
-        "([how it was measured](docs/benchmarks.md#the-headline))."
+        f"Measured on {machines.pop()}. *Plain* is one token a forward,\n"
+        f"and *parallel* is `{DEFAULT}` with the same text. All engines read the same file and\n"
+        "decode in turns ([intervals, more engines and methods](docs/benchmarks.md))."
     )
-    return f"{table(HEAD, map(_row, runs))}\n\n{said}"
+    return f"{table(HEAD, [row for run in runs for row in _rows(run)])}\n\n{said}"
 
 
-def _row(run: Results) -> tuple[str, ...]:
+def _rows(run: Results) -> Iterator[tuple[str, ...]]:
     weights = next((e.weights for e in run.engines if e.name.startswith(OWN)), "")
-    plain, fast = OWN + weights, f"{OWN}{weights}+{DEFAULT}"
-    slow, quick = _measured(run, plain, plain, fast)
-    ratios = [_measured(run, prefix + weights, plain, fast) for prefix in PEERS.values()]
+    plain, fast, peer = OWN + weights, f"{OWN}{weights}+{DEFAULT}", PEER + weights
+    _check(_measured(run, plain, fast)[0], fast)
+    copies = {group: group in COPYING for group in groups_of(run)}
+    for work, chosen in (("open text", False), ("edits, quotes, extraction", True)):
+        items = tuple(item for item in run.items if copies[item.group] == chosen)
+        names = {item.id for item in items}
+        records = tuple(record for record in run.records if record.item in names)
+        part = replace(run, items=items, records=records)
+        slow, quick, other = _measured(part, peer, plain, fast, peer)
+        yield (
+            f"`{run.model}`", work, str(len(items)),
+            *(value(each.total.decode) for each in (other, slow, quick)),
+            value(quick.total.speedup),
+        )  # fmt: skip
+
+
+def _check(quick: Figures, name: str) -> None:
     equal, cost, over = quick.equality, quick.cost, quick.total.speedup
     assert equal is not None
     assert over is not None
     if cost is None:
-        raise InvalidInput("results", fast, "measure it with a worker that counts its forwards")
+        raise InvalidInput("results", name, "measure it with a worker that counts its forwards")
     if equal.same < equal.outputs:
-        raise InvalidInput("results", fast, f"{equal.same} of {equal.outputs} outputs are equal")
+        raise InvalidInput("results", name, f"{equal.same} of {equal.outputs} outputs are equal")
     if is_suspicious(over.low, cost.per_forward, 1.0):
-        raise InvalidInput("results", fast, f"{number(over.low)} times plain decoding cannot be")
-    return (
-        f"`{run.model}`", value(slow.total.decode), value(quick.total.decode),
-        *(" and ".join(value(each.total.speedup) for each in both) for both in ratios),
-        number(cost.per_forward), f"{equal.same} of {equal.outputs}",
-    )  # fmt: skip
+        raise InvalidInput("results", name, f"{number(over.low)} times plain decoding cannot be")
 
 
 def _measured(run: Results, baseline: str, *engines: str) -> list[Figures]:

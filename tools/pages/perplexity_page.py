@@ -1,6 +1,6 @@
 """The table of formats in a page, from what ``tools.figures.perplexity_formats`` has measured.
 
-python -m tools.pages.perplexity_page bench/results/perplexity_formats.json docs/native.md
+python -m tools.pages.perplexity_page bench/results/perplexity_formats.json docs/architecture.md
 """
 
 from __future__ import annotations

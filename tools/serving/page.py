@@ -1,6 +1,6 @@
 """The table of servers in a page, from what ``tools.serving.peers`` has measured.
 
-python -m tools.serving.page bench/results/serve_peers.json docs/benchmarks.md [MARK]
+python -m tools.serving.page bench/results/serve_peers_135m.json docs/benchmarks.md [MARK]
 """
 
 from __future__ import annotations

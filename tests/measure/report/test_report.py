@@ -351,7 +351,7 @@ def test_no_headline_for_figures_that_cannot_be_trusted():
         (changed(fast, lambda r: replace(r, decode_seconds=r.decode_seconds / 4)), "cannot be"),
         (changed(fast, lambda r: replace(r, counts=None)), "counts its forwards"),
         (changed("llama-cpp/q4_1", lambda r: replace(r, other_load=1.0)), "nothing else runs"),
-        (changed("ik-llama-cpp/q4_1", lambda r: replace(r, token_ids=())), "measure ik-llama"),
+        (changed("llama-cpp/q4_1", lambda r: replace(r, token_ids=())), "measure llama-cpp"),
         (replace(run, machine=replace(run.machine, cores=99)), "one machine"),
     ):
         with pytest.raises(InvalidInput, match=message):

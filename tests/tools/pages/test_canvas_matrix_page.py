@@ -19,14 +19,14 @@ from paradecode.testing.canvas_matrix import (
     spec,
 )
 from repository import ROOT
-from tools.pages.canvas_matrix_page import page
+from tools.pages.canvas_matrix_page import text
 
 RESULTS = json.loads((ROOT / "bench/results/diffusion_matrix.json").read_text("utf-8"))
 REFUSED = {tuple(parts): reason for *parts, reason in RESULTS["refused"]}
 
 
 def test_the_page_is_what_the_results_say() -> None:
-    assert page(RESULTS) == (ROOT / "docs/diffusion_matrix.md").read_text("utf-8")
+    assert text(RESULTS) in (ROOT / "docs/diffusion.md").read_text("utf-8")
 
 
 def test_the_results_are_of_every_part_there_is() -> None:

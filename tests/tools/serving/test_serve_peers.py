@@ -76,11 +76,11 @@ def test_the_keys_figures_in_the_page_are_the_committed_ones() -> None:
 
 
 def test_the_page_shows_the_committed_figures() -> None:
-    """After a change: python -m tools.serving.page bench/results/serve.json docs/benchmarks.md"""
-    results = read_results(ROOT / "bench" / "results" / "serve.json")
+    """After a change: `python -m tools.serving.page` as bench/README.md says."""
+    results = read_results(ROOT / "bench" / "results" / "serve_peers_135m.json")
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     assert table(results) in page
-    assert len(results.records) == 3 * 4 * 2 * 16  # Loads, endpoints, rounds, requests.
+    assert len(results.records) == 4 * 2 * (3 * 24 + 64)  # Endpoints, rounds, requests of loads.
     slower = [replace(each, wall_seconds=2 * each.wall_seconds) for each in results.records]
     assert table(replace(results, records=tuple(slower))) not in page
     settings = {**results.settings, "left_out": {"transformers": "no room"}}
