@@ -166,13 +166,14 @@ def test_settings_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(server, "serve", serve)
     app(
-        ["serve", "a=x,y.gguf,decoder=suffix+draft-model,draft_model=small", "b=z,adapter=f.st",
-         "--decoder", "copyspec", "--hang-timeout", "7",
-         "--load-timeout", "8"],
+        ["serve", "a=x,y.gguf,decoder=suffix+draft-model,draft_model=small", "b=z,adapter=f.st,"
+         "chat_template=rag", "--chat-template", "c.jinja", "--decoder", "copyspec",
+         "--hang-timeout", "7", "--load-timeout", "8"],
         standalone_mode=False,
     )  # fmt: skip
     (settings,) = seen
     a, b = (model.worker for model in settings.models)
     assert (a.model, a.decoder, a.draft_model) == ("x,y.gguf", "suffix+draft-model", "small")
     assert (b.model, b.decoder, b.adapter, b.draft_model) == ("z", "copyspec", "f.st", None)
+    assert (a.chat_template, b.chat_template) == ("c.jinja", "rag")
     assert (settings.hang_seconds, settings.load_seconds) == (7, 8)

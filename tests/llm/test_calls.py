@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from html import unescape
+from pathlib import Path
 from typing import get_type_hints
 
 import numpy as np
@@ -49,6 +50,17 @@ def test_a_template_of_the_call_shows_tools(llm: LLM) -> None:
     assert answer.prompt_token_ids == llm.encode(f"Sam {TEXT}")
     with pytest.raises(InvalidInput, match="shows no tools"):
         llm.chat(TEXT, tools=tools)
+
+
+@pytest.mark.wide
+def test_a_template_of_a_model_is_a_file_or_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "own.jinja"
+    path.write_text("sort: {{ messages[0]['content'] }}")
+    for given in (path, str(path), path.read_text()):
+        with LLM("paradecode/tiny-autoregressive", threads=1, chat_template=given) as made:
+            assert made.chat_tokens(said("Ben")) == made.encode("sort: Ben")
+    with pytest.raises(InvalidInput, match="chat_template"):
+        LLM("paradecode/tiny-autoregressive", chat_template="rag")
 
 
 @pytest.mark.parametrize("wrong", [5, [], [5], [said(TEXT), {"role": "user"}], {"role": "user"}])

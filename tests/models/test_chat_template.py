@@ -135,6 +135,19 @@ def doubled(start, step):
         "{% set s = 'a' * 1000000 %}{{ s | list | join(s) }}",
         "{{ 'a'.center(10 ** 10) }}", "{{ 'a' | center(10 ** 10) }}", "{{ 'a'.zfill(10 ** 10) }}",
         "{{ '%9999999999d' % 1 }}", "{{ '{:9999999999}'.format(1) }}",
+        "{{ '%.*f' % (10 ** 10, 1) }}", "{{ '%(a)9999999999s' % {'a': 1} }}",
+        "{{ '{:{w}}'.format(1, w=10 ** 10) }}", "{{ '{a:.9999999999}'.format_map({'a': 1.5}) }}",
+        "{{ 'a'.ljust(10 ** 10) }}", "{{ 'a'.rjust(10 ** 10) }}", "{{ '	'.expandtabs(10 ** 10) }}",
+        "{{ '%9999999999d' | format(1) }}", "{{ [1] | batch(10 ** 10, 0) | list }}",
+        "{{ 3.5 | round(10 ** 10, 'ceil') }}", "{{ ('a' * 8000000).translate({97: 'aa' * 9}) }}",
+        "{{ 'a' * 1000000 | wordwrap(1) }}", "{{ ('<' * 1000000) | striptags }}",
+        "{{ ('x.com ' * 1000000) | urlize }}", "{{ ('é' * 8000000) | urlencode }}",
+        "{{ ('a ' * 4000000).split() | length }}", "{{ ('a,' * 4000000).split(',') | length }}",
+        "{{ ('a\n' * 4000000).splitlines() | length }}",
+        "{{ ('a' * 9999) | wordwrap(1, wrapstring='x' * 9999) }}",
+        "{{ [messages * 9999] * 99 | pprint }}", "{{ [[1] * 99999] * 9999 | sum(start=[]) }}",
+        "{{ ('%s' * 99 % (('a' * 1000000,) * 99)) }}",
+        "{{ (('{0}' * 99).format('a' * 1000000)) }}", "{{ dict.fromkeys(range(99999), 1) }}",
         "{{ lipsum(n=10 ** 6) }}", "{{ 'a\n' * 1000000 | indent(10 ** 10) }}",
         "{% macro f(n) %}{{ f(n - 1) if n }}{{ f(n - 1) if n }}{% endmacro %}{{ f(60) }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
@@ -161,8 +174,8 @@ def test_the_template_may_refuse_with_a_reason():
 
 def test_which_template_is_used(default_model):
     tokenizer = default_model.tokenizer
-    assert find_template("x", tokenizer).render(HI) == "x"
-    fallback = find_template(None, tokenizer)
+    assert find_template({"default": "x"}, tokenizer).render(HI) == "x"
+    fallback = find_template({}, tokenizer)
     assert fallback.render(HI) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert fallback.render(HI, add_generation_prompt=False).endswith("<|im_end|>\n")
     with pytest.raises(InvalidModel, match="too long"):

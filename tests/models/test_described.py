@@ -161,6 +161,6 @@ def test_the_default_models_folder(default_model, tmp_path):
     tokenizer, template, _ = read_tokenizer(tmp_path)
     for text in (*TEXTS, "100 200", "<|im_start|>user\n"):
         assert tokenizer.encode(text) == default_model.tokenizer.encode(text)
-    assert template == default_model.chat_template.source
+    assert template == default_model.chat_template.sources
     assert (tokenizer.bos, tokenizer.eos) == (default_model.tokenizer.bos, 2)
-    assert json.loads((tmp_path / "config.json").read_text())["eos_token_id"] == [0, 2]
+    assert json.loads((tmp_path / "config.json").read_text())["eos_token_id"] == [0, 2, 4]

@@ -183,11 +183,15 @@ def test_rope_scaling(tmp_path):
     assert rope.factors == tuple(factors.tolist())
     expected = Rope(dim=16).inverse_frequencies() / factors
     np.testing.assert_allclose(rope.inverse_frequencies(), expected)
-    write_gguf(
-        path, config, plain, extra={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
-    )
+    linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
+    write_gguf(path, config, plain | {"rope_freqs": factors}, extra=linear)
+    np.testing.assert_allclose(read_gguf(path).config.rope.inverse_frequencies(), expected / 4)
+    write_gguf(path, config, plain, extra=linear)
     assert read_gguf(path).config.rope == Rope(dim=16, scaling="linear", factor=4.0)
     yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
+    write_gguf(path, config, plain | {"rope_freqs": factors}, extra=yarn)
+    with pytest.raises(InvalidModel, match="beside rope_freqs"):
+        read_gguf(path)
     write_gguf(path, config, plain, extra=yarn)
     rope = read_gguf(path).config.rope
     assert (rope.scaling, rope.factor) == ("yarn", 4.0)

@@ -81,7 +81,8 @@ def test_text_with_control_tokens_needs_no_copy_of_the_tables(default_model, mon
         copy.encode_special_tokens = True
         tokenizer = Tokenizer(backend)
         assert tokenizer.encode(text, parse_special=False) == copy.encode(text).ids
-        assert tokenizer._literal.get_added_tokens_decoder() == copy.get_added_tokens_decoder()
+        (literal,) = tokenizer._literal.values()
+        assert literal.get_added_tokens_decoder() == copy.get_added_tokens_decoder()
         assert tokenizer.control["<|im_end|>"] in tokenizer.encode(text)
     assert copies == []
 

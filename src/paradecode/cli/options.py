@@ -80,6 +80,9 @@ class Loading:
         1, "Processes, one a GPU, that divide the model (torch).", "--ranks --tensor-parallel-size"
     )
     adapter: str | None = option(None, "A file of `train adapt`, merged into the model.")
+    chat_template: str | None = option(
+        None, "A file of Jinja, or a name such as rag, in place of the model's chat template."
+    )
 
     def open(self, **settings: Any) -> LLM:
         from paradecode.cli.download import offer_download

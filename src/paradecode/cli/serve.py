@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paradecode.serve.pool import Pool, Served
     from paradecode.serve.settings import ServerSettings
 
-OWN = ("decoder", "draft_model", "adapter", "profile")
+OWN = ("decoder", "draft_model", "adapter", "profile", "chat_template")
 """Settings that one model may have for itself: SOURCE,decoder=...,adapter=..."""
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
@@ -129,6 +129,9 @@ class Working:
         False, "Accept constraints by a monitor of Python code.", "--python-constraints"
     )
     scorer: str | None = option(None, "Of searches that name none, as process-reward(path=FILE).")
+    chat_template: str | None = option(
+        None, "A file of Jinja, or a name such as rag, in place of the models' chat templates."
+    )
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def serve(
     models: list[str] | None = argument(
         None,
         "Models, each SOURCE or NAME=SOURCE; behind it ,decoder=SPEC,"
-        "draft_model=M,adapter=FILE,profile=FILE of its own.",
+        "draft_model=M,adapter=FILE,profile=FILE,chat_template=FILE of its own.",
     ),
     more: list[str] | None = option(None, "The same; repeat for more.", "--model -m --model-path"),
     name: str | None = option(None, "Name of a single model.", "--served-model-name --alias -a"),
@@ -256,6 +259,7 @@ def _served(
     same = {name: given[name] for name in own_names}
     worker = WorkerSettings(
         model=source, **_method(own, decoding), adapter=own.get("adapter"), limits=limits,
+        chat_template=own.get("chat_template", working.chat_template),
         queue_requests=working.queue, **same,
     )  # fmt: skip
     return Served(name, worker, working.replicas)

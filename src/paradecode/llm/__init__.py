@@ -39,6 +39,7 @@ from paradecode.llm.settings import CHAT_SETTINGS, ChatSettings, Settings
 from paradecode.methods.choice import AUTO, Decoder, Profile, choose
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
+from paradecode.models.checkpoint import with_template
 from paradecode.search.scorers.scorer import Follows
 from paradecode.search.strategies import search_together
 
@@ -77,6 +78,8 @@ class LLM(RequestMaker):
             torch only); the draft model stays whole on the first.
         adapter: a file of ``paradecode train adapt``, merged into the model in float32, which makes
             it a block diffusion model.
+        chat_template: Jinja text, a file of it, or the name of one of the model's templates
+            (``rag``), in place of the model's own.
         limits: sizes of the engine (batch, K/V memory, prefix cache).
         progress: True shows a bar while the model is loaded (native only); or a function, which is
             called with the loaded bytes and all bytes.
@@ -106,6 +109,7 @@ class LLM(RequestMaker):
         draft_device: str | None = None,
         ranks: int = 1,
         adapter: str | PathLike[str] | None = None,
+        chat_template: str | PathLike[str] | None = None,
         limits: Limits | None = None,
         progress: Tick | bool = False,
         **unknown: NoReturn,
@@ -121,6 +125,8 @@ class LLM(RequestMaker):
         checkpoint = open_model(model if model is None else fspath(model))
         if adapter is not None:
             checkpoint = merge_file(checkpoint, Path(adapter))
+        if chat_template is not None:
+            checkpoint = with_template(checkpoint, fspath(chat_template))
         super().__init__(checkpoint, chosen, drafting.model)
         if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"

@@ -18,7 +18,7 @@ from paradecode.engine.request import GenerationRequest, token_ids
 from paradecode.llm.settings import RequestSettings
 from paradecode.methods.choice import Decoder, check_draft_model, spec_for, with_settings
 from paradecode.methods.specs import Spec
-from paradecode.models.chat import MAX_TEMPLATE, find_template
+from paradecode.models.chat import MAX_TEMPLATE, ChatTemplate, find_template
 from paradecode.models.checkpoint import Checkpoint
 
 Said = Union[str, Sequence[Mapping[str, Any]]]
@@ -157,18 +157,26 @@ class RequestMaker:
             said = [{"role": "system", "content": system}, *said]
         template = self.chat_template
         if chat_template is not None:
-            source = text(MAX_TEMPLATE)("chat_template", chat_template)
-            template = find_template(source, self.tokenizer)
+            template = self.template(chat_template)
         if template is None:
             fix = (
                 "it has no chat template: continue a raw text with complete(text) or "
                 "stream(encode(text)), or give chat_template="
             )
             raise InvalidInput("model", self.model, fix)
-        if tools and "tools" not in template.source:
+        if tools and not template.shows("tools"):
             fix = "the chat template shows no tools; give one that does as chat_template="
             raise InvalidInput("tools", f"{len(tools)} tools", fix)
         return template.encode(self.tokenizer, said, tools=tools)
+
+    def template(self, given: str) -> ChatTemplate:
+        """The template that a caller gives: Jinja text, or the name of one of the model's."""
+        source = text(MAX_TEMPLATE)("chat_template", given)
+        if self.chat_template is not None and given in self.chat_template.named:
+            return self.chat_template.named[given]
+        template = find_template({"default": source}, self.tokenizer)
+        assert template is not None
+        return template
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Token ids of a raw text, at least one."""

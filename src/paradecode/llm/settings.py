@@ -64,7 +64,8 @@ class ChatSettings(Settings, total=False):
     Attributes:
         system: text of a message before the conversation.
         tools: descriptions of the functions that the model may call, for the template to show.
-        chat_template: Jinja text, in place of the model's own template.
+        chat_template: Jinja text, or the name of one of the model's templates, in place of its
+            usual one.
     """
 
     system: str | None

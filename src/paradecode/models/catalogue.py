@@ -20,8 +20,9 @@ from paradecode.core.checks import meant
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.installed import DATA, DATA_FIX, places
 from paradecode.models.checkpoint import Checkpoint
-from paradecode.models.gguf_file import read_gguf
+from paradecode.models.gguf_file import first_part, read_gguf
 from paradecode.models.hub import download
+from paradecode.models.peft_adapter import base_of, is_adapter, merge_adapter
 from paradecode.models.safetensors_dir import read_folder
 
 DEFAULT = "smollm2-135m-instruct"
@@ -179,7 +180,7 @@ def _names() -> list[str]:
 
 
 def _named(path: Path, name: str) -> Checkpoint:
-    checkpoint = read_folder(path) if path.is_dir() else read_gguf(path)
+    checkpoint = _open_folder(path) if path.is_dir() else read_gguf(path)
     return replace(checkpoint, config=replace(checkpoint.config, name=name))
 
 
@@ -196,22 +197,38 @@ def _open_file(path: Path) -> Checkpoint:
     if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt"):
         raise InvalidModel("model", str(path), "pickles can run code; convert it to safetensors")
     if path.suffix == ".safetensors":
-        return read_folder(path.parent)
+        return _open_folder(path.parent)
     if path.is_file() and not path.read_bytes()[:4] == b"GGUF":
         raise InvalidModel("model", str(path), "it is no model: give a .gguf file or a folder")
     return read_gguf(path)
 
 
 def _open_folder(path: Path) -> Checkpoint:
+    if is_adapter(path):
+        return _open_adapter(path)
     files = sorted(path.glob("*.gguf"))
     if files and not any(path.glob("*.safetensors")):
-        if len(files) > 1:
+        if len({first_part(file) for file in files}) > 1:
             raise InvalidModel("model", str(path), f"choose a file, for example {files[0].name}")
         return read_gguf(files[0])
     if not (path / "config.json").exists():
         fix = "it holds no model: give a folder with config.json and *.safetensors, or a .gguf file"
         raise InvalidModel("model", str(path), fix)
     return read_folder(path)
+
+
+def _open_adapter(folder: Path) -> Checkpoint:
+    """The model of which the folder is an adapter, with the adapter merged into it."""
+    name = base_of(folder)
+    place = _existing(name) or _existing(str(folder / name))
+    if place is not None and is_adapter(place):
+        raise InvalidModel("model", str(folder), f"its base {name} is an adapter, too; merge them")
+    try:
+        base = open_model(name if place is None else place)
+    except (InvalidInput, InvalidModel) as error:
+        fix = f"it holds only an adapter of {name}, which cannot be opened: {error}"
+        raise InvalidModel("model", str(folder), fix) from None
+    return merge_adapter(base, folder)
 
 
 def pull(name: str, progress: Progress | None = None) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -14,6 +14,7 @@ from jinja2 import TemplateError
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.models.sandbox import SandboxedEnvironment
 from paradecode.models.template_allowance import allowance
+from paradecode.models.template_marks import Marks, find_marks, split
 from paradecode.models.tokenizer import Tokenizer
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -21,6 +22,8 @@ MAX_TEMPLATE = 1 << 16
 """The most characters of a template; published ones have up to 20,000."""
 MAX_MESSAGES = 1 << 12
 MAX_CONTENT = 1 << 21
+TOOLS, DOCUMENTS = "tool_use", "rag"
+"""Names of templates for conversations with tools, and with documents."""
 
 CHATML = (
     "{% for message in messages %}"
@@ -42,13 +45,37 @@ class ChatTemplate:
     Args:
         source: Jinja text.
         tokens: variables of the template: bos_token, eos_token, ...
+        named: further templates by name; ``tool_use`` replaces the template for conversations with
+            tools, and ``rag`` for those with documents.
+        begin: id that every prompt begins with, also where the template does not write it; None
+            leaves it to the template.
     """
 
-    def __init__(self, source: str, tokens: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        tokens: Mapping[str, str] | None = None,
+        named: Mapping[str, str] | None = None,
+        begin: int | None = None,
+    ) -> None:
         if len(source) > MAX_TEMPLATE:
             raise InvalidModel("chat_template", f"{len(source)} characters", "it is too long")
-        self.source = source
+        self.source, self.begin = source, begin
         self._tokens = dict(tokens or {})
+        self.named = {
+            name: ChatTemplate(text, tokens, None, begin) for name, text in (named or {}).items()
+        }
+        self._marks: tuple[Tokenizer, Marks] | None = None
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Name -> Jinja text of all templates."""
+        return {"default": self.source, **{name: t.source for name, t in self.named.items()}}
+
+    def shows(self, variable: str) -> bool:
+        """Whether the template that is used for them shows ``tools`` or ``documents``."""
+        source = self._for({variable: True}).source
+        return re.search(rf"\b{variable}\b", source) is not None
 
     def render(
         self, messages: Sequence[Message], add_generation_prompt: bool = True, **kwargs: Any
@@ -67,7 +94,7 @@ class ChatTemplate:
         """
         _check(messages)
         messages = [{**message, "content": _content(message)} for message in messages]
-        return self._render(messages, add_generation_prompt, kwargs)
+        return self._for(kwargs).rendered(messages, add_generation_prompt, kwargs)
 
     def encode(
         self,
@@ -76,42 +103,34 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **kwargs: Any,
     ) -> list[int]:
-        """The prompt as token ids; text of a message never becomes a control token.
+        """The prompt as token ids; text of a message never becomes a token that marks turns.
 
-        The ids are those of ``render``, but if a message contains the text of a control token, it
-        stays text. So a user cannot end the turn and write as the system.
+        The ids are those of ``render``, but where a message contains the text of a control token,
+        or of another token that the template itself writes, it stays text. So a user cannot end
+        the turn and write as the system. Earlier answers and system messages may contain tokens
+        that are visible in an output and mark no turn, such as ``<think>``.
 
         Raises:
-            InvalidInput, InvalidModel: as ``render``; also if a message contains the text of a
-                control token, and the template changes messages so that its place is unknown.
+            InvalidInput, InvalidModel: as ``render``; also if a message contains the text of such
+                a token, and the template changes messages so that its place is unknown.
         """
-        text = self.render(messages, add_generation_prompt, **kwargs)
-        messages = [{**message, "content": _content(message)} for message in messages]
-        others = [{k: v for k, v in m.items() if k != "content"} for m in messages]
-        for string in _strings([others, kwargs]):
-            if any(token in string for token in tokenizer.control):
-                raise InvalidInput("messages", string, "remove the control token from this field")
-        contents = [message["content"] for message in messages]
-        if not any(token in content for content in contents for token in tokenizer.control):
-            return tokenizer.encode(text, special=False)
-        # Marks instead of the contents show the place of each in the text.
-        nonce = secrets.token_hex(8)
-        marks = [f"\ue000{nonce}.{index}\ue001" for index in range(len(messages))]
-        marked_messages = [{**m, "content": mark} for m, mark in zip(messages, marks)]
-        marked = self._render(marked_messages, add_generation_prompt, kwargs)
-        for variant in (contents, [content.strip() for content in contents]):
-            ids = _encode_marked(tokenizer, marked, dict(zip(marks, variant)), text)
-            if ids is not None:
-                return ids
-        raise InvalidInput(
-            "messages.content",
-            next(t for t in tokenizer.control if any(t in c for c in contents)),
-            "remove the control token; this model's template cannot keep it apart from its own",
-        )
+        _check(messages)
+        chosen = self._for(kwargs)
+        ids = chosen._encode(tokenizer, messages, add_generation_prompt, kwargs)
+        if self.begin is None or ids[:1] == [self.begin]:
+            return ids
+        return [self.begin, *ids]
 
-    def _render(
+    def marks(self, tokenizer: Tokenizer) -> Marks:
+        """What the template writes as single tokens."""
+        if self._marks is None or self._marks[0] is not tokenizer:
+            self._marks = tokenizer, find_marks(self._probe, self.source, tokenizer)
+        return self._marks[1]
+
+    def rendered(
         self, messages: Sequence[Message], add_generation_prompt: bool, extra: Mapping[str, Any]
     ) -> str:
+        """The text of checked messages; errors as ``render``."""
         try:
             with allowance():
                 return self._compiled.render(
@@ -122,11 +141,61 @@ class ChatTemplate:
         except _Refused as error:
             raise InvalidInput("messages", str(error), "change them as the template asks") from None
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError,
-                RecursionError, AttributeError, MemoryError, SyntaxError) as error:  # fmt: skip
+                RecursionError, AttributeError, MemoryError, SyntaxError,
+                AssertionError) as error:  # fmt: skip
             # Jinja writes Python, which may refuse it: SyntaxError.
             raise InvalidModel(
                 "chat_template", f"{type(error).__name__}: {error}", "use another template"
             ) from None
+
+    def _for(self, variables: Mapping[str, Any]) -> ChatTemplate:
+        """The template for a conversation with these variables."""
+        for name, variable in ((TOOLS, "tools"), (DOCUMENTS, "documents")):
+            if variables.get(variable) and name in self.named:
+                return self.named[name]
+        return self
+
+    def _probe(self, messages: Sequence[Message], prompt: bool) -> str | None:
+        """A conversation as text, or None if the template takes no such one."""
+        try:
+            return self.rendered(messages, prompt, {})
+        except (InvalidInput, InvalidModel):
+            return None
+
+    def _encode(
+        self,
+        tokenizer: Tokenizer,
+        messages: Sequence[Message],
+        add_generation_prompt: bool,
+        extra: Mapping[str, Any],
+    ) -> list[int]:
+        messages = [{**message, "content": _content(message)} for message in messages]
+        text = self.rendered(messages, add_generation_prompt, extra)
+        marks = self.marks(tokenizer)
+        others = [{k: v for k, v in m.items() if k != "content"} for m in messages]
+        for string in _strings([others, extra]):
+            if any(token in string for token in marks.closed):
+                raise InvalidInput("messages", string, "remove the control token from this field")
+        barred = [marks.barred(message["role"]) for message in messages]
+        contents = [message["content"] for message in messages]
+        if found := [t for t in marks.merged if any(t in content for content in contents)]:
+            fix = "remove it: the model's template marks turns with it"
+            raise InvalidInput("messages.content", found[0], fix)
+        forged = [t for names, c in zip(barred, contents) for t in names if t in c]
+        if not forged:
+            return tokenizer.encode(text, special=False)
+        # Marks instead of the contents show the place of each in the text.
+        nonce = secrets.token_hex(8)
+        places = [f"\ue000{nonce}.{index}\ue001" for index in range(len(messages))]
+        marked_messages = [{**m, "content": mark} for m, mark in zip(messages, places)]
+        marked = self.rendered(marked_messages, add_generation_prompt, extra)
+        for variant in (contents, [content.strip() for content in contents]):
+            said = dict(zip(places, zip(variant, barred)))
+            ids = _encode_marked(tokenizer, marks, marked, said, text)
+            if ids is not None:
+                return ids
+        fix = "remove the control token; this model's template cannot keep it apart from its own"
+        raise InvalidInput("messages.content", forged[0], fix)
 
     @functools.cached_property
     def _compiled(self) -> Any:
@@ -136,15 +205,24 @@ class ChatTemplate:
         return environment.from_string(self.source)
 
 
-def find_template(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """The file's template, or ChatML when the vocabulary has its tokens, or None."""
-    if source is None and {"<|im_start|>", "<|im_end|>"} <= tokenizer.control.keys():
+def find_template(sources: Mapping[str, str], tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The template of a model, or None if it is no chat model.
+
+    It is the one that is named ``default``, else ``tool_use``, else ChatML when the vocabulary has
+    its tokens.
+
+    Args:
+        sources: name -> Jinja text of all templates.
+    """
+    source = sources.get("default", sources.get(TOOLS))
+    if source is None and None not in map(tokenizer.token_id, ("<|im_start|>", "<|im_end|>")):
         source = CHATML
     if source is None:
         return None
     ids = {"bos_token": tokenizer.bos, "eos_token": tokenizer.eos}
     tokens = {name: tokenizer.token(index) for name, index in ids.items() if index is not None}
-    return ChatTemplate(source, tokens)
+    named = {name: text for name, text in sources.items() if name != "default"}
+    return ChatTemplate(source, tokens, named, tokenizer.bos if tokenizer.starts_chats else None)
 
 
 def _check(messages: Sequence[Message]) -> None:
@@ -190,31 +268,35 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _encode_marked(
-    tokenizer: Tokenizer, marked: str, contents: Mapping[str, str], text: str
+    tokenizer: Tokenizer,
+    marks: Marks,
+    marked: str,
+    said: Mapping[str, tuple[str, Collection[str]]],
+    text: str,
 ) -> list[int] | None:
-    """Ids of ``text``, without control tokens in contents; None if the marks do not fit it."""
+    """Ids of ``text``, in which tokens of messages are text; None if the places do not fit it.
+
+    Args:
+        marked: the text with places instead of messages.
+        said: place -> message, and the tokens that are text in it.
+    """
     ids: list[int] = []
-    pending = ""
-    rebuilt = ""
-    pieces = _split(marked, [*contents, *tokenizer.control])
-    for piece in pieces:
-        if piece in tokenizer.control:
-            ids += _literal(tokenizer, pending)
-            ids.append(tokenizer.control[piece])
-            pending, rebuilt = "", rebuilt + pending + piece
-        else:
-            pending += contents.get(piece, piece)
-    return ids + _literal(tokenizer, pending) if rebuilt + pending == text else None
+    pending = rebuilt = ""
 
+    def words() -> list[int]:
+        return tokenizer.encode(pending, False, False, marks.written) if pending else []
 
-def _literal(tokenizer: Tokenizer, text: str) -> list[int]:
-    return tokenizer.encode(text, special=False, parse_special=False) if text else []
-
-
-def _split(text: str, needles: Sequence[str]) -> list[str]:
-    """Cut ``text`` at every needle, longest needle first; the needles are kept."""
-    pattern = "|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True))
-    return [piece for piece in re.split(f"({pattern})", text) if piece]
+    for piece in split(marked, [*said, *marks.written]):
+        content, barred = said.get(piece, (piece, ()))
+        allowed = marks.written.keys() - set(barred)
+        for part in split(content, allowed):
+            rebuilt += part
+            if part in allowed:
+                ids += [*words(), marks.written[part]]
+                pending = ""
+            else:
+                pending += part
+    return ids + words() if rebuilt == text else None
 
 
 def _refuse(reason: object = "") -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,6 +72,17 @@ class Rope:
         """The (fractional) pair that makes so many rotations in the original context."""
         turns = self.original_context / (rotations * 2 * math.pi)
         return self.dim * math.log(turns) / (2 * math.log(self.theta))
+
+    def check_contexts(self, context: int) -> None:
+        """Warn if the scaling contradicts the lengths of the contexts before and after it."""
+        original, ratio = self.original_context, context / self.original_context
+        if self.scaling == "yarn" and original != context:
+            if not math.isclose(ratio, self.factor, rel_tol=1e-3):
+                said = f"rope: factor {self.factor:g} is used, although the contexts {original} and"
+                warnings.warn(f"{said} {context} have the ratio {ratio:g}", stacklevel=3)
+        elif self.scaling == "llama3" and original >= context:
+            said = f"rope: the context before scaling, {original}, is used, although it is not less"
+            warnings.warn(f"{said} than the context of the model, {context}", stacklevel=3)
 
     def check(self) -> None:
         """Raise InvalidModel if a number is out of range (NaN and infinity included)."""

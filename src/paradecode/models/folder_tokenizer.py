@@ -1,16 +1,20 @@
-"""Reads the tokenizer and the chat template of a folder that transformers wrote."""
+"""Reads the tokenizer and the chat templates of a folder, of all files that transformers reads."""
 
 from __future__ import annotations
 
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, decoders, models, normalizers
+from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Backend
 
 from paradecode.core.checks import text_in
 from paradecode.core.errors import InvalidModel
-from paradecode.models.gguf_tokenizer import PRE_TOKENIZERS
+from paradecode.models.gguf_tokenizer import backend_of, vocabulary_of
 from paradecode.models.metadata import (
     MAX_CONFIG,
     MAX_JSON,
@@ -19,6 +23,8 @@ from paradecode.models.metadata import (
     as_model,
     read_json,
 )
+from paradecode.models.pre_tokenizers import PRE_TOKENIZERS
+from paradecode.models.sentencepiece_file import sentencepiece_header
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.tokenizer_library import check_steps, library_errors
 
@@ -27,21 +33,39 @@ BY_MERGES = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
 pieces."""
 MOST_ADDED = 64
 """The most tokens that a post-processor may add to a prompt."""
+MOST_TEMPLATES = 64
+"""The most chat templates of a model."""
+NAMED = (
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
+)  # fmt: skip
+"""Uses of tokens; tokens that no other file has get their ids in this order."""
+FOLDERS = ("chat_templates", "additional_chat_templates")
+"""Folders of named chat templates; transformers knows the second one, which comes first."""
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
-def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None, int | None]:
-    """The tokenizer, the source of the chat template or None, and the mask token if it is named.
+def read_tokenizer(
+    folder: Path, rows: int | None = None
+) -> tuple[Tokenizer, dict[str, str], int | None]:
+    """The tokenizer, the sources of the chat templates by name, and the mask token if it is named.
+
+    Args:
+        rows: rows of the embedding; an added token beyond them is left out, with a warning.
 
     Raises:
         InvalidModel: a file of the tokenizer is missing, damaged or of an unknown kind.
     """
-    named = folder / "tokenizer_config.json"
-    settings = read_json(named) if named.is_file() else Metadata()
+    settings = _settings(folder)
+    added = _added(folder, settings)
     path = folder / "tokenizer.json"
-    if path.is_file() or not (folder / "merges.txt").is_file():
-        backend = _loaded(path)
+    if not path.is_file() and (folder / "merges.txt").is_file():
+        backend = _merged(folder, settings, added)
+    elif not path.is_file() and (folder / "tokenizer.model").is_file():
+        backend = _sentencepiece(folder / "tokenizer.model", settings)
     else:
-        backend = _merged(folder, settings)
+        backend = _loaded(path, rows)
+    _add(backend, [added[index] for index in sorted(added)], rows)
+    _add(backend, list(_special(settings, added)), rows)
     bos, eos, mask = (
         _token_id(backend, settings.get(f"{name}_token")) for name in ("bos", "eos", "mask")
     )
@@ -51,30 +75,90 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None, int | None]:
         fix = f"give a post-processor that adds at most {MOST_ADDED}"
         raise InvalidModel("tokenizer", f"{len(start)} tokens around each prompt", fix)
     add_bos = bos is not None and start[:1] == [bos]
-    return Tokenizer(backend, bos, eos, add_bos), _template(folder, settings), mask
+    return Tokenizer(backend, bos, eos, add_bos), _templates(folder, settings), mask
 
 
-def _loaded(path: Path) -> Any:
+def _settings(folder: Path) -> Metadata:
+    """tokenizer_config.json; without ``added_tokens_decoder``, special_tokens_map.json replaces
+    what it says."""
+    path, older = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
+    settings = read_json(path) if path.is_file() else Metadata()
+    if "added_tokens_decoder" not in settings and older.is_file():
+        settings |= read_json(older)
+    return settings
+
+
+def _add(backend: Any, tokens: list[AddedToken], rows: int | None) -> None:
+    """Add tokens, or give known ones these flags; those without a row are left out."""
+    known = {repr(token) for token in backend.get_added_tokens_decoder().values()}
+    size = backend.get_vocab_size(with_added_tokens=True)
+    kept = []
+    for token in {token.content: token for token in tokens if repr(token) not in known}.values():
+        fresh = backend.token_to_id(token.content) is None
+        if fresh and rows is not None and size >= rows:
+            _say_beyond(token.content, rows)
+            continue
+        kept.append(token)
+        size += fresh
+    with library_errors("added tokens", "one of them is damaged"):
+        # All at once: each call makes the library's search for tokens anew.
+        for special, group in groupby(kept, lambda token: token.special):
+            (backend.add_special_tokens if special else backend.add_tokens)([*group])
+
+
+def _say_beyond(token: str, rows: int | None) -> None:
+    warnings.warn(
+        f"the token {token[:80]!r} is left out: the model has only {rows} tokens", stacklevel=2
+    )
+
+
+def _special(settings: Metadata, added: Mapping[int, AddedToken]) -> Iterator[AddedToken]:
+    """The tokens that the settings name by a use, or list as special."""
+    known = {token.content: token for token in added.values()}
+    listed = settings.get("extra_special_tokens") or settings.get("additional_special_tokens")
+    more = [*listed.values()] if isinstance(listed, dict) else listed
+    keys = [*NAMED, *(key for key in settings if key.endswith("_token") and key not in NAMED)]
+    named = [settings.get(key) for key in keys]
+    for value in [*named, *(more if isinstance(more, list) else ())]:
+        content = value.get("content") if isinstance(value, dict) else value
+        if not isinstance(content, str) or not content:
+            continue
+        about = value if isinstance(value, dict) else {}
+        flags = {key: bool(about.get(key, False)) for key in _FLAGS if key != "special"}
+        if content in known:
+            flags = {key: getattr(known[content], key) for key in flags}
+        yield AddedToken(content, special=True, **flags)
+
+
+def _loaded(path: Path, rows: int | None) -> Any:
+    source = _text(path, MAX_JSON)
     with library_errors(str(path), "the file is damaged"):
-        backend: Any = Backend.from_str(_text(path, MAX_JSON))
+        backend: Any = Backend.from_str(source)
+        known = backend.get_added_tokens_decoder()
+        beyond = [index for index in sorted(known) if rows is not None and index >= rows]
+        if beyond:
+            said = json.loads(source)
+            said["added_tokens"] = [each for each in said["added_tokens"] if each["id"] < rows]
+            backend = Backend.from_str(json.dumps(said))
         backend.no_truncation()
         backend.no_padding()
         check_steps(backend)
-        return backend
+    for index in beyond:
+        _say_beyond(known[index].content, rows)
+    return backend
 
 
 def _text(path: Path, most: int) -> str:
     return str(as_model(lambda: text_in(path, "model", most)))
 
 
-def _merged(folder: Path, settings: Metadata) -> Any:
+def _merged(folder: Path, settings: Metadata, added: Mapping[int, AddedToken]) -> Any:
     """The tokenizer of vocab.json and merges.txt; the ids of added tokens are in other files."""
     kind = settings.get("tokenizer_class")
     if kind not in BY_MERGES:
         usable = ", ".join(BY_MERGES)
         raise InvalidModel("tokenizer_class", kind, f"give tokenizer.json; without: {usable}")
     ids = dict(read_json(folder / "vocab.json", MAX_LISTING))
-    added = _added(folder, settings)
     ids |= {token.content: index for index, token in added.items()}
     lines = _text(folder / "merges.txt", MAX_LISTING).split("\n")
     merges = [line.partition(" ") for line in lines if line and not line.startswith("#version:")]
@@ -84,24 +168,43 @@ def _merged(folder: Path, settings: Metadata) -> Any:
         backend.normalizer = normalizers.NFC()
         backend.pre_tokenizer = PRE_TOKENIZERS["qwen2"]()
         backend.decoder = decoders.ByteLevel()
-        for index in sorted(added):
-            add = backend.add_special_tokens if added[index].special else backend.add_tokens
-            add([added[index]])
         return backend
 
 
+def _sentencepiece(path: Path, settings: Metadata) -> Any:
+    """The tokenizer of a SentencePiece vocabulary, whose prompts begin with BOS unless the settings
+    say otherwise."""
+    header = sentencepiece_header(path)
+    backend = backend_of(header, *vocabulary_of(header))
+    named = settings.get("bos_token", "<s>")
+    index = _token_id(backend, named)
+    if settings.flag("add_bos_token", True) and index is not None:
+        backend.post_processor = processors.TemplateProcessing(
+            single="BOS $A",
+            special_tokens=[{"id": "BOS", "ids": [index], "tokens": [backend.id_to_token(index)]}],
+        )
+    return backend
+
+
 def _added(folder: Path, settings: Metadata) -> dict[int, AddedToken]:
-    """Id -> added token, from ``added_tokens_decoder`` or from added_tokens.json."""
-    known = settings.get("added_tokens_decoder")
-    if known is None and (folder / "added_tokens.json").is_file():
+    """Id -> added token, from ``added_tokens_decoder`` or from added_tokens.json.
+
+    The second one has no flags: a token is special if the settings name it.
+    """
+    if "added_tokens_decoder" not in settings and (folder / "added_tokens.json").is_file():
         texts = read_json(folder / "added_tokens.json", MAX_LISTING)
-        known = {index: {"content": text, "special": True} for text, index in texts.items()}
+        special = {token.content for token in _special(settings, {})}
+        known: Any = {
+            index: {"content": text, "special": text in special, "normalized": text not in special}
+            for text, index in texts.items()
+        }
+    else:
+        known = settings.get("added_tokens_decoder")
     found: dict[int, AddedToken] = {}
     try:
         for index, about in (known or {}).items():
-            keys = ("single_word", "lstrip", "rstrip", "special")
-            flags = {key: bool(about.get(key, False)) for key in keys}
-            found[int(index)] = AddedToken(about["content"], normalized=False, **flags)
+            flags = {key: bool(about.get(key, False)) for key in _FLAGS}
+            found[int(index)] = AddedToken(about["content"], **flags)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         fix = f"give {{id: {{content: text}}}} ({error})"
         raise InvalidModel("added_tokens_decoder", "damaged", fix) from None
@@ -114,12 +217,28 @@ def _token_id(backend: Any, token: object) -> int | None:
     return backend.token_to_id(content) if isinstance(content, str) else None
 
 
-def _template(folder: Path, settings: dict[str, Any]) -> str | None:
+def _templates(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Name -> chat template; the usual one is ``default``.
+
+    As in transformers, templates in files of their own replace those of tokenizer_config.json.
+    chat_template.json, which processors of images have, comes last.
+    """
+    found: dict[str, str] = {}
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return _text(path, MAX_CONFIG)
-    template = settings.get("chat_template")
-    if isinstance(template, list):  # several by name; the default one is for chatting
-        named = [t for t in template if isinstance(t, dict) and t.get("name") == "default"]
-        template = named[0].get("template") if named else None
-    return template if isinstance(template, str) else None
+        found["default"] = _text(path, MAX_CONFIG)
+    for place in FOLDERS:
+        for path in sorted((folder / place).glob("*.jinja"))[:MOST_TEMPLATES]:
+            found[path.name.removesuffix(".jinja")] = _text(path, MAX_CONFIG)
+    path = folder / "chat_template.json"
+    places: list[Any] = [settings]
+    if path.is_file() and not found and settings.get("chat_template") is None:
+        places.append(read_json(path))
+    given = next((v for place in places if (v := place.get("chat_template")) is not None), None)
+    if found or given is None:
+        return found
+    if isinstance(given, list):
+        given = {t.get("name"): t.get("template") for t in given if isinstance(t, dict)}
+    given = given if isinstance(given, dict) else {"default": given}
+    return {name: text for name, text in given.items()
+            if isinstance(name, str) and isinstance(text, str)}  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,11 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel, reason
 from paradecode.models import gguf_gemma
-from paradecode.models.chat import find_template
-from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.checkpoint import Checkpoint, with_chat
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.gguf_experts import NAMES, mixture_of, single
 from paradecode.models.gguf_header import Header, TensorInfo, read_header
-from paradecode.models.gguf_tokenizer import optional, tokenizer_from_header
+from paradecode.models.gguf_tokenizer import optional, templates_of, tokenizer_from_header
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
 # The value says whether rotary pairs are interleaved in the file (rows of q and k then need
@@ -43,6 +43,9 @@ _LAYER_NAMES = {
 }  # fmt: skip
 _NAMES = {"token_embd.weight": "embed", "output_norm.weight": "norm", "output.weight": "head"}
 _ROPE_FACTORS = "rope_freqs.weight"
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+MOST_PARTS = 1024
+"""The most files of a model."""
 _DTYPES = {Kind.F32: "<f4", Kind.F16: "<f2", Kind.BF16: "<u2"}
 
 
@@ -57,8 +60,15 @@ def read_gguf(path: str | Path) -> Checkpoint:
             not known; the message names which.
     """
     path = Path(path)
-    buffer = file_bytes(path)
-    header = read_header(buffer)
+    header = _whole(path)
+    kind = header.fields.get("general.type", "model")
+    if kind != "model":
+        fix = (
+            f"the file holds something of the type {str(kind)[:80]}, and no model; get the model's"
+        )
+        raise InvalidModel("model", str(path), fix)
+    if not header.tensors:
+        raise InvalidModel("model", str(path), "the file has no weights, but only a vocabulary")
     architecture = header.fields.text("general.architecture")
     if architecture not in INTERLEAVED:
         raise InvalidModel(
@@ -67,20 +77,58 @@ def read_gguf(path: str | Path) -> Checkpoint:
     names = _canonical_names(architecture, header)
     tokenizer = tokenizer_from_header(header)
     config = replace(
-        _config(path.stem, architecture, header, names, buffer),
+        _config(path.stem, architecture, header, names),
         bos_token=tokenizer.bos,
         add_bos=tokenizer.add_bos,
         eos_tokens=tokenizer.eos_tokens,
     )
+    config.rope.check_contexts(config.context_length)
     if tokenizer.vocab_size > config.vocab_size:
         raise InvalidModel(
             "tokenizer.ggml.tokens",
             tokenizer.vocab_size,
             f"the embedding matrix has only {config.vocab_size} rows",
         )
-    weights = _weights(config, header, names, buffer)
-    template = find_template(header.fields.text("tokenizer.chat_template"), tokenizer)
-    return Checkpoint(config, weights, tokenizer, template, str(path))
+    weights = _weights(config, header, names)
+    checkpoint = Checkpoint(config, weights, tokenizer, None, str(path))
+    return with_chat(checkpoint, templates_of(header))
+
+
+def first_part(path: Path) -> Path:
+    """The first file of a model that is split into several, by their names; else the file."""
+    match = _PART.fullmatch(path.name)
+    return path if match is None else path.with_name(f"{match[1]}-00001-of-{match[3]}.gguf")
+
+
+def _whole(path: Path) -> Header:
+    """The header of a file, with the tensors of all parts if the model is split."""
+    header = read_header(file_bytes(path))
+    count = header.fields.whole("split.count", 0, 0, MOST_PARTS)
+    if count < 2:
+        return header
+    match = _PART.fullmatch(path.name)
+    if match is None or int(match[3]) != count:
+        said = f"it is part {header.fields.whole('split.no', 0) + 1} of {count}"
+        fix = f"{said}; name the parts NAME-00001-of-{count:05}.gguf and so on, in one folder"
+        raise InvalidModel("model", str(path), fix)
+    parts = []
+    for number in range(1, count + 1):
+        part = path.with_name(f"{match[1]}-{number:05}-of-{count:05}.gguf")
+        if not part.is_file():
+            fix = f"part {number} of {count} is missing; put all parts into one folder"
+            raise InvalidModel("model", str(part), fix)
+        parts.append(header if part == path else read_header(file_bytes(part)))
+        if parts[-1].fields.whole("split.no", -1) != number - 1:
+            raise InvalidModel("split.no", str(part), "the parts of other models are among these")
+    tensors: dict[str, TensorInfo] = {}
+    for part_header in parts:
+        if double := tensors.keys() & part_header.tensors:
+            raise InvalidModel(min(double), "twice", "the parts of other models are among these")
+        tensors |= part_header.tensors
+    wanted = parts[0].fields.whole("split.tensors.count", len(tensors))
+    if wanted != len(tensors):
+        raise InvalidModel("split.tensors.count", wanted, f"the parts have {len(tensors)} tensors")
+    return Header(parts[0].fields, tensors)
 
 
 def file_bytes(path: Path) -> memoryview:
@@ -119,9 +167,7 @@ def _canonical_names(architecture: str, header: Header) -> dict[str, str]:
     return names
 
 
-def _config(
-    name: str, architecture: str, header: Header, names: dict[str, str], buffer: memoryview
-) -> ModelConfig:
+def _config(name: str, architecture: str, header: Header, names: dict[str, str]) -> ModelConfig:
     fields = header.fields
 
     def need(key: str, default: int | None = None) -> int:
@@ -131,7 +177,7 @@ def _config(
         raise InvalidModel("token_embd.weight", None, "the file lacks it; get a complete file")
     vocabulary = header.tensors[names["embed"]].shape[0]
     if architecture == gguf_gemma.ARCHITECTURE:
-        return gguf_gemma.gemma_config(name, header, vocabulary, _rope_factors(header, buffer))
+        return gguf_gemma.gemma_config(name, header, vocabulary, _rope_factors(header))
     hidden, heads = need("embedding_length"), need("attention.head_count")
     if heads < 1:
         raise InvalidModel(f"{architecture}.attention.head_count", heads, "give 1 and more")
@@ -156,7 +202,7 @@ def _config(
         intermediate_size=need("feed_forward_length", mixture.expert_size if mixture else None),
         context_length=need("context_length"),
         norm_eps=header.fields.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
-        rope=rope_in(architecture, header, need("rope.dimension_count", head_dim), buffer),
+        rope=rope_in(architecture, header, need("rope.dimension_count", head_dim)),
         tied_head="head" not in names,
         qkv_bias="layers.0.q.bias" in names,
         output_bias="layers.0.o.bias" in names,
@@ -171,18 +217,24 @@ def _config(
     )
 
 
-def rope_in(architecture: str, header: Header, dim: int, buffer: memoryview) -> Rope:
+def rope_in(architecture: str, header: Header, dim: int) -> Rope:
     def number(key: str, default: float) -> float:
         return header.fields.number(f"{architecture}.rope.{key}", default)
 
     rope = Rope(theta=number("freq_base", 10000.0), dim=dim)
-    if _ROPE_FACTORS in header.tensors:
-        return replace(rope, factors=tuple(_rope_factors(header, buffer)[: 1 << 12].tolist()))
     factor = number("scaling.factor", number("scale_linear", 1.0))
     scaling = header.fields.text(
         f"{architecture}.rope.scaling.type", "linear" if factor != 1 else "none"
     )
     if scaling == "none" or (scaling == "linear" and factor == 1):
+        factor = 1.0
+    if _ROPE_FACTORS in header.tensors:
+        if scaling not in ("none", "linear"):
+            fix = "it is not known beside rope_freqs.weight; convert the model again"
+            raise InvalidModel(f"{architecture}.rope.scaling.type", scaling, fix)
+        divisors = _rope_factors(header)[: 1 << 12].astype(np.float64) * factor
+        return replace(rope, factors=tuple(divisors.tolist()))
+    if factor == 1 and scaling in ("none", "linear"):
         return rope
     rope = replace(rope, scaling=str(scaling), factor=factor)
     context = header.fields.number(f"{architecture}.context_length", 8192)
@@ -199,29 +251,27 @@ def rope_in(architecture: str, header: Header, dim: int, buffer: memoryview) -> 
     )
 
 
-def _rope_factors(header: Header, buffer: memoryview) -> NDArray[np.float32]:
+def _rope_factors(header: Header) -> NDArray[np.float32]:
     """Divisors of the angles of the rotated pairs; empty if the file has none."""
     if _ROPE_FACTORS not in header.tensors:
         return np.empty(0, np.float32)
-    return tensor_in(header.tensors[_ROPE_FACTORS], buffer).float32().ravel()
+    return tensor_in(header.tensors[_ROPE_FACTORS]).float32().ravel()
 
 
-def tensor_in(info: TensorInfo, buffer: memoryview) -> Tensor:
+def tensor_in(info: TensorInfo) -> Tensor:
     """A tensor of the file as a view."""
-    raw = np.frombuffer(buffer, np.uint8, info.nbytes, info.offset)
+    raw = np.frombuffer(info.data, np.uint8)
     if info.kind in _DTYPES:
         return Tensor(raw.view(_DTYPES[info.kind]).reshape(info.shape), info.shape, info.kind)
     block, size = GGML_QUANT_SIZES[info.kind]
     return Tensor(raw.reshape(-1, info.shape[-1] // block * size), info.shape, info.kind)
 
 
-def _weights(
-    config: ModelConfig, header: Header, names: dict[str, str], buffer: memoryview
-) -> Weights:
+def _weights(config: ModelConfig, header: Header, names: dict[str, str]) -> Weights:
     weights = {
         own: tensor
         for name, stored in names.items()
-        for own, tensor in single(name, tensor_in(header.tensors[stored], buffer), config.mixture)
+        for own, tensor in single(name, tensor_in(header.tensors[stored]), config.mixture)
     }
     unknown = sorted(weights.keys() - config.tensors().keys())
     if unknown:

@@ -39,12 +39,11 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Place of a tensor: ``shape`` has rows first, ``offset`` counts from the file's start."""
+    """A tensor of a file: ``shape`` has rows first, ``data`` is its part of the file."""
 
     shape: tuple[int, ...]
     kind: Kind
-    offset: int
-    nbytes: int
+    data: memoryview
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Header:
 
     Attributes:
         fields: key -> str, bool, int, float, list[str] or a NumPy array of numbers.
-        tensors: name -> place inside of the file.
+        tensors: name -> shape, kind and bytes.
     """
 
     fields: Metadata
@@ -194,7 +193,10 @@ def _tensors(walk: _Walk, number: int, alignment: int) -> dict[str, TensorInfo]:
     for name, (_, _, offset, nbytes) in found.items():
         if offset % alignment or start + offset + nbytes > len(walk.buffer):
             raise InvalidModel(name, offset, DAMAGED)
-    return {name: TensorInfo(s, k, start + o, n) for name, (s, k, o, n) in found.items()}
+    return {
+        name: TensorInfo(shape, kind, walk.buffer[start + offset : start + offset + nbytes])
+        for name, (shape, kind, offset, nbytes) in found.items()
+    }
 
 
 def _kind(name: str, code: int) -> Kind:

@@ -2,68 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Backend
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.gguf_header import DAMAGED, Header
 from paradecode.models.metadata import Metadata
+from paradecode.models.pre_tokenizers import BEGIN, COMPOSED, PRE_TOKENIZERS, WHOLE
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.tokenizer_library import library_errors
 
 MAX_PIECE = 128
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 
-# Control tokens that end a turn or a text, even if the file's eos_token_id does not name them.
-END_OF_TURN = (
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|role_end|>",
-    "<|dlm_pad|>", "<turn|>", "<|tool_response>",
+_ENDS = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>",
+    "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>", "</s>", "<EOT>", "_<EOT>",
+    "[EOT]", "[EOS]", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
+    "<｜end▁of▁sentence｜>", "[e~[",
 )  # fmt: skip
-
-_QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_BAILING = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
-    r"|\s*[\r\n]|\s+(?!\S)|\s+"
-)
-_LLAMA3 = _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
-
-
-def _split(pattern: str) -> Any:
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(pattern), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-
-
-def _gpt2() -> Any:
-    return pre_tokenizers.ByteLevel(add_prefix_space=False)
-
-
-def _smollm() -> Any:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
-
-
-PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {
-    "default": _gpt2,
-    "gpt-2": _gpt2,
-    "smollm": _smollm,
-    "qwen2": lambda: _split(_QWEN2),
-    "llama-bpe": lambda: _split(_LLAMA3),
-    "llada-moe": lambda: _split(_BAILING),
+"""Tokens that end a turn or a text for llama.cpp, whatever their type."""
+_INFILL = {
+    "pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
+    "rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "sep": ("<|file_sep|>",),
 }
-LLAMA3 = ("llama-bpe", "llama3", "llama-v3")
-"""llama.cpp's names of one kind of pre-tokenizer."""
-PRE_TOKENIZERS |= dict.fromkeys(LLAMA3, PRE_TOKENIZERS["llama-bpe"])
-PRE_TOKENIZERS["deepseek-r1-qwen"] = PRE_TOKENIZERS["qwen2"]
+"""Tokens between files and for filling, by the key ``fim_..._token_id``. They end a text, too."""
+_FILL = (
+    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>",
+    "<|code_prefix|>", "<|prefix|>", "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>",
+    "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>", "<|suffix|>", "<|fim_middle|>",
+    "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
+    "<|middle|>",
+)  # fmt: skip
+_KNOWN = frozenset((*_ENDS, *_FILL)).union(*_INFILL.values())
+"""Control tokens for llama.cpp, whatever their type."""
+_IF_CONTROL = ("<|role_end|>", "<|dlm_pad|>")
+END_OF_TURN = (*_ENDS, *_IF_CONTROL)
+"""Control tokens that end a turn or a text of any model, even if its files do not say so."""
 
 
 def tokenizer_from_header(header: Header) -> Tokenizer:
@@ -72,11 +52,37 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
     Raises:
         InvalidModel: unknown kind or pre-tokenizer, or contents that contradict each other.
     """
+    tokens, ids, types = vocabulary_of(header)
+    model = header.fields.text("tokenizer.ggml.model")
+    bos, eos = _begin_and_end(header, tokens, types)
+    ends = _ends(header, tokens, ids, types)
+    types = types.copy()
+    known = [ids[name] for name in _KNOWN & ids.keys() if name not in _ENDS or ids[name] in ends]
+    types[known] = _CONTROL
+    backend = backend_of(header, tokens, ids, types)
+    # llama.cpp's defaults: with a byte-level vocabulary only some models' prompts start so.
+    usual = model != "gpt2" or header.fields.text("tokenizer.ggml.pre") in BEGIN
+    add_bos = header.fields.flag("tokenizer.ggml.add_bos_token", usual) and bos is not None
+    if add_bos:
+        backend.post_processor = processors.TemplateProcessing(
+            single="BOS $A",
+            special_tokens=[{"id": "BOS", "ids": [bos], "tokens": [tokens[bos or 0]]}],
+        )
+    # As in llama.cpp, a file whose prompts begin with BOS has it before its chats, too.
+    return Tokenizer(backend, bos, eos, add_bos, sorted(ends), starts_chats=add_bos)
+
+
+def vocabulary_of(header: Header) -> tuple[list[str], dict[str, int], np.ndarray]:
+    """The tokens of a file, their ids, and their types; raises InvalidModel."""
     tokens = header.fields.texts("tokenizer.ggml.tokens")
     ids = {token: index for index, token in enumerate(tokens)}
     if not tokens or len(ids) != len(tokens):
         raise InvalidModel("tokenizer.ggml.tokens", len(tokens), "tokens must exist and differ")
-    types = _array(header, "tokenizer.ggml.token_type", len(tokens), 1)
+    return tokens, ids, _array(header, "tokenizer.ggml.token_type", len(tokens), _NORMAL)
+
+
+def backend_of(header: Header, tokens: list[str], ids: dict[str, int], types: np.ndarray) -> Any:
+    """The library's tokenizer of this vocabulary; raises InvalidModel."""
     model = header.fields.text("tokenizer.ggml.model")
     builders = {"gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _gemma}
     if model not in builders:
@@ -88,28 +94,65 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
             added = [tokens[index] for index in np.flatnonzero(types == kind) if tokens[index]]
             add = backend.add_special_tokens if special else backend.add_tokens
             add([AddedToken(token, special=special, normalized=False) for token in added])
-    bos, eos = _token_id(header, "bos", tokens), _token_id(header, "eos", tokens)
-    # llama.cpp's defaults: with a byte-level vocabulary only Llama 3's prompts start so.
-    usual = model != "gpt2" or header.fields.text("tokenizer.ggml.pre") in LLAMA3
-    add_bos = header.fields.flag("tokenizer.ggml.add_bos_token", usual) and bos is not None
-    if add_bos:
-        backend.post_processor = processors.TemplateProcessing(
-            single="BOS $A",
-            special_tokens=[{"id": "BOS", "ids": [bos], "tokens": [tokens[bos or 0]]}],
-        )
-    named = (_token_id(header, name, tokens) for name in ("eos", "eot", "eom"))
+    return backend
+
+
+def templates_of(header: Header) -> dict[str, str]:
+    """Name -> chat template of a file; the usual one is ``default``."""
+    key = "tokenizer.chat_template"
+    names = {name[len(key) + 1 :]: name for name in header.fields if name.startswith(f"{key}.")}
+    names |= {"default": key} if key in header.fields else {}
+    found = {name: header.fields.text(place) for name, place in names.items()}
+    return {name: source for name, source in found.items() if source}
+
+
+def _begin_and_end(
+    header: Header, tokens: list[str], types: np.ndarray
+) -> tuple[int | None, int | None]:
+    """The ids of BOS and EOS. A SentencePiece vocabulary has them at 1 and 2 by custom."""
+    found = []
+    for place, name in ((1, "bos"), (2, "eos")):
+        index = _token_id(header, name, tokens)
+        custom = header.fields.text("tokenizer.ggml.model") == "llama" and place < len(tokens)
+        if index is None and custom and types[place] == _CONTROL:
+            index = place
+        found.append(index)
+    return found[0], found[1]
+
+
+def _ends(header: Header, tokens: list[str], ids: dict[str, int], types: np.ndarray) -> set[int]:
+    """The ids that end a text: those that the file names by use, and those with known names."""
+    _, eos = _begin_and_end(header, tokens, types)
+    named = [eos, *(_token_id(header, name, tokens) for name in ("eot", "eom"))]
     ends = {index for index in named if index is not None}
-    ends |= {ids[token] for token in END_OF_TURN if token in ids and types[ids[token]] == _CONTROL}
-    return Tokenizer(backend, bos, eos, add_bos, sorted(ends))
+    ends |= {ids[name] for name in _ENDS if name in ids}
+    for use, names in _INFILL.items():
+        index = _token_id(header, f"fim_{use}", tokens)
+        ends |= {ids[name] for name in names if name in ids} if index is None else {index}
+    ends |= {ids[name] for name in _IF_CONTROL if name in ids and types[ids[name]] == _CONTROL}
+    # As in llama.cpp: <|end|> parts the channels of gpt-oss and Solar; </s> is text for Gemma 4.
+    calls = "<|call|>" in ids or "<|calls|>" in ids
+    parts = calls and ("<|return|>" in ids or "<|flush|>" in ids)
+    none = {"<|end|>" if parts else "", "</s>" if "<|tool_response>" in ids else ""}
+    return ends - {ids[name] for name in none if name in ids}
 
 
 def _byte_level(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
-    pre = header.fields.text("tokenizer.ggml.pre", "default")
+    pre = str(header.fields.text("tokenizer.ggml.pre", "default"))
     if pre not in PRE_TOKENIZERS:
-        raise InvalidModel("tokenizer.ggml.pre", pre, f"use one of {', '.join(PRE_TOKENIZERS)}")
+        fix = f"use one of {', '.join(sorted(PRE_TOKENIZERS))}"
+        raise InvalidModel("tokenizer.ggml.pre", pre, fix)
+    if pre == "default":
+        said = header.fields.text("tokenizer.ggml.pre")
+        warnings.warn(
+            f"tokenizer.ggml.pre is {said!r}: the file does not say how the model cuts texts into "
+            "words. They are cut as llama.cpp does, which may give other tokens than the model was "
+            "trained on; get a file of a newer converter",
+            stacklevel=2,
+        )
     merges = _listed_merges(header)
-    backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=pre in LLAMA3))
-    if PRE_TOKENIZERS[pre] is PRE_TOKENIZERS["qwen2"]:
+    backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=pre in WHOLE))
+    if pre in COMPOSED:
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = PRE_TOKENIZERS[pre]()
     backend.decoder = decoders.ByteLevel()
@@ -163,7 +206,7 @@ def _listed_merges(header: Header) -> list[tuple[str, str]]:
 def _merges(ids: dict[str, int], types: np.ndarray, scores: np.ndarray) -> list[tuple[str, str]]:
     """BPE merges in order of score, because SentencePiece joins the neighbours with the best
     union."""
-    normal = {token for token, index in ids.items() if types[index] in (1, _USER_DEFINED)}
+    normal = {token for token, index in ids.items() if types[index] in (_NORMAL, _USER_DEFINED)}
     merges = []
     for token in normal:
         if len(token) > MAX_PIECE:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models.gguf_file import first_part
 
-_TEXTS = ["*.json", "*.jinja", "merges.txt"]
+_TEXTS = ["*.json", "*.jinja", "merges.txt", "tokenizer.model"]
 
 
 def download(name: str) -> Path:
@@ -38,14 +40,14 @@ def download(name: str) -> Path:
                 return folder
             files = [str(f) for f in huggingface_hub.list_repo_files(repository)]
             found = [f for f in files if f.endswith(".gguf")]
-            if len(found) != 1:
+            if len({first_part(Path(f)) for f in found}) != 1:
                 fix = f"choose one of {', '.join(found)[:400]}, as {repository}:PART_OF_THE_NAME"
                 raise InvalidModel("model", name, fix if found else "it has no usable weights")
-            part = found[0].removesuffix(".gguf")
+            part = re.sub(r"-\d{5}-of-\d{5}$", "", found[0].removesuffix(".gguf"))
         pattern = f"*{part}*.gguf"
         folder = Path(huggingface_hub.snapshot_download(repository, allow_patterns=[pattern]))
         matching = sorted(folder.rglob(pattern))
-        if len(matching) == 1:
+        if len({first_part(file) for file in matching}) == 1:
             return matching[0]
     except InvalidModel:
         raise

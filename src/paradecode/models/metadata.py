@@ -39,7 +39,7 @@ class Metadata(dict[str, Any]):
             return int(value[0])
         return int(self._read(checks.whole(low, high), key, default))
 
-    def number(self, key: str, default: float) -> float:
+    def number(self, key: str, default: float | None = None) -> float:
         return float(self._read(checks.number(-1e15, 1e15), key, default))
 
     def flag(self, key: str, default: bool = False) -> bool:

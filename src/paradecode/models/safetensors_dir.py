@@ -3,49 +3,40 @@
 from __future__ import annotations
 
 import json
-import math
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.chat import find_template
-from paradecode.models.checkpoint import Checkpoint
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.checkpoint import Checkpoint, with_chat
+from paradecode.models.config import ModelConfig
 from paradecode.models.diffusion import diffusion_gemma
 from paradecode.models.diffusion.llada2 import stored_in_one
+from paradecode.models.folder_config import folder_config
 from paradecode.models.folder_tokenizer import read_tokenizer
 from paradecode.models.gguf_tokenizer import END_OF_TURN
-from paradecode.models.masked_diffusion import FAMILIES, as_causal, stored_as
-from paradecode.models.metadata import MAX_LISTING, Metadata, read_json
-from paradecode.models.mixture import in_layer, qwen3_moe
+from paradecode.models.masked_diffusion import stored_as
+from paradecode.models.metadata import MAX_LISTING, read_json
+from paradecode.models.mixture import in_layer
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
-ARCHITECTURES = {
-    "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3",
-}  # fmt: skip
-CLASSIFIERS = ("ForSequenceClassification", "ForRewardModel")
-"""Ends of architectures that have ``score`` weights in place of an LM head."""
-# Defaults of each family, which transformers does not write to config.json.
-_DEFAULTS: dict[str, dict[str, int]] = {
-    "llama": {"max_position_embeddings": 2048},
-    "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8},
-    "qwen2": {"max_position_embeddings": 32768},
-    "qwen3": {"max_position_embeddings": 32768, "head_dim": 128},
-}
 _KINDS = {"F32": (Kind.F32, "<f4"), "F16": (Kind.F16, "<f2"), "BF16": (Kind.BF16, "<u2")}
 _NAMES = {
     "model.embed_tokens.weight": "embed", "model.norm.weight": "norm", "lm_head.weight": "head",
 }  # fmt: skip
 SCORE = "score."
+_HEAD, _EMBED = "lm_head.weight", ("model.embed_tokens.weight", "embed_tokens.weight")
+_BARE = ("embed_tokens", "layers", "norm")
+"""Beginnings of names in folders of a network without its LM head: there ``model.`` is left out."""
+_UNUSED = re.compile(r"rotary_emb\.inv_freq$|\.(?:[qkv]|kv|prob)_scale$|[qkv]_proj\.output_scale$")
+"""Tensors that are no weights: frequencies, and the scales of other engines' 8-bit caches."""
 MAX_HEADER = 1 << 23
 """The most bytes of a safetensors header; a file of 94 layers with 128 experts has 5 million."""
 _LAYER = re.compile(r"model\.layers\.(\d{1,5})\.(.+)")
@@ -70,7 +61,7 @@ def read_folder(path: str | Path) -> Checkpoint:
             is not supported; the message names it.
     """
     folder = Path(path)
-    return _with_tokenizer(folder, *read_weights(folder))
+    return with_tokenizer(folder, *read_weights(folder))
 
 
 def read_classifier(path: str | Path) -> tuple[Checkpoint, dict[str, NDArray[np.float32]]]:
@@ -83,11 +74,12 @@ def read_classifier(path: str | Path) -> tuple[Checkpoint, dict[str, NDArray[np.
     if not scores:
         raise InvalidModel("score.weight", None, "the folder has no weights of a score")
     check_weights(config, weights)
-    return _with_tokenizer(folder, config, weights), scores
+    return with_tokenizer(folder, config, weights), scores
 
 
-def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Checkpoint:
-    tokenizer, template, mask = read_tokenizer(folder)
+def with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Checkpoint:
+    """A model with the tokenizer and the chat template in ``folder``. Errors as ``read_folder``."""
+    tokenizer, sources, mask = read_tokenizer(folder, config.vocab_size)
     highest = tokenizer.highest
     if max(highest + 1, tokenizer.vocab_size) > config.vocab_size:
         said = f"{tokenizer.vocab_size} tokens with ids up to {highest}"
@@ -101,7 +93,8 @@ def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Chec
     )
     if config.attention != "causal" or config.mask_token is not None or config.canvas_length:
         config = _diffusion_tokens(config, tokenizer, mask)
-    return Checkpoint(config, weights, tokenizer, find_template(template, tokenizer), str(folder))
+    tokenizer.eos_tokens = config.eos_tokens
+    return with_chat(Checkpoint(config, weights, tokenizer, None, str(folder)), sources)
 
 
 def _diffusion_tokens(config: ModelConfig, tokenizer: Tokenizer, mask: int | None) -> ModelConfig:
@@ -129,6 +122,9 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
     unknown = sorted(weights.keys() - config.tensors().keys())
     if unknown:
         raise InvalidModel(unknown[0], "tensor", "config.json does not imply it; get good files")
+    if "head" not in weights and not config.tied_head and weights:
+        fix = "the folder holds a network without its LM head (saved by AutoModel, for example)"
+        raise InvalidModel("lm_head.weight", None, f"{fix}, and config.json does not tie it")
     check_weights(config, weights)
     return config, weights
 
@@ -137,145 +133,36 @@ def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tens
     """The configuration, and (stored name, canonical name, tensor) of each weight."""
     config = folder_config(folder, read_json(folder / "config.json"))
     if config.gemma is not None:
-        every = [pair for file in shards(folder) for pair in _tensors(file)]
+        every = [pair for file in shards(folder) for pair in tensors_of(file)]
         parts = [(name, diffusion_gemma.separated(name, t, config.mixture)) for name, t in every]
         return config, [(name, own, tensor) for name, those in parts for own, tensor in those]
-    found = [pair for file in shards(folder) for pair in _separate(_tensors(file), config)]
-    named = [(name, _canonical(name, config), tensor) for name, tensor in found]
+    found = [pair for file in shards(folder) for pair in _separate(tensors_of(file), config)]
+    config, found = _with_head(config, found)
+    named = [(name, canonical(name, config), tensor) for name, tensor in found]
     return config, [(name, own, tensor) for name, own, tensor in named if own is not None]
 
 
-def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
-    """The configuration of a model with this config.json; raises InvalidModel."""
-    named = raw.get("architectures")
-    known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
-    generation = folder / "generation_config.json"
-    said = _ids(read_json(generation), "eos_token_id") if generation.is_file() else set[int]()
-    if known == diffusion_gemma.NAME:
-        config = diffusion_gemma.diffusion_gemma(raw, folder.resolve().name)
-        return replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, *said})))
-    known, raw, differs = as_causal(known, raw, folder)
-    for end in CLASSIFIERS:
-        if isinstance(known, str) and known.endswith(end):
-            known, differs = known.removesuffix(end) + "ForCausalLM", {**differs, "tied_head": True}
-    if not isinstance(known, str) or known not in ARCHITECTURES:
-        usable = ", ".join([*ARCHITECTURES, *FAMILIES, diffusion_gemma.NAME])
-        raise InvalidModel("architectures", named, f"use one of {usable}")
-    family = ARCHITECTURES[known]
-    values = Metadata({**_DEFAULTS[family], **{k: v for k, v in raw.items() if v is not None}})
-    if values.get("hidden_act", "silu") != "silu":
-        raise InvalidModel("hidden_act", values["hidden_act"], "only silu is known")
-    if "quantization_config" in values:
-        raise InvalidModel(
-            "quantization_config", "set", "use the original F16 or BF16 weights, or a GGUF file"
-        )
-    heads, hidden = (
-        values.whole(key, None, 1, 1 << 16) for key in ("num_attention_heads", "hidden_size")
-    )
-    head_dim = values.whole("head_dim", hidden // heads, 1, 1024)
-    biased = values.flag("attention_bias") and family in ("llama", "qwen3")
-    ends = _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ())) | said
-    fields: dict[str, Any] = {
-        "name": folder.resolve().name,
-        "architecture": family,
-        "vocab_size": values.whole("vocab_size"),
-        "hidden_size": hidden,
-        "layers": values.whole("num_hidden_layers"),
-        "heads": heads,
-        "kv_heads": values.whole("num_key_value_heads", heads),
-        "head_dim": head_dim,
-        "intermediate_size": values.whole("intermediate_size"),
-        "context_length": values.whole("max_position_embeddings"),
-        "norm_eps": values.number("rms_norm_eps", 1e-6),
-        "rope": rope_of(values, head_dim),
-        "tied_head": values.flag("tie_word_embeddings"),
-        "qkv_bias": biased or family == "qwen2",
-        "output_bias": biased,
-        "mlp_bias": family == "llama" and values.flag("mlp_bias"),
-        "qk_norm": family == "qwen3",
-        "sliding_window": _sliding_window(family, values),
-        "bos_token": min(_ids(values, "bos_token_id"), default=None),
-        "eos_tokens": tuple(sorted(ends)),
-    }
-    if known == "Qwen3MoeForCausalLM":
-        fields |= qwen3_moe(values)
-    return ModelConfig(**(fields | differs))
+def _with_head(
+    config: ModelConfig, found: list[tuple[str, Tensor]]
+) -> tuple[ModelConfig, list[tuple[str, Tensor]]]:
+    """A file that has an LM head in spite of its flag, read as transformers reads it.
 
-
-def _sliding_window(family: str, values: Metadata) -> int:
-    """The attention window that all layers share, or 0."""
-    window = values.whole("sliding_window", 4096 if family == "mistral" else 0)
-    on = family == "mistral" or (family != "llama" and values.flag("use_sliding_window"))
-    if not on or window == 0:
-        return 0
-    layers = values.whole("num_hidden_layers")
-    kinds = values.get("layer_types")
-    if isinstance(kinds, list) and kinds:
-        sliding = sum(kind == "sliding_attention" for kind in kinds)
-        layers = len(kinds)
-    else:
-        full = 0 if family == "mistral" else values.whole("max_window_layers", 28)
-        sliding = max(layers - full, 0)
-    if 0 < sliding < layers:
-        raise InvalidModel("layer_types", "mixed", "all layers must share one attention window")
-    return window if sliding else 0
-
-
-def rope_of(values: Metadata, head_dim: int) -> Rope:
-    """Rotary parameters in the old (rope_theta, rope_scaling) or new (rope_parameters) style."""
-    scaling = values.get("rope_parameters", values.get("rope_scaling", {}))
-    if not isinstance(scaling, dict):
-        raise InvalidModel("rope_parameters", scaling, "it must be a JSON object")
-    scaling = Metadata({**values, **{k: v for k, v in scaling.items() if v is not None}})
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    partial = scaling.number("partial_rotary_factor", 1.0)
-    rope = Rope(
-        theta=scaling.number("rope_theta", 10000.0),
-        dim=int(head_dim * partial) if 0 < partial <= 1 else 0,
-    )
-    if kind == "default":
-        return rope
-    if kind not in ("linear", "llama3", "yarn"):
-        raise InvalidModel("rope_type", kind, "use default, linear, llama3 or yarn")
-    factor = scaling.number("factor", 0.0)
-    rope = replace(rope, scaling=kind, factor=factor)
-    if kind == "linear":
-        return rope
-    context = values.whole("max_position_embeddings")
-    rope = replace(
-        rope, original_context=scaling.whole("original_max_position_embeddings", context)
-    )
-    if kind == "llama3":
-        return replace(
-            rope,
-            low_freq_factor=scaling.number("low_freq_factor", 1.0),
-            high_freq_factor=scaling.number("high_freq_factor", 4.0),
-        )
-    if scaling.get("truncate", True) is not True:
-        raise InvalidModel("truncate", scaling["truncate"], "yarn is known with truncation only")
-    return replace(
-        rope,
-        attention_factor=_yarn_attention(scaling, factor),
-        beta_fast=scaling.number("beta_fast", 32.0),
-        beta_slow=scaling.number("beta_slow", 1.0),
-    )
-
-
-def _yarn_attention(scaling: Metadata, factor: float) -> float:
-    def gain(scale: float) -> float:
-        return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
-
-    if "attention_factor" in scaling:
-        return scaling.number("attention_factor", 1.0)
-    above, below = (scaling.number(key, 0.0) for key in ("mscale", "mscale_all_dim"))
-    return gain(above) / gain(below) if above > 0 and below > 0 else gain(1.0)
-
-
-def _ids(values: Metadata, key: str) -> set[int]:
-    """Token ids given as a number, a list or not at all."""
-    value = values.get(key)
-    ids = value if isinstance(value, list) else [] if value is None else [value]
-    return {Metadata({key: index}).whole(key) for index in ids}
+    A head that differs from the embedding is used, with a warning; one without an embedding is the
+    embedding.
+    """
+    named = {name: tensor for name, tensor in found if name in (_HEAD, *_EMBED)}
+    scores = any(name.startswith(SCORE) for name, _ in found)
+    if scores or not config.tied_head or _HEAD not in named:
+        return config, found
+    embed = next((named[name] for name in _EMBED if name in named), None)
+    if embed is None:
+        return config, [(_EMBED[0] if name == _HEAD else name, tensor) for name, tensor in found]
+    head = named[_HEAD]
+    if head.shape == embed.shape and np.array_equal(head.float32(), embed.float32()):
+        return config, found
+    said = f"{config.name}: tie_word_embeddings is true, but lm_head.weight differs from the"
+    warnings.warn(f"{said} embedding; it is used as the file has it", stacklevel=5)
+    return replace(config, tied_head=False), found
 
 
 def shards(folder: Path) -> list[Path]:
@@ -329,7 +216,7 @@ def mapped(path: Path) -> Iterator[tuple[str, str, tuple[int, ...], NDArray[np.u
         yield name, entry["dtype"], shape, np.asarray(data[begin:end])
 
 
-def _tensors(path: Path) -> list[tuple[str, Tensor]]:
+def tensors_of(path: Path) -> list[tuple[str, Tensor]]:
     """Memory-mapped tensors of one file."""
     tensors = []
     for name, stored, shape, raw in mapped(path):
@@ -364,10 +251,12 @@ def stored_name(name: str) -> str:
     return _STORED[name]
 
 
-def _canonical(stored: str, config: ModelConfig) -> str | None:
+def canonical(stored: str, config: ModelConfig) -> str | None:
     """Canonical name of a tensor; None if it is not a weight of its own."""
     stored = stored_as(stored)
-    if stored.endswith("rotary_emb.inv_freq") or (stored == "lm_head.weight" and config.tied_head):
+    if stored.partition(".")[0] in _BARE:
+        stored = f"model.{stored}"
+    if _UNUSED.search(stored) or (stored == "lm_head.weight" and config.tied_head):
         return None
     if stored in _NAMES:
         return _NAMES[stored]

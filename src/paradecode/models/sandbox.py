@@ -4,7 +4,7 @@ Jinja's own sandbox stops access to attributes. But ``{{ 'a' * 10**10 }}``, a st
 doubles, or a macro that calls itself twice can still take all memory or run for ever. Here every
 loop step and call uses up a part of one allowance. Operations that make text or lists pay for its
 size, those that look into values pay for all that is inside, and operations that could make
-something large in one step are removed.
+something large in one step pay before they make it.
 """
 
 from __future__ import annotations
@@ -24,30 +24,50 @@ from typing import Any
 
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
+from jinja2.filters import do_round
 from jinja2.parser import Parser
 from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 from markupsafe import soft_str
 
-from paradecode.models.template_allowance import measured, pay, size_of, steps, weighed
+from paradecode.models.template_allowance import (
+    ENTRY,
+    measured,
+    pay,
+    size_of,
+    steps,
+    weighed,
+)
+from paradecode.models.template_text import (
+    MAX_SLOW,
+    check_method,
+    check_needle,
+    formatting,
+    percent,
+    pretty,
+    rounded_digits,
+    short,
+    total,
+    words_in,
+)
 
 MAX_NODES = 1 << 13
 """Nodes of a template's syntax tree, whose number bounds the time to compile it. Published
 templates have up to 800."""
-MAX_NEEDLE = 256
-"""The most characters of a text that is searched from the end, or of a set of characters to
-strip."""
 
 FILTERS = (
-    "abs", "count", "d", "default", "first", "float", "int", "items", "last", "length", "map",
-    "reject", "rejectattr", "reverse", "select", "selectattr",
+    "abs", "attr", "count", "d", "default", "filesizeformat", "first", "float", "int", "items",
+    "last", "length", "map", "random", "reject", "rejectattr", "reverse", "select", "selectattr",
 )  # fmt: skip
 DEEP_FILTERS = (
-    "capitalize", "dictsort", "e", "escape", "lower", "safe", "string", "title", "upper",
+    "capitalize", "dictsort", "e", "escape", "forceescape", "lower", "safe", "slice", "string",
+    "title", "truncate", "upper", "xmlattr",
 )  # fmt: skip
 """Filters that write or compare the inside of a value."""
-ENTRY_FILTERS = ("max", "min", "sort", "unique")
+ENTRY_FILTERS = ("groupby", "max", "min", "sort", "unique")
 """Filters that compare the entries of a list, or the characters of a text."""
+SLOW_FILTERS = ("striptags", "urlencode", "urlize", "wordwrap")
+"""Filters of which each text is short, since they look at it again and again."""
 TESTS = (
     "boolean", "callable", "defined", "escaped", "false", "filter", "float", "integer", "iterable",
     "mapping", "none", "number", "sameas", "sequence", "string", "test", "true", "undefined",
@@ -58,22 +78,23 @@ DEEP_TESTS = (
 )  # fmt: skip
 NUMBER_TESTS = ("divisibleby", "even", "odd")
 TEXT_METHODS = frozenset(
-    (
-        "capitalize", "count", "endswith", "find", "index", "isalnum", "isalpha", "isascii",
-        "isdigit", "islower", "isspace", "isupper", "join", "lower", "lstrip", "partition",
-        "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit",
-        "rstrip", "split", "splitlines", "startswith", "strip", "title", "upper",
-    )
+    name for name in dir(str) if not name.startswith("_") and name not in ("format", "format_map")
+)
+"""All methods of a text; formats are made by a function of their own."""
+_NUMBER_METHODS = (
+    "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "hex", "imag",
+    "is_integer", "numerator", "real",
 )  # fmt: skip
-_SLOW_METHODS = ("lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip")
-"""Methods that compare every place of the text with the whole argument."""
+_LONG = (str, dict, list, tuple)
 _OF_JINJA = ("_loop_vars", "_block_vars")
 """Arguments that Jinja itself adds to a call: every variable that is set there."""
 _METHODS: dict[Any, Collection[str]] = {
     str: TEXT_METHODS,
     dict: ("copy", "get", "items", "keys", "values"),
     (list, tuple): ("copy", "count", "index"),
-    (KeysView, ValuesView, ItemsView, bytes, bytearray, int, float, type): (),
+    (int, float): _NUMBER_METHODS,
+    bytes: ("decode", "hex"),
+    (KeysView, ValuesView, ItemsView, bytearray, type): (),
 }
 
 
@@ -97,26 +118,8 @@ def _sought(place: Any) -> Any:
     return weighed(place)
 
 
-def _check_needle(needle: object) -> None:
-    if isinstance(needle, str) and len(needle) > MAX_NEEDLE:
-        raise SecurityError(f"look for at most {MAX_NEEDLE} characters")
-
-
-def _check_text_call(name: str, text: str, args: tuple[Any, ...]) -> None:
-    """Raise SecurityError for a search that is too slow, or a replace or join with a too large
-    result."""
-    if name in _SLOW_METHODS and args:
-        _check_needle(args[0])
-    if name == "replace" and len(args) >= 2:
-        old, new = str(args[0]), str(args[1])
-        pay(text.count(old) * max(len(new) - len(old), 0))
-    if name == "join" and args:
-        pay(sum(len(str(part)) + len(text) for part in args[0]))
-
-
 def _numbers(*values: Any) -> None:
-    """Raise SecurityError for values that are no numbers, because ``%`` would make text, for
-    example."""
+    """Raise SecurityError for values that are no numbers."""
     if not all(isinstance(value, (int, float)) for value in values):
         raise SecurityError("this is for numbers; join text with ~")
 
@@ -132,9 +135,14 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlock],
             finalize=weighed,
         )  # fmt: skip
-        own = {"indent": _indent, "join": _join, "replace": _replace, "trim": _trim}
+        own = {
+            "batch": _batch, "center": _center, "format": _format, "indent": _indent,
+            "join": _join, "pprint": pretty, "replace": _replace, "round": _round, "sum": _sum,
+            "trim": _trim, "wordcount": words_in,
+        }  # fmt: skip
         deep = {name: self.filters[name] for name in DEEP_FILTERS} | own
         deep |= {name: _of_entries(self.filters[name]) for name in ENTRY_FILTERS}
+        deep |= {name: _of_short(self.filters[name]) for name in SLOW_FILTERS}
         plain = {name: self.filters[name] for name in FILTERS} | {"list": _list, "tojson": _tojson}
         self.filters = {name: _paid(_looking_in(function)) for name, function in deep.items()}
         self.filters |= {name: _paid(function) for name, function in plain.items()}
@@ -147,7 +155,7 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
         self.tests = {name: known[name] for name in TESTS}
         self.tests |= {name: _looking_in(known[name]) for name in DEEP_TESTS}
         self.tests |= {name: _of_numbers(known[name]) for name in NUMBER_TESTS}
-        kept = ("range", "dict", "namespace")
+        kept = ("cycler", "dict", "joiner", "namespace", "range")
         self.globals = {name: self.globals[name] for name in kept}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -166,9 +174,8 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
                 return attr in allowed
         return super().is_safe_attribute(obj, attr, value)
 
-    def wrap_str_format(self, value: Any) -> None:
-        """Refuse formatting through is_safe_attribute: "{:9999999999}" makes a text of that
-        size."""
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        return formatting(self, value)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         sizes = size_of(left), size_of(right)
@@ -176,6 +183,8 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
             pay(sum(sizes))
         elif operator == "*" and any(sizes):
             pay(max(sizes) * max(abs(v) for v in (left, right, 1) if isinstance(v, int)))
+        elif operator == "%" and isinstance(left, str):
+            return percent(left, weighed(right))
         elif operator != "*":
             _numbers(left, right)
         if operator == "**" and not (abs(left) <= 1 << 64 and abs(right) <= 64):
@@ -192,7 +201,7 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
             weighed(named)
         owner = getattr(obj, "__self__", None)
         if isinstance(owner, str):
-            _check_text_call(obj.__name__, owner, (*args, *named))
+            check_method(obj.__name__, owner, (*args, *named))
         if isinstance(owner, (list, tuple)):  # Its entries are compared with the argument.
             weighed(owner)
         return measured(super().call(context, obj, *args, **kwargs))
@@ -267,6 +276,18 @@ def _of_entries(function: Callable[..., Any]) -> Callable[..., Any]:
     return of_entries
 
 
+def _of_short(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def of_short(*args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        texts = [v if isinstance(v, str) else repr(v) for v in given if isinstance(v, _LONG)]
+        sizes = [len(short(text)) for text in texts]
+        pay(MAX_SLOW + max(sizes, default=0) * sum(sorted(sizes)[:-1]))
+        return function(*args, **kwargs)
+
+    return of_short
+
+
 def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def of_numbers(*args: Any) -> Any:
@@ -278,13 +299,45 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _replace(text: object, old: object, new: object, count: int | None = None) -> str:
     text, old, new = str(text), str(old), str(new)
-    _check_text_call("replace", text, (old, new))
+    check_method("replace", text, (old, new))
     return text.replace(old, new, -1 if count is None else count)
 
 
 def _trim(text: object, characters: str | None = None) -> str:
-    _check_needle(characters)
+    check_needle(characters)
     return soft_str(text).strip(characters)
+
+
+def _format(text: object, *args: Any, **kwargs: Any) -> str:
+    if args and kwargs:
+        raise TypeError("give values by place or by name")
+    return percent(str(text), kwargs or args)
+
+
+def _center(text: object, width: int = 80) -> str:
+    check_method("center", str(text), (width,))
+    return str(text).center(width)
+
+
+def _batch(values: Iterable[Any], linecount: int, fill_with: Any = None) -> list[list[Any]]:
+    given = _list(values)
+    pay(ENTRY * max(linecount, len(given)))
+    rows = [given[at : at + linecount] for at in range(0, len(given), linecount)]
+    if rows and fill_with is not None:
+        rows[-1] += [fill_with] * (linecount - len(rows[-1]))
+    return rows
+
+
+def _round(value: float, precision: int = 0, method: str = "common") -> float:
+    _numbers(value)
+    return do_round(value, rounded_digits(precision), method)  # type: ignore[arg-type]
+
+
+def _sum(values: Iterable[Any], attribute: str | int | None = None, start: Any = 0) -> Any:
+    given = _list(values)
+    if attribute is not None:
+        given = [each[attribute] for each in steps(given)]
+    return total(given, start)
 
 
 def _list(values: Iterable[Any]) -> list[Any]:

@@ -68,7 +68,7 @@ def steps(values: Iterable[Any]) -> Iterator[Any]:
 
 def size_of(value: Any) -> int:
     """The cost of a value by itself. Raises SecurityError for a number that is too long."""
-    if isinstance(value, str):
+    if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise SecurityError("the number is too large")
@@ -92,7 +92,7 @@ def weighed(value: Any) -> Any:
     pending = [value]
     while pending:
         inner = pending.pop()
-        pay(len(inner) if isinstance(inner, str) else 0)
+        pay(len(inner) if isinstance(inner, (str, bytes)) else 0)
         if isinstance(inner, dict):
             pending += [*inner, *inner.values()]
         elif isinstance(inner, (list, tuple, KeysView, ValuesView, ItemsView)):

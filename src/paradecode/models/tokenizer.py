@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
@@ -25,11 +25,13 @@ class Tokenizer:
         bos, eos: ids or None.
         add_bos: prompts start with ``bos``.
         eos_tokens: every id that ends a text; ``(eos,)`` when not given.
+        starts_chats: chats start with ``bos`` even if their template does not write it.
 
     Attributes:
         vocab_size: number of ids, added tokens included.
-        bos, eos, add_bos, eos_tokens: as given.
-        control: control token text -> id.
+        bos, eos, add_bos, eos_tokens, starts_chats: as given.
+        added: text -> id of every token that is looked for in a text before it is cut into words.
+        control: those of them that are no text of an output: text -> id.
         byte_level: whether tokens are written with GPT-2's character for each byte.
 
     Raises:
@@ -43,22 +45,30 @@ class Tokenizer:
         eos: int | None = None,
         add_bos: bool = False,
         eos_tokens: Sequence[int] | None = None,
+        starts_chats: bool = False,
     ) -> None:
         self._backend: Any = backend
-        self._literal: Any = None
+        self._literal: dict[frozenset[str], Any] = {}
         self._lock = threading.Lock()
-        self.bos, self.eos, self.add_bos = bos, eos, add_bos
+        self.bos, self.eos, self.add_bos, self.starts_chats = bos, eos, add_bos, starts_chats
         self.eos_tokens = tuple(eos_tokens or (() if eos is None else (eos,)))
         added = backend.get_added_tokens_decoder()
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         special = {index: token for index, token in added.items() if token.special}
+        self.added = {token.content: index for index, token in added.items()}
         self.control = {token.content: index for index, token in special.items()}
-        self._as_written = not any(token.normalized for token in special.values())
+        self._as_written = not any(token.normalized for token in added.values())
         self._control_ids = frozenset(self.control.values())
         self._pieces = pieces_of(backend)
         self.byte_level = self._pieces is ByteLevelPieces
 
-    def encode(self, text: str, special: bool = True, parse_special: bool = True) -> list[int]:
+    def encode(
+        self,
+        text: str,
+        special: bool = True,
+        parse_special: bool = True,
+        barred: Collection[str] = (),
+    ) -> list[int]:
         """Token ids of ``text``.
 
         Args:
@@ -66,6 +76,7 @@ class Tokenizer:
             special: add the tokens that the model expects around a prompt (bos).
             parse_special: read "<|im_end|>" and the like as control tokens. Switch it off for
                 text from users; otherwise they could end their turn and write another one.
+            barred: texts of further added tokens that are read as text then.
 
         Raises:
             InvalidInput: too long, or not valid Unicode (lone surrogates).
@@ -83,8 +94,8 @@ class Tokenizer:
             ) from None
         with library_errors(text, "this model's tokenizer cannot read it"):
             backend: Any = self._backend
-            if not (parse_special or (self._as_written and self._without_control(text))):
-                backend = self._literal_backend()
+            if not (parse_special or (self._as_written and self._without(text, barred))):
+                backend = self._literal_backend(frozenset(barred))
             # A batch is encoded without the interpreter's lock, but by the library's own threads.
             if len(text) > LONG:
                 (found,) = backend.encode_batch_fast([text], add_special_tokens=special)
@@ -137,27 +148,31 @@ class Tokenizer:
         hidden = self._control_ids if skip_special else frozenset()
         return Detokeniser(self._pieces, self._backend.id_to_token, hidden)
 
-    def _without_control(self, text: str) -> bool:
-        return not any(name in text for name in self.control)
+    def _without(self, text: str, barred: Collection[str]) -> bool:
+        return not any(name in text for names in (self.control, barred) for name in names)
 
-    def _literal_backend(self) -> Any:
-        # A second one, because the setting of the first cannot change while threads use it.
+    def _literal_backend(self, barred: frozenset[str]) -> Any:
+        # Another one, because the setting of the first cannot change while threads use it.
         with self._lock:
-            if self._literal is None:
-                self._literal = _beside(self._backend)
-                self._literal.encode_special_tokens = True
-            return self._literal
+            if barred not in self._literal:
+                made = self._literal[barred] = _beside(self._backend, barred)
+                made.encode_special_tokens = True
+            return self._literal[barred]
 
 
-def _beside(backend: Any) -> Any:
+def _beside(backend: Any, special: Collection[str]) -> Any:
     """A tokenizer that reads as another one does, with settings of its own and the same tables.
 
     A copy of the tables takes as long as all other reading of a model, and as much memory again.
+
+    Args:
+        special: texts of added tokens that are special in it.
     """
     made: Any = Backend(backend.model)
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         if getattr(backend, part) is not None:
             setattr(made, part, getattr(backend, part))
     for _, token in sorted(backend.get_added_tokens_decoder().items()):  # So they get their ids.
-        (made.add_special_tokens if token.special else made.add_tokens)([token])
+        (made.add_special_tokens if token.special or token.content in special
+         else made.add_tokens)([token])  # fmt: skip
     return made

@@ -34,8 +34,7 @@ _ROPE_FACTORS = "rope_freqs.weight"
 
 def read_gguf_draft(path: Path) -> HeadFile:
     """A head in the form of llama.cpp's converter; raises InvalidModel."""
-    buffer = file_bytes(path)
-    header = read_header(buffer)
+    header = read_header(file_bytes(path))
     architecture = header.fields.text("general.architecture")
     if architecture not in ("eagle3", "dflash"):
         fix = "of GGUF files, drafts of architecture eagle3 or dflash are known"
@@ -52,15 +51,15 @@ def read_gguf_draft(path: Path) -> HeadFile:
         if name == "d2t":  # The tokens themselves, not how far they are from the head's.
             if len(info.shape) != 1:
                 raise InvalidModel(name, info.shape, "give a token for each of the head's")
-            raw = np.frombuffer(buffer, np.uint8, info.nbytes, info.offset)
+            raw = np.frombuffer(info.data, np.uint8)
             tensors[name] = raw.view("<i8") - np.arange(info.shape[-1])
         else:
-            tensors[ours] = tensor_in(info, buffer).float32()
+            tensors[ours] = tensor_in(info).float32()
     file = recognise(_config(architecture, header), tensors)
     dim = header.fields.whole(f"{architecture}.rope.dimension_count", file.head_dim, 2, 1024)
     if dim > file.head_dim or dim % 2:
         raise InvalidModel(f"{architecture}.rope.dimension_count", dim, "turn a part of a head")
-    file = replace(file, rope=rope_in(architecture, header, dim, buffer))
+    file = replace(file, rope=rope_in(architecture, header, dim))
     if architecture == "eagle3":  # Its pairs lie side by side in the file.
         for part, heads in (("q", file.heads), ("k", file.kv_heads)):
             name = f"layers.0.self_attn.{part}_proj.weight"

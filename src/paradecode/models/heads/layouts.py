@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.config import Rope
+from paradecode.models.folder_config import rope_of
 from paradecode.models.metadata import Metadata
-from paradecode.models.safetensors_dir import rope_of
 
 Tensors = Mapping[str, NDArray[Any]]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import re
 import signal
 import sys
 from contextlib import suppress
@@ -107,7 +106,7 @@ def ready(llm: LLM, settings: WorkerSettings) -> Ready:
         decoder=str(llm.decoder),
         draft_model=llm.draft_model,
         chat=template is not None,
-        tools=template is not None and re.search(r"\btools\b", template.source) is not None,
+        tools=template is not None and template.shows("tools"),
         bits=bits(llm, settings),
     )
 

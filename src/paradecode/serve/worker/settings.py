@@ -20,8 +20,8 @@ class WorkerSettings(BaseModel):
     """How a worker loads its model, and how much it takes on.
 
     Attributes:
-        model, draft_model, decoder, profile, adapter, backend, dtype, device, threads,
-            draft_threads, draft_device, draft_vocabulary, ranks: arguments of
+        model, draft_model, decoder, profile, adapter, chat_template, backend, dtype, device,
+            threads, draft_threads, draft_device, draft_vocabulary, ranks: arguments of
             :class:`paradecode.LLM`. ``decoder`` is a spec text.
         limits: fields of :class:`paradecode.engine.engine.Limits`.
         queue_requests: outputs that may wait beside those that run; more are refused with 429.
@@ -41,6 +41,7 @@ class WorkerSettings(BaseModel):
     decoder: Path = "auto"
     profile: Path | None = None
     adapter: Path | None = None
+    chat_template: Path | None = None
     backend: Name = "auto"
     dtype: Name = "auto"
     device: Name = "cpu"

@@ -10,8 +10,8 @@ from typing import Any
 from paradecode.core.errors import InvalidModel
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.folder_config import ARCHITECTURES, folder_config
 from paradecode.models.metadata import Metadata
-from paradecode.models.safetensors_dir import ARCHITECTURES, folder_config
 
 _UNSAID = ("name", "architecture", "add_bos", "decoder")
 """Fields of a configuration that do not belong in config.json, or that the family implies."""

@@ -1,0 +1,108 @@
+"""How texts are cut before byte-level BPE, by the names that GGUF files use.
+
+A pre-tokenizer is a list of expressions. The first one cuts the text, and each further one cuts the
+pieces; what lies between two matches is a piece as well. The expressions are those of the models'
+own tokenizers, where llama.cpp names them, and otherwise llama.cpp's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tokenizers import Regex, pre_tokenizers
+
+_SHORT = r"'(?i:s|t|re|ve|m|ll|d)"
+"""English endings behind an apostrophe."""
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_HAN = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+_LATER = "[\u10d0-\u10ff\U00010570-\U000105bf\U00016e40-\U00016e7f\U0001d400-\U0001dfff]"
+"""Cased letters that are not in DeepSeek's list, most of which Unicode got later."""
+_EAST = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+_ASCII = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+
+
+def _words(digits: str, endings: str = _SHORT + "|", letters: str = r"\p{L}+") -> str:
+    """The expression of Llama 3, Qwen and many others."""
+    marks = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+    return rf"{endings}[^\r\n\p{{L}}\p{{N}}]?{letters}|{digits}|{marks}|{_SPACES}"
+
+
+def _cased(digits: str, ending: str = "") -> str:
+    """The expression of GPT-4o, Tekken and others, which part words where a capital begins."""
+    head = r"[^\r\n\p{L}\p{N}]?"
+    words = rf"{head}{_UPPER}*{_LOWER}+{ending}|{head}{_UPPER}+{_LOWER}*{ending}"
+    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+
+
+_DEEPSEEK_V3 = (
+    r"\p{N}{1,3}", _HAN,
+    _ASCII + r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES,
+)  # fmt: skip
+_QWEN2, _LLAMA3 = _words(r"\p{N}"), _words(r"\p{N}{1,3}")
+_DIGITS_GPT2 = (r"\p{N}", _GPT2)
+_CASED3 = _cased(r"\p{N}{1,3}", rf"(?:{_SHORT})?")
+_DEFAULT = (r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
+_KINDS: dict[tuple[str, ...], str] = {
+    _DEFAULT: "default",
+    (r"[\p{P}$+<=>^~|`]+", _GPT2, "[0-9][0-9][0-9]"): "falcon",
+    (_GPT2,): "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum "
+              "modern-bert exaone4 mpt olmo jais trillion granite-docling",
+    _DIGITS_GPT2: "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
+    (_QWEN2,): "qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2",
+    (_LLAMA3,): "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano "
+                "dbrx smaug-bpe glm4 chatglm-bpe",
+    (_words(r"\p{N}", "", r"\p{L}+"),): "ufakzeka",
+    (r"\p{N}{1,3}", _words(r"\p{N}+")): "minicpm5",
+    ("[^\n]+|\n+", _QWEN2): "laguna",
+    (_words(r"\p{N}", letters=r"[\p{L}\p{M}]+").replace(
+        r" ?[^\s\p{L}\p{N}]", r" ?[^\s\p{L}\p{M}\p{N}]"),): "qwen35",
+    (_LLAMA3.replace(_SPACES, r"\s*[\r\n]+" + "".join(
+        rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4)) + r"|\s{1,2}(?!\S)|\s"
+    ),): "jais-2",
+    (_QWEN2.replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+"),): "seed-coder",
+    (_words(r"\p{N}", letters=r"(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+").replace(
+        r"]+[\r\n]*", r"]+[\r\n/]?").replace(r"\s*[\r\n]+", r"\s*[\r\n]"),): "exaone-moe",
+    (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+     r"|\s*[\r\n]|\s+(?!\S)|\s+",): "llada-moe bailingmoe bailingmoe2",
+    (_cased(r"\p{N}"),): "tekken",
+    (_CASED3,): "gpt-4o llama4 kanana2 talkie minimax-m2",
+    _DEEPSEEK_V3: "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
+    ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _EAST, r"\p{N}"): "deepseek-coder",
+    ("[\r\n]", rf"\s?(?:(?!{_LATER})[\p{{Lu}}\p{{Ll}}\p{{Lt}}])+",
+     "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+     r"\s+$", _EAST, r"\p{N}+"): "deepseek-llm",
+    (r" ?[^(\s|.,!?…。，、।۔،)]+",): "poro-chat bloom gpt3-finnish",
+    (r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"): "viking",
+}  # fmt: skip
+"""Expressions -> names of the pre-tokenizers that cut so."""
+
+
+def _cutter(expressions: tuple[str, ...]) -> Callable[[], Any]:
+    def made() -> Any:
+        cuts = [pre_tokenizers.Split(Regex(each), "isolated") for each in expressions]
+        last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        return pre_tokenizers.Sequence([*cuts, last])
+
+    return made
+
+
+PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {
+    name: cutter
+    for expressions, names in _KINDS.items()
+    for cutter in (_cutter(expressions),)
+    for name in names.split()
+}
+"""Name in a file -> a function that makes the pre-tokenizer."""
+LLAMA3 = (
+    "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+    "jina-v5-nano",
+)  # fmt: skip
+BEGIN = (*LLAMA3, "tekken", "chameleon")
+"""Names whose prompts begin with BOS, unless the file says otherwise."""
+WHOLE = (*LLAMA3, "tekken", "minicpm5")
+"""Names for which a piece that is a token is never made of smaller ones."""
+COMPOSED = ("qwen2", "deepseek-r1-qwen", "qwen35")
+"""Names whose own tokenizers compose accents first (NFC), which llama.cpp does not."""

@@ -1,0 +1,88 @@
+"""Reads tokenizer.model, a SentencePiece vocabulary, without the package that wrote it.
+
+The file is a protobuf message. Its pieces have the types of GGUF files, which took them from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Union
+
+import numpy as np
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.gguf_header import DAMAGED, Header
+from paradecode.models.metadata import MAX_LISTING, Metadata
+
+BPE = 2
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
+"""Fields of the message: the pieces, how they were trained, and how texts are prepared."""
+
+Value = Union[int, bytes]
+
+
+def sentencepiece_header(path: Path) -> Header:
+    """The vocabulary in the fields of a GGUF file.
+
+    Raises:
+        InvalidModel: the file is damaged, or a text is prepared or merged in another way than
+            Llama's.
+    """
+    data = path.read_bytes()[: MAX_LISTING + 1] if path.is_file() else b""
+    if not 0 < len(data) <= MAX_LISTING:
+        raise InvalidModel("model", str(path), f"give a file of at most {MAX_LISTING} bytes")
+    message = [*_fields(data)]
+    pieces = [dict(_fields(value)) for number, value in message if number == _PIECES]
+    trainer, normalizer = (
+        dict(_fields(next((v for number, v in message if number == wanted), b"")))
+        for wanted in (_TRAINER, _NORMALIZER)
+    )
+    if trainer.get(3) != BPE or normalizer.get(2) or normalizer.get(4, 1):
+        fix = "only BPE without normalization, as Llama's, is known; give tokenizer.json"
+        raise InvalidModel("tokenizer.model", str(path), fix)
+    texts = [bytes(piece.get(1, b"")) for piece in pieces]
+    scores = [piece.get(2, b"\0\0\0\0") for piece in pieces]
+    if not all(isinstance(score, bytes) and len(score) == 4 for score in scores):
+        raise InvalidModel("tokenizer.model", str(path), DAMAGED)
+    try:
+        tokens = [text.decode() for text in texts]
+    except UnicodeDecodeError:
+        raise InvalidModel("tokenizer.model", str(path), DAMAGED) from None
+    fields = {
+        "model": "llama", "tokens": tokens,
+        "scores": np.frombuffer(b"".join(scores), "<f4"),  # type: ignore[arg-type]
+        "token_type": np.array([piece.get(3, 1) for piece in pieces], np.int64),
+        "add_space_prefix": bool(normalizer.get(3, 1)), "add_bos_token": False,
+    }  # fmt: skip
+    return Header(Metadata({f"tokenizer.ggml.{name}": v for name, v in fields.items()}), {})
+
+
+def _fields(data: Value) -> Iterator[tuple[int, Value]]:
+    """Number and value of each field of a protobuf message: a whole number, or bytes."""
+    if isinstance(data, int):
+        raise InvalidModel("tokenizer.model", data, DAMAGED)
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            if at >= len(data) or shift > 63:
+                raise InvalidModel("tokenizer.model", at, DAMAGED)
+            value |= (data[at] & 127) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = {1: 8, 2: -1, 5: 4}.get(key & 7)
+        size = varint() if size == -1 else size
+        if size is None or size > len(data) - at:
+            raise InvalidModel("tokenizer.model", at, DAMAGED)
+        at += size
+        yield key >> 3, data[at - size : at]
