@@ -38,6 +38,7 @@ test-all: $(VENV)/.installed-dev
 clients:
 	$(PYTHON) -m venv build/clients
 	build/clients/bin/pip install --quiet --requirement tests/serve/clients/requirements.txt
+	$(PYTHON) -m tools.serving.mcp_schemas build/mcp  # Needs npm.
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

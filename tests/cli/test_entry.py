@@ -121,6 +121,20 @@ def test_a_full_disk_is_one_line(
     assert error == "error: standard output: No space left on device\n"
 
 
+@pytest.mark.parametrize("where", [">/dev/full", ">&-"])
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
+def test_words_that_cannot_be_said_stop_no_command(where: str) -> None:
+    code = (
+        "import sys; from paradecode.cli.console import err, ignore_lost_words\n"
+        "ignore_lost_words()\n"
+        "with err.status('loading'): print('a', file=sys.stderr, flush=True)\n"
+        "err.print('b'); print('done')"
+    )
+    command = f'"{sys.executable}" -c "$0" 2{where}'
+    run = subprocess.run(["sh", "-c", command, code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "done\n")
+
+
 def test_a_file_that_cannot_be_written_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from contextlib import ExitStack, suppress
 
 import pytest
 from http_server import USER, FakePool, Running, raw, running, settings
 
-from paradecode.serve.server import bind
-from patience import until
+from paradecode.serve.door import TURN, Door
+from paradecode.serve.server import bind, room_for
+from patience import PATIENCE, until
 
 # 3: sizes of what arrives, and how long it takes.
 
@@ -21,7 +23,7 @@ def test_headers_are_bounded(server: Running) -> None:
         assert server.client.get("/health", headers=headers).status_code == 431
     assert server.client.get("/" + "x" * 40000).status_code == 431
     endless = raw(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nx: ", *[b"y" * 9000] * 9)
-    assert endless.startswith(b"HTTP/1.1 400")
+    assert endless.startswith(b"HTTP/1.1 431")
     response = server.client.get("/health", headers=large[1])
     assert response.json()["error"]["type"] == "invalid_request_error"
     assert server.client.get("/health").status_code == 200
@@ -89,21 +91,195 @@ def test_no_part_of_an_answer_waits_for_the_one_before_it() -> None:
     assert sends_at_once[0] != 0
 
 
-def test_connections_are_bounded() -> None:
-    with running(settings(connections=3), FakePool()) as server:
-        server.client.get("/health")  # Stays open.
-        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
-        answers: list[bytes] = []
+def held(server: Running, sent: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+    connection.sendall(sent)
+    return connection
 
-        def refused() -> bool:  # Once the server has seen the others.
-            answers.append(raw(server))
-            return answers[-1].startswith(b"HTTP/1.1 503")
 
-        until(refused)
-        assert b"retry-after" in answers[-1].lower()
-        for connection in held:
-            connection.close()
+def asked(body: object, path: str = "/v1/chat/completions") -> bytes:
+    text = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text
+
+
+def test_connections_at_work_are_bounded() -> None:
+    pool = FakePool(pause=60)
+    with running(settings(connections=3), pool) as server, ExitStack() as open_ones:
+        for _ in range(3):
+            open_ones.enter_context(held(server, asked({"messages": USER})))
+        until(lambda: len(pool.seen) == 3)
+        answer = raw(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"retry-after" in answer.lower()
+        open_ones.close()
         until(lambda: server.client.get("/health").status_code == 200)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", asked({})[:-1],
+                                  b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"])  # fmt: skip
+def test_idle_connections_keep_nobody_out(sent: bytes) -> None:
+    with running(settings(connections=3), FakePool()) as server, ExitStack() as open_ones:
+        idle = [open_ones.enter_context(held(server, sent)) for _ in range(9)]
+        assert raw(
+            server, b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        ).startswith(b"HTTP/1.1 403")
+        assert server.client.get("/health").status_code == 200
+        with suppress(ConnectionError):
+            while idle[0].recv(4096):  # The one that waited longest was closed for another.
+                pass
+
+
+class Guest:
+    def __init__(self, rank: int = 0) -> None:
+        self.rank, self.left, self.begun = rank, False, 0
+
+    def read(self) -> None:
+        self.begun += 1
+
+    def leave(self) -> None:
+        self.left = True
+
+
+def test_who_is_least_known_leaves_first() -> None:
+    door = Door(3)
+    keyed, first, _ = guests = [Guest(2), Guest(1), Guest()]
+    assert all(map(door.enter, guests))
+    assert door.enter(Guest())
+    assert [guest.left for guest in guests] == [False, False, True]
+    door.work(first)
+    busy = Guest()
+    assert door.enter(busy)
+    door.work(busy)
+    assert [guest.left for guest in guests] == [False, False, True]
+    assert door.enter(Guest())
+    assert keyed.left
+    assert not first.left
+
+
+def test_requests_that_arrive_together_take_turns() -> None:
+    async def scenario() -> None:
+        door, crowd = Door(100), [Guest() for _ in range(3 * TURN)]
+        assert [door.turn(guest) for guest in crowd].count(True) == TURN
+        late = Guest(2)
+        assert not door.turn(late)
+        await asyncio.sleep(0)
+        assert late.begun  # Who has shown a key is before the strangers.
+        assert sum(guest.begun for guest in crowd) == TURN - 1
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert sum(guest.begun for guest in crowd) == 2 * TURN
+        assert max(guest.begun for guest in crowd) == 1
+        assert door.turn(late)
+
+    asyncio.run(scenario())
+
+
+def test_descriptors_bound_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    asked_for = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked_for.append(limits))
+    for soft, hard, room in ((80, 80, 40), (1024, 1024, 896), (1024, 1 << 20, 1024)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, found=(soft, hard): found)
+        assert room_for(1024) == room
+    assert asked_for[-1][0] > 1024
+
+
+# Heads, and the forms of a request.
+
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+LAST = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [(GET + b"a:b\r\n" * 90, 200), (GET + b"a:b\r\n" * 6000, 431),
+     (GET + b"Accept: " + b"a," * 1000 + b"\r\n", 200),
+     (GET + b"Connection: " + b"a," * 1100 + b"\r\n", 431),
+     (b"GET /health?" + b"a&" * 2000 + b" HTTP/1.1\r\nHost: localhost\r\n", 431),
+     (b"GET /" + b"%41" * 2000 + b" HTTP/1.1\r\nHost: localhost\r\n", 431),
+     (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n", 431),
+     (GET + b"a: b\r\n c\r\n", 400), (GET + b"a: b\nc: d\r\n", 400),
+     (b"GET /health HTTP/1.1\nHost: localhost\n", 400), (GET + b"Host: localhost\r\n", 400),
+     (GET + b"a : b\r\n", 400), (b"GET /health HTTP/1.1\r\n", 400),
+     (b"GET /health HTTP/2.0\r\nHost: localhost\r\n", 400), (b"GET /health\r\n", 400),
+     (b"GET /health HTTP/1.0\r\n", 403),  # It names no host.
+     (b"\r\n" + GET, 200), (b"\r\n" * 9 + GET, 400),
+     (b"GET http://localhost/health HTTP/1.1\r\nHost: other\r\n", 200),
+     (b"GET http://other/health HTTP/1.1\r\nHost: localhost\r\n", 403),
+     (b"GET http://localhost HTTP/1.1\r\nHost: localhost\r\n", 200),
+     (b"GET http://localhost?a=b HTTP/1.1\r\nHost: localhost\r\n", 200),
+     (b"GET /health// HTTP/1.1\r\nHost: localhost\r\n", 404),
+     (b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n", 400),
+     (GET + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: a\r\n", 200)],
+)  # fmt: skip
+def test_heads(server: Running, head: bytes, status: int) -> None:
+    answer = raw(server, head + b"Connection: close\r\n" * (b"Upgrade" not in head) + b"\r\n", LAST)
+    assert answer.startswith(b"HTTP/1.1 %d" % status), answer[:300]
+    assert b"location" not in answer.lower()
+    if status in (400, 431):
+        assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["message"]
+    assert server.client.get("/health").status_code == 200
+
+
+CHUNKED = (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+           b"Transfer-Encoding: chunked\r\n\r\n")  # fmt: skip
+
+
+def chunks(*pieces: bytes) -> list[bytes]:
+    return [b"%x;a=b\r\n%s\r\n" % (len(piece), piece) for piece in pieces]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [([*chunks(b'{"prompt":', b'"a"}'), b"0\r\n\r\n"], 200),
+     ([*chunks(b'{"prompt":"a"}'), b"0\r\nHost: other\r\n\r\n" + LAST], 200),
+     ([b"".join(chunks(*[b" "] * 1000)), *chunks(b'{"prompt":"a"}'), b"0\r\n\r\n"], 200),
+     ([b"".join(chunks(*[b" "] * 2000))], 400), ([b"x\r\n"], 400), ([b"f" * 30 + b"\r\n"], 400),
+     ([b"1\r\na", b"b\r\n"], 400), (chunks(b" " * 2_000_000, b" " * 3_000_000), 413),
+     ([b"1" + b";a" * 5_000_000], 413)],
+)  # fmt: skip
+def test_bodies_in_chunks(server: Running, sent: list[bytes], status: int) -> None:
+    with suppress(ConnectionError):
+        answer = raw(server, CHUNKED, *sent)
+        assert answer.startswith(b"HTTP/1.1 %d" % status), answer[:300]
+        assert answer.count(b"HTTP/1.1") == 1  # Nothing behind it was read as a request.
+        assert b"connection: close" in answer
+    assert server.client.get("/health").status_code == 200
+
+
+def test_an_upgrade_with_a_body_is_answered(server: Running) -> None:
+    """Java's client asks for HTTP/2 with each first request."""
+    plain = asked({"prompt": "a"}, "/tokenize")
+    more = b"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: a\r\n\r\n"
+    answer = raw(server, plain.replace(b"\r\n\r\n", more), LAST)
+    assert [one[:3] for one in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200"]
+
+
+@pytest.mark.parametrize("expects", [b"100-continue", b"something"])
+def test_expectations(server: Running, expects: bytes) -> None:
+    head, _, body = asked({"prompt": "a"}, "/tokenize").partition(b"\r\n\r\n")
+    with held(server, head + b"\r\nExpect: " + expects + b"\r\n\r\n") as connection:
+        if expects == b"100-continue":
+            assert connection.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_requests_in_one_piece_are_answered_in_turn(server: Running) -> None:
+    answer = raw(server, asked({"prompt": "a"}, "/tokenize") * 3 + LAST)
+    assert [one[:3] for one in answer.split(b"HTTP/1.1 ")[1:]] == [b"200"] * 4
+
+
+def test_a_client_may_end_its_side_and_read(server: Running) -> None:
+    server.pool.pause = 0.2
+    with held(server, asked({"messages": USER}) * 2) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert answer.count(b"HTTP/1.1 100") >= 2  # Asked whether somebody reads.
 
 
 # 10: clients that leave, or do not read.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from http_server import FakePool, Running, running, settings
+from http_server import USER, FakePool, Running, running, settings
 
+from paradecode.serve.failures import TooLong
 from paradecode.serve.protocol.harmless import HarmlessInChoices
+from paradecode.serve.wire import Failure
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 SAID = {
@@ -145,3 +147,78 @@ def test_an_origin_is_checked() -> None:
     for origin in ("example.org", "https://a/b", "null"):
         with pytest.raises(ValueError, match="origin"):
             settings(origins=(origin,))
+
+
+SETS = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+
+
+def schema_format(schema: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, **more}}
+
+
+def function(name: str, parameters: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_schema_cannot_say_is_named(server: Running, stream: bool) -> None:
+    answer = server.chat(response_format=schema_format(SETS), stream=stream)
+    assert answer.headers["x-paradecode-ignored"] == "properties/a/uniqueItems"
+    constraint = server.pool.seen[-1].constraint
+    assert constraint.value["properties"] == {"a": {"type": "array"}}
+    assert constraint.value["additionalProperties"] is False
+    tools = [function("f", SCHEMA), function("g", {"not": {"a\n\u00e9": 1}, "if": SCHEMA})]
+    forced = server.chat(tools=tools, tool_choice="required", stream=stream)
+    assert forced.headers["x-paradecode-ignored"] == "tools/1/not, tools/1/if"
+    assert "x-paradecode-ignored" not in server.chat(tools=tools, stream=stream).headers
+    many = {"properties": {f"\u00e9{i}" * 99: {"not": {}} for i in range(99)}}
+    assert len(server.complete(guided_json=many).headers["x-paradecode-ignored"]) < 12_000
+
+
+def test_a_strict_schema_is_enforced_or_refused(server: Running) -> None:
+    refused = server.chat(response_format=schema_format(SETS, strict=True))
+    assert (refused.status_code, refused.json()["error"]["param"]) == (
+        400, "response_format.json_schema.schema",
+    )  # fmt: skip
+    assert "properties/a/uniqueItems" in refused.json()["error"]["message"]
+    tools = [function("f", SCHEMA, strict=True), function("g", SETS, strict=True)]
+    refused = server.chat(tools=tools, tool_choice="required")
+    assert refused.json()["error"]["param"] == "tools[1].function.parameters"
+    assert server.chat(response_format=schema_format(SCHEMA, strict=True)).status_code == 200
+
+
+def test_max_tokens_is_cut_to_the_context(server: Running) -> None:
+    assert server.chat(max_tokens=32_000).status_code == 200
+    assert server.pool.seen[-1].sampling["max_tokens"] == 512
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [("/v1/chat/completions", {"messages": USER}, "messages"),
+     ("/v1/completions", {"prompt": "a"}, "prompt"), ("/v1/responses", {"input": "a"}, "input"),
+     ("/v1/messages", {"messages": USER, "max_tokens": 5}, "messages")],
+)  # fmt: skip
+def test_errors_name_the_clients_own_field(
+    server: Running, path: str, body: dict[str, Any], param: str
+) -> None:
+    code = "context_length_exceeded"
+    said = str(TooLong("600 tokens", 512))
+    server.pool.failure = Failure(id="", status=400, message=said, param="prompt", code=code)
+    error = server.post(path, body).json()["error"]
+    assert (error["param"], error["code"]) == (param, code)
+    assert "prompt is too long: 600 tokens > 512 maximum" in error["message"]
+    assert "maximum context length is 512 tokens" in error["message"]
+
+
+def test_errors_of_a_constraint_name_its_field(server: Running) -> None:
+    server.pool.failure = Failure(
+        id="", status=400, message="constraint.value: 'x' is not usable", param="constraint.value"
+    )
+    for body, param in (
+        ({"guided_regex": "x"}, "guided_regex"),
+        ({"response_format": schema_format({})}, "response_format.json_schema.schema"),
+        ({"tools": [function("f", SCHEMA)], "tool_choice": "required"}, "tools"),
+    ):
+        error = server.chat(**body).json()["error"]
+        assert error["param"] == param
+        assert error["message"].startswith(f"{param}: ")

@@ -9,6 +9,7 @@ from http_server import FakePool, Running, raw, running, settings
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import security
+from paradecode.serve.keys import Key
 from paradecode.serve.security import tenant
 
 KEYS = ("first-key-of-two", "other-key-of-two")
@@ -126,3 +127,22 @@ def test_tenants_are_the_keys_and_salts(guarded: Running) -> None:
 def test_no_two_pairs_of_key_and_salt_are_one_tenant() -> None:
     pairs = [("", None), ("", "a"), ("a", None), ("a", ""), ("a", "a"), ("a.b", None), ("a", "b")]
     assert len({tenant(*pair) for pair in pairs}) == len(pairs)
+
+
+def test_a_key_sees_nothing_of_another_ones_work() -> None:
+    keys = (Key(name="one", key=KEYS[0]), Key(name="two", key=KEYS[1]),
+            Key(name="boss", key="key-of-the-operator", operator=True))  # fmt: skip
+    with running(settings(keys=keys), FakePool()) as server:
+        server.complete()
+        seen = {}
+        for key in keys:
+            headers = {"authorization": f"Bearer {key.key}"}
+            blocks = server.client.get("/v1/blocks", headers=headers)
+            assert blocks.status_code == (200 if key.operator else 403)
+            seen[key.name] = server.client.get("/metrics", headers=headers).text
+    for name in ("one", "two"):
+        lines = [line for line in seen[name].splitlines() if not line.startswith("#")]
+        assert lines
+        assert all(f'key="{name}"' in line for line in lines)
+    assert 'paradecode:key_requests_total{key="one"} 1.0' in seen["boss"]
+    assert "paradecode:http_responses_total" in seen["boss"]

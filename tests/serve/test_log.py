@@ -103,3 +103,16 @@ def test_exceptions_are_logged_without_their_text() -> None:
     shown = PlacesOnly("%(message)s").format(record)
     assert "dawn" not in shown
     assert shown.startswith("request r failed\nValueError at test_log.py:")
+
+
+def test_strangers_cannot_fill_the_log() -> None:
+    stream, now = io.StringIO(), [0.0]
+    log = Log(stream, lambda: now[0])
+    for _ in range(500):
+        log.refusal(Note(), "other", 401, 0.0)
+    assert len(stream.getvalue().splitlines()) == 10
+    now[0] = 1.5
+    log.refusal(Note(id="next"), "other", 401, 0.0)
+    *_, told, last = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (told["event"], told["unlisted"]) == ("refusals", 490)
+    assert last["id"] == "next"

@@ -190,9 +190,10 @@ def test_an_update_that_cannot_load_is_reported(server: Server, tmp_path: Path) 
 
 
 def test_the_command(folder: str) -> None:
-    """Start, one answer, Ctrl-C; nothing stays behind."""
+    """Start, one answer, Ctrl-C beside a stream that lasts too long; nothing stays behind."""
     program = "from paradecode.cli import main; main()"
-    arguments = ["serve", "--ray", "--port", "0", "--threads", "1", f"tiny={folder}"]
+    arguments = ["serve", "--ray", "--port", "0", "--threads", "1", "--drain-timeout", "0.5",
+                 f"tiny={folder}"]  # fmt: skip
     before = set(Path(tempfile.gettempdir()).glob("pd-ray-*"))
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
@@ -205,8 +206,12 @@ def test_the_command(folder: str) -> None:
         assert line.endswith("/v1 serves tiny\n"), process.communicate()
         answer = httpx.post(f"{line.split()[1]}/completions", json={"prompt": "ab"}, timeout=60)
         assert answer.status_code == 200
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        endless = {"prompt": "ab", "max_tokens": 3000, "ignore_eos": True, "stream": True}
+        where = f"{line.split()[1]}/completions"
+        with httpx.stream("POST", where, json=endless, timeout=60) as stream:
+            next(stream.iter_lines())
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
         assert "Traceback" not in errors
         assert errors.rstrip().endswith("stopped")

@@ -9,7 +9,8 @@ import pytest
 jsonschema = pytest.importorskip("jsonschema")
 pytest.importorskip("pydantic")
 
-from paradecode.serve.protocol.schemas import closed, moved
+from paradecode.serve.errors import ApiError
+from paradecode.serve.protocol.schemas import check_strict, closed, enforceable, moved
 
 TEXT = {"type": "string"}
 A = {"type": "object", "properties": {"a": TEXT}}
@@ -119,3 +120,68 @@ def test_the_schema_itself_is_not_changed() -> None:
     schema = {"properties": {"x": dict(A)}}
     closed(schema)
     assert schema == {"properties": {"x": A}}
+
+
+KIND_A = {"type": "object", "properties": {"k": {"const": "a"}}, "required": ["k"]}
+KIND_B = {"type": "object", "properties": {"k": {"enum": ["b", "c"]}}, "required": ["k"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "dropped", "values"),
+    [
+        ({"type": "array", "uniqueItems": True}, ["uniqueItems"], [[1, 2]]),
+        ({"properties": {"a": {"not": TEXT}}}, ["properties/a/not"], [{"a": 1}]),
+        ({"properties": {"not": TEXT}}, [], [{"not": "a"}]),
+        ({"if": A, "then": B, "else": A}, ["if", "then", "else"], [BOTH]),
+        ({"type": "array", "contains": TEXT}, ["contains"], [["a"]]),
+        ({**A, "unevaluatedProperties": False}, [], [{"a": "1"}]),
+        ({**A, "allOf": [B], "unevaluatedProperties": False}, ["unevaluatedProperties"], [BOTH]),
+        ({"type": "string", "pattern": "^(?!b)a"}, ["pattern"], ["a"]),
+        ({"type": "string", "pattern": r"(?<!b)a|(.)\1"}, ["pattern"], ["a"]),
+        ({"type": "string", "pattern": r"^(?:a|\d)$"}, [], ["a"]),
+        ({"patternProperties": {"^(?=a)": TEXT, "^b": TEXT}}, ["patternProperties/^(?=a)"],
+         [{"a": "1", "b": "1"}]),
+        ({"multipleOf": 0.01}, [], [1.25]), ({"multipleOf": 1e-12}, ["multipleOf"], [1]),
+        ({"multipleOf": 86400}, ["multipleOf"], [86400]), ({"multipleOf": 60}, [], [120]),
+        ({"oneOf": [TEXT, {"type": "integer"}]}, [], ["a", 1]),
+        ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, ["oneOf"], [1.5]),
+        ({"oneOf": [A, B]}, ["oneOf"], []), ({"oneOf": [KIND_A, KIND_B]}, [], [{"k": "b"}]),
+        ({"oneOf": [{"$ref": "#/$defs/A"}, KIND_B], "$defs": {"A": KIND_A}}, [], [{"k": "a"}]),
+        ({"oneOf": [{"const": 1}, {"enum": [2, 3]}, {"const": "a"}]}, [], [1, 3, "a"]),
+        ({"oneOf": [{"$ref": "#"}, TEXT]}, ["oneOf"], []),
+        ({"oneOf": [TEXT, {"type": "null"}], "anyOf": [TEXT]}, [], ["a"]),
+        ({"type": "any"}, ["type"], []), ({"type": ["string", "file"]}, ["type"], []),
+        ({"properties": {"a": {"$ref": "#/$defs/none"}}}, ["properties/a/$ref"], []),
+        ({"$ref": "https://example.org/b"}, ["$ref"], []),
+        ({"const": {"not": 1}, "default": {"if": 1}}, [], [{"not": 1}]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_enforced_is_dropped_and_named(
+    schema: Any, dropped: list[str], values: list[Any]
+) -> None:
+    made, told = enforceable(schema)
+    assert told == dropped
+    for value in values:  # What the schema allows stays allowed.
+        jsonschema.validate(value, schema)
+        jsonschema.validate(value, made)
+    assert enforceable(made) == (made, [])
+    if dropped:
+        with pytest.raises(ApiError, match="cannot be enforced") as error:
+            check_strict("tools[1].function.parameters", schema)
+        assert error.value.param == "tools[1].function.parameters"
+    else:
+        check_strict("a", schema)
+
+
+def test_an_address_of_its_own_does_not_move() -> None:
+    """Go's and TypeScript's generators write one."""
+    schema = {
+        "$id": "https://example.org/a",
+        "properties": {"a": {"$ref": "#/$defs/T"}, "b": {"$ref": "https://example.org/a#/$defs/T"}},
+        "$defs": {"T": TEXT},
+    }
+    whole = {"$ref": "#/$defs/tool", "$defs": {"tool": moved(schema, "#/$defs/tool")}}
+    jsonschema.validate(BOTH, whole)
+    for name in BOTH:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({name: 1}, whole)

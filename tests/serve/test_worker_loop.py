@@ -14,6 +14,7 @@ from paradecode.core.errors import BackendError
 from paradecode.llm import LLM
 from paradecode.models.chat import ChatTemplate
 from paradecode.models.vocabulary import spelling
+from paradecode.serve.lines import encode
 from paradecode.serve.outputs import usage
 from paradecode.serve.scores import ScoreColumns
 from paradecode.serve.wire import (
@@ -265,7 +266,7 @@ def test_lines_that_are_no_messages(llm: LLM) -> None:
 
 def test_questions(llm: LLM) -> None:
     served = Served(llm)
-    served.give(Tokenize(id="t", prompt=PromptInput(text="hi!")))
+    served.loop.read(encode(Tokenize(id="t", prompt=PromptInput(text="hi!"))))  # No step needed.
     found = served.events[-1]
     assert isinstance(found, TokenizedPrompt)
     assert found.texts == ["h", "i", "!"]
@@ -356,3 +357,13 @@ def test_the_first_constrained_request_waits_for_nothing_new(
     served.run(ask("one", constraint=ConstraintSpec(type="regex", value="[ab]+c"), max_tokens=4))
     served.done("one")
     assert asked == []
+
+
+def test_a_prompt_without_room_says_so_in_a_word(llm: LLM) -> None:
+    served = Served(llm)
+    context = llm.config.context_length
+    served.give(ask("long", "a" * context), ask("longer", "a" * 99 * context))
+    for id in ("long", "longer"):
+        assert served.failure(id).code == "context_length_exceeded"
+    served.run(ask("fits", "a" * (context - 5), max_tokens=32_000, ignore_eos=True))
+    assert len(served.tokens("fits")) == 5

@@ -10,6 +10,7 @@ takes more than 250 ms, the front grows by 100 MB, a worker dies, or something s
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import string
@@ -23,8 +24,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx
+import zstandard
 
 from tools.script import options, stamped, tell
+from tools.serving.flood import CLOSED, flood, status
 from tools.serving.neighbour import Neighbour, Noticed
 from tools.serving.server import LOGS, PATIENCE, Server, serving
 
@@ -39,9 +42,6 @@ OPTIONS = (
 MODELS = ("tiny=smollm2-135m-instruct", "canvas=paradecode/tiny-diffusion")
 PLAIN_SECONDS, AFTERMATH = 3.0, 0.5
 """Seconds for which the neighbour is watched without an attack, and after each."""
-CLOSED = 0
-"""The status of a connection that ends without an answer."""
-
 Content = Callable[[], Any]
 """Makes the body: bytes, or what JSON can say."""
 
@@ -55,6 +55,8 @@ class Attack:
         content: of the body, or without a ``path`` all that is sent, in pieces.
         at_once: how many send it at the same time.
         leaves: whether the senders read nothing.
+        floods: seconds for which one thread holds all connections, which send one piece each.
+        stays: whether the connections of a flood stay after their answer.
         canvas: whether the diffusion model is attacked.
     """
 
@@ -65,6 +67,8 @@ class Attack:
     path: str = "/v1/completions"
     at_once: int = 4
     leaves: bool = False
+    floods: float = 0.0
+    stays: bool = False
     canvas: bool = False
 
 
@@ -106,6 +110,12 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
+def get(path: str = "/v1/models", more: str = "", key: str = "") -> Content:
+    """One request without a body; ``more`` lines of its head."""
+    shown = f"Authorization: Bearer {key}\r\n" if key else ""
+    return lambda: [f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{shown}{more}\r\n".encode()]
+
+
 def python(code: str, source: str = "y = 1") -> Content:
     return ask(structured_outputs={"python": {"files": {"a.py": source}, "code": code}})
 
@@ -134,6 +144,9 @@ def raw(*lines: str, body: bytes = b"", pieces: int = 1) -> Content:
 POST = ("POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json")
 KEYED = (*POST, f"Authorization: Bearer {KEYS[0]}")
 CHUNKS = b"1\r\na\r\n" * 40_000
+EXTENDED = b"1;" + b"a" * 6_000_000 + b"\r\n{\r\n0\r\n" + b"a: b\r\n" * 20_000 + b"\r\n"
+BOMBS = [("gzip", gzip.compress(b" " * 4_000_000)),
+         ("zstd", zstandard.ZstdCompressor().compress(b" " * 4_000_000))]  # fmt: skip
 WRONG, FINE = (400,), (200, 400, 429)
 
 ATTACKS = (
@@ -296,11 +309,11 @@ ATTACKS = (
     Attack("long documents", "1,024 of 3,000 characters", FINE,
            lambda: {"query": "a", "documents": ["one two " * 375] * 1024}, "/rerank"),
     # What no client sends.
-    Attack("chunks without a key", "40,000 chunks of one byte", (401, 411),
+    Attack("chunks without a key", "40,000 chunks of one byte", (401,),
            raw(*POST, "Transfer-Encoding: chunked", body=CHUNKS, pieces=8), "", 8),
-    Attack("chunks with a key", "40,000 chunks of one byte", (411,),
+    Attack("chunks with a key", "40,000 chunks of one byte", WRONG,
            raw(*KEYED, "Transfer-Encoding: chunked", body=CHUNKS, pieces=8), "", 8),
-    Attack("two lengths", "Content-Length and Transfer-Encoding", (400, 411),
+    Attack("two lengths", "Content-Length and Transfer-Encoding", WRONG,
            raw(*KEYED, "Content-Length: 5", "Transfer-Encoding: chunked",
                body=b"0\r\n\r\nGET / HTTP/1.1\r\n\r\n"), "", 8),
     Attack("different lengths", "Content-Length twice", WRONG,
@@ -321,6 +334,52 @@ ATTACKS = (
            lambda: [b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5000], ""),
     Attack("no HTTP", "the beginning of TLS", (400, CLOSED),
            lambda: [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500], "", 50),
+    Attack("a long end of chunks", "an extension of 6 MB, then 20,000 headers", (400, 413, CLOSED),
+           raw(*KEYED, "Transfer-Encoding: chunked", body=EXTENDED, pieces=40), "", 4),
+    Attack("bombs", "4 MB of spaces as 4 KB of gzip, and as 400 bytes of zstd", (413,),
+           lambda: [raw(*KEYED, f"Content-Encoding: {coding}", f"Content-Length: {len(body)}",
+                        body=body)() for coding, body in BOMBS * 10], "", 20),
+    # From up to 2,000 connections, without a key.
+    Attack("tiny headers", "6,000 headers of 3 bytes", (431,), get(more="a:b\r\n" * 6000), "",
+           100, floods=5),
+    Attack("headers that fit", "97 headers of 3 bytes", (401,), get(more="a:b\r\n" * 97), "",
+           1000, floods=5),
+    Attack("long lists", "15,000 values between commas", (431,),
+           get(more="Connection: " + "a," * 15_000 + "\r\n"), "", 100, floods=5),
+    Attack("lists that fit", "1,000 values between commas", (401,),
+           get(more="Connection: " + "a," * 1000 + "\r\n"), "", 1000, floods=5),
+    Attack("long query", "15,000 parameters", (431,), get("/health?" + "a&" * 15_000), "", 100,
+           floods=5),
+    Attack("query that fits", "1,000 parameters", (200,), get("/health?" + "a&" * 1000), "", 1000,
+           floods=5),
+    Attack("escaped path", "10,000 escaped letters", (431,), get("/" + "%41" * 10_000), "", 100,
+           floods=5),
+    Attack("escaped path that fits", "1,000 escaped letters", (401,), get("/" + "%41" * 1000), "",
+           1000, floods=5),
+    Attack("folded lines", "a header that goes on in 90 further lines", WRONG,
+           get(more="a: b\r\n" + " c\r\n" * 90), "", 500, floods=5),
+    Attack("bare line feeds", "90 headers that end so", WRONG, get(more="a: b\n" * 90), "", 500,
+           floods=5),
+    Attack("absolute targets", "8 KB of host in the target and in Host", (401,),
+           get("http://" + "a." * 4000 + "/v1/models", "X-Host: " + "b." * 8000 + "\r\n"), "", 1000,
+           floods=5),
+    Attack("wrong keys", "2,000 requests at once", (401,), get(key="key-of-nobody"), "", 2000,
+           floods=8),
+    Attack("storm on /health", "2,000 requests at once", (200,), get("/health"), "", 2000,
+           floods=8),
+    Attack("storm on /metrics", "1,000 requests at once", (200,), get("/metrics"), "", 1000,
+           floods=8),
+    Attack("storm on the page", "1,000 requests at once", (200,), get("/"), "", 1000, floods=8),
+    Attack("silent connections", "2,000 that say nothing", (CLOSED,), lambda: [b""], "", 2000,
+           floods=4),
+    Attack("half requests", "2,000 that send a part of a head", (CLOSED,),
+           lambda: [b"GET /health HTTP/1.1\r\nHo"], "", 2000, floods=4),
+    Attack("idle connections", "2,000 that stay after an answer", (200,), get("/health"), "", 2000,
+           floods=4, stays=True),
+    Attack("bodies that never come", "2,000 that announce one", (401,),
+           raw(*POST, "Content-Length: 4194304"), "", 2000, floods=4, stays=True),
+    Attack("bodies of a key that never come", "2,000 that announce one", (CLOSED,),
+           raw(*KEYED, "Content-Length: 4194304"), "", 2000, floods=4),
     Attack("streams that are left", "100 streams whose readers leave at once", (CLOSED,),
            ask(stream=True, **LONG), at_once=100, leaves=True),
 )  # fmt: skip
@@ -331,6 +390,8 @@ def prepared(attack: Attack) -> list[Any]:
     made = attack.content()
     if isinstance(made, list) and isinstance(made[0], dict):
         return [json.dumps(one).encode() for one in made]
+    if isinstance(made, list) and isinstance(made[0], list):
+        return made
     return [json.dumps(made).encode() if isinstance(made, dict) else made] * attack.at_once
 
 
@@ -338,17 +399,22 @@ def strike(server: Server, attack: Attack, each: list[Any]) -> tuple[Counter[int
     """The statuses that came, and the seconds it took."""
     # One client for all: one each would load certificates, 20 ms each in this process, which also
     # measures the neighbour.
+    if attack.floods:
+        began, where = time.perf_counter(), httpx.URL(server.url)
+        sent = [one[0] for one in each]
+        statuses = flood(where.host, where.port or 80, sent, attack.floods, attack.stays)
+        return statuses, time.perf_counter() - began
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     with (
         httpx.Client(base_url=server.url, timeout=PATIENCE, limits=limits) as client,
         ThreadPoolExecutor(attack.at_once) as pool,
     ):
         began = time.perf_counter()
-        statuses = Counter(pool.map(lambda one: _status(client, attack, one), each))
+        statuses = Counter(pool.map(lambda one: _answer(client, attack, one), each))
         return statuses, time.perf_counter() - began
 
 
-def _status(client: httpx.Client, attack: Attack, content: Any) -> int:
+def _answer(client: httpx.Client, attack: Attack, content: Any) -> int:
     if isinstance(content, bytes) and not attack.leaves:
         headers = {"content-type": "application/json", "authorization": f"Bearer {KEYS[0]}"}
         return client.post(attack.path, content=content, headers=headers).status_code
@@ -367,8 +433,7 @@ def _status(client: httpx.Client, attack: Attack, content: Any) -> int:
             answer += piece
             if b"\r\n\r\n" in answer:
                 break
-    found = answer.split(b" ", 2)
-    return int(found[1]) if len(found) > 2 and found[1].isdigit() else CLOSED
+    return status(answer)
 
 
 def complaints(attack: Attack, statuses: Counter[int], seen: Noticed, plain: float) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from paradecode import __version__
-from paradecode.cli.console import STOPPED, err, out
+from paradecode.cli.console import STOPPED, err, ignore_lost_words, out
 from paradecode.cli.later import Program
 from paradecode.core.errors import ParadecodeError
 
@@ -46,6 +46,7 @@ def paradecode(
 
 def main() -> None:
     """Entry point: errors that a user can act on are one line, not a traceback."""
+    ignore_lost_words()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # Not every text can be said in every encoding.
             stream.reconfigure(errors="replace")

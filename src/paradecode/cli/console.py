@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 from typing import Any
 
@@ -11,6 +13,25 @@ from rich.console import Console
 STOPPED = 130
 """Exit status after Ctrl-C; shells use the same."""
 out, err = Console(), Console(stderr=True)
+
+
+class Heedless(io.FileIO):
+    """A file that takes what the system refuses, as on a full disk, and drops it."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def ignore_lost_words() -> None:
+    """Go on where standard error cannot be written, or is closed: nothing is said then."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # It takes the free number 2.
+    elif isinstance(getattr(sys.stderr, "buffer", None), (io.BufferedWriter, io.FileIO)):
+        file, encoding = Heedless(sys.stderr.fileno(), "w", closefd=False), sys.stderr.encoding
+        sys.stderr = io.TextIOWrapper(file, encoding, "replace", write_through=True)
 
 
 def print_json(value: Any, line: bool = False) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OWN = ("decoder", "draft_model", "adapter", "profile", "chat_template")
 """Settings that one model may have for itself: SOURCE,decoder=...,adapter=..."""
 
-NEEDED = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
+NEEDED = ("fastapi", "uvicorn", "httptools", "zstandard", "prometheus_client", "llguidance")
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class Listening:
     keys_file: Path | None = option(None, "JSON file of keys, each with its limits.", "--keys")
     public: list[str] | None = option(
         None, "Needs no key: health, metrics or openapi; repeat for more."
+    )
+    allowed_hosts: list[str] | None = option(
+        None,
+        "Without a key: one more name in the Host header, such as host.docker.internal; repeat.",
+        "--allowed-host",
     )
     force: bool = option(False, "Listen beyond this machine without a key.")
     connections: int = option(1024, "Most connections at the same time.")
@@ -176,6 +181,7 @@ def serve(
         **vars(listening),
         "keys": plain_keys(listening.keys or ()),
         "public": tuple(listening.public or ()),
+        "allowed_hosts": tuple(listening.allowed_hosts or ()),
         "origins": tuple(listening.origins or ()),
     }
     if (file := given.pop("keys_file")) is not None:

@@ -15,6 +15,7 @@ from paradecode.constraints.grammar import (
     grammar_of,
     library_tokenizer,
 )
+from paradecode.constraints.json_schema import plain
 from paradecode.constraints.limits import MAX_REGEX, checked_choices, checked_schema, checked_text
 from paradecode.constraints.regular.automaton import token_automaton, too_large
 from paradecode.constraints.regular.expressions import Expression, one_of, parse, text
@@ -124,7 +125,7 @@ def _expression(kind: str, value: object) -> Expression:
     if kind == "regex":
         return parse(checked_text(value, MAX_REGEX))
     if kind == "json_schema":
-        return schema_expression(checked_schema(value))
+        return schema_expression(plain(checked_schema(value)))
     fix = "use json_schema, regex or choice: a canvas needs a constraint that is a finite automaton"
     raise InvalidInput("constraint.type", kind, fix)
 

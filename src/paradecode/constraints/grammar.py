@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.constraints.json_schema import bounded, plain
 from paradecode.constraints.limits import (
     MAX_REGEX,
     MAX_TEXT,
@@ -53,7 +54,8 @@ def grammar_of(kind: str, value: object) -> str:
     if kind == "choice":
         texts = (json.dumps(text, ensure_ascii=False) for text in checked_choices(value))
         return LLMatcher.grammar_from_lark("start: " + " | ".join(texts))
-    schema = {"type": "object"} if kind == "json_object" else checked_schema(value)
+    schema = {"type": "object"} if kind == "json_object" else plain(checked_schema(value))
+    schema = bounded(schema)
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_STYLE)
 
 

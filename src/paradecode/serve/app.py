@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from paradecode import __version__
 from paradecode.methods.specs import methods
-from paradecode.serve.audit import Audit
+from paradecode.serve.audit import IGNORED, Audit
 from paradecode.serve.documents import document
 from paradecode.serve.errors import ApiError, answer_api_error, answer_http_error
 from paradecode.serve.limits import RATE_HEADERS
@@ -42,12 +42,13 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     """
     methods()  # They are imported now, and not when the first answer is counted.
     app = FastAPI(
-        title="Paradecode", version=__version__, openapi_url=None, docs_url=None, redoc_url=None
-    )
+        title="Paradecode", version=__version__, openapi_url=None, docs_url=None, redoc_url=None,
+        redirect_slashes=False,  # Such an address would have the client's Host.
+    )  # fmt: skip
     app.state.settings, app.state.pool, app.state.metrics = settings, pool, metrics
     accounts = accounts_of(settings.keys)
     metrics.keys.accounts = accounts.values()
-    app.state.bodies = ArrivingBodies()
+    app.state.bodies, app.state.page = ArrivingBodies(), None
     for routes in (
         status,
         blocks,
@@ -76,7 +77,9 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.origins, allow_methods=["GET", "POST"],
             allow_headers=["*"],  # Clients have their own, as OpenAI's x-stainless-os.
-            expose_headers=["x-request-id", "retry-after", "retry-after-ms", *RATE_HEADERS],
+            expose_headers=[
+                "x-request-id", IGNORED, "retry-after", "retry-after-ms", *RATE_HEADERS,
+            ],
         )  # fmt: skip
     app.add_middleware(Audit, metrics=metrics, log=Log() if settings.log_requests else None)
     return app

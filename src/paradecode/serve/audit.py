@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paradecode.serve.errors import ApiError
 from paradecode.serve.log import Log, Note, places
 from paradecode.serve.metrics import Metrics
+
+IGNORED = "x-paradecode-ignored"
+"""The header of an answer that names what in its request had no effect."""
+
+MOST, LONGEST = 16, 100
+"""Places that an answer's header names as ignored, and the characters of each."""
 
 
 class Audit:
@@ -30,9 +37,10 @@ class Audit:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [
-                    *message.get("headers", ()), (b"x-request-id", note.id.encode()),
-                ]  # fmt: skip
+                own = [(b"x-request-id", note.id.encode())]
+                if note.ignored:
+                    own.append((IGNORED.encode(), _listed(note.ignored)))
+                message["headers"] = [*message.get("headers", ()), *own]
             await send(message)
 
         try:
@@ -50,9 +58,15 @@ class Audit:
         status = status or 499  # The client left before it had an answer.
         self.metrics.answered(route, status)
         if self.log is not None:
-            self.log.request(note, route, status, seconds)
+            tell = self.log.refusal if status in (401, 403) else self.log.request
+            tell(note, route, status, seconds)
 
     def _crashed(self, note: Note, error: Exception) -> None:
         if self.log is None:
             return
         self.log.write("crash", id=note.id, error=type(error).__name__, where=places(error))
+
+
+def _listed(places: list[str]) -> bytes:
+    """The first places in a form that a header may have."""
+    return ", ".join(quote(place[:LONGEST], "/$[].") for place in places[:MOST]).encode()

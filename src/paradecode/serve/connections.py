@@ -1,4 +1,4 @@
-"""Connections with limits on their number, on the size of headers, and on slow clients."""
+"""Connections with limits on their number, on what arrives, and on slow clients."""
 
 from __future__ import annotations
 
@@ -6,116 +6,252 @@ import asyncio
 import json
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from paradecode.serve import heads
+from paradecode.serve.door import Door
 from paradecode.serve.errors import ApiError
 from paradecode.serve.settings import ServerSettings
 
 LINGER = 1.0
 """Seconds that a client has to read an answer that was sent before its request had ended."""
 
-JUNK = ApiError(400, "this is not a valid HTTP request, or its header is large")
+PROBE = 0.1
+"""Seconds after which a client that has ended its side is asked whether it still reads; then twice
+as many, and so on."""
+
+CHUNKS, CHUNK = 1024, 64
+"""Chunks of a body that may have any size, and the mean bytes of further ones."""
 
 
-class _Parser(h11.Connection):
-    """A parser that refuses every ``Transfer-Encoding``. Chunks of one byte cost more than any
-    other request, and a request that does not state its length once and for all can smuggle
-    another one."""
+class _AnswerTransport:
+    """The transport of one answer, which closes without losing what was just sent."""
 
-    refusal = JUNK
-
-    def next_event(self) -> Any:
-        event = super().next_event()
-        if isinstance(event, h11.Request) and b"transfer-encoding" in dict(event.headers):
-            self.refusal = ApiError(411, "send a Content-Length, and no Transfer-Encoding")
-            raise h11.RemoteProtocolError(self.refusal.message)
-        return event
-
-    def send(self, event: Any) -> Any:
-        """Send an event. An answer before the end of its request says that the connection ends,
-        because a client might otherwise send its next request on it. h11 does not learn this: on
-        reading it, h11 would close at once (see LINGER)."""
-        said = super().send(event)
-        early = isinstance(event, h11.Response) and self.their_state is h11.SEND_BODY
-        if said and early and b"connection" not in dict(event.headers):
-            return said[:-2] + b"connection: close\r\n\r\n"
-        return said
+    def __init__(self, connection: Any) -> None:
+        self.write, self.is_closing = connection.transport.write, connection.transport.is_closing
+        self.close = connection.end
 
 
-def limited(settings: ServerSettings) -> type[H11Protocol]:
+def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
     """The protocol class of a server, for uvicorn's ``http`` setting.
 
-    The parser bounds headers and refuses what is not HTTP. This class adds three limits. A
-    connection beyond the allowed number gets an error and is closed. A connection whose request
-    does not arrive in time is dropped, and so is one that takes nothing of its answer; the
-    application then sees a client that has left. If an answer is sent before its request has
-    arrived whole, the rest of the request is thrown away unread.
+    A head is checked as bytes, and parsed when it is whole and its turn has come, one request after
+    another. A request whose body comes in chunks is the last of its connection. A connection beyond
+    the allowed number takes the place of one that waits for its client, or gets an error. A
+    connection whose request does not arrive in time is dropped, and so is one that takes nothing of
+    its answer; the application then sees a client that has left. If an answer is sent before its
+    request has arrived whole, the rest of the request is thrown away unread. A client may end its
+    own side and still read.
     """
+    door = Door(settings.connections)
 
-    class Connection(H11Protocol):
+    class Connection(HttpToolsProtocol):
+        rank = 0
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self.conn = self._parser = _Parser(h11.SERVER, settings.header_bytes)
-            self._deaf = False
+            self._arrived, self._head = bytearray(), b""
+            self._left = self._chunks = self._length = 0
+            self._chunked = self._deaf = self._keeps = self._half = False
             self._arriving: asyncio.TimerHandle | None = None
             self._writing: asyncio.TimerHandle | None = None
+            self._probing: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if len(self.connections) > settings.connections:
+            if door.enter(self):
+                self._expect()
+            else:
                 self._refuse(ApiError(503, "the server has all the connections it may have"))
                 self.transport.close()
-            else:
-                self._expect()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._unexpect()
-            self._unwrite()
+            for timer in (self._arriving, self._writing, self._probing):
+                _cancel(timer)
+            door.leave(self)
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if self.transport.is_closing() or self._deaf:
+            if self._deaf or (self._chunked and not self._left):
                 return
-            super().data_received(data)
-            if self._answering():
-                self._unexpect()
+            self._unset_keepalive_if_required()
+            self._arrived += data
+            if self._answering() and not self._left:
+                self.flow.pause_reading()  # This is the next request, which has to wait.
             else:
-                self._expect()
+                self._go_on()
+
+        def eof_received(self) -> bool:  # type: ignore[override]
+            """Whether to go on: the request is whole, and the client may still read."""
+            self._half = bool(self._head) or (self._answering() and not self._left)
+            if self._half and self._probing is None:
+                self._probe(PROBE)
+            return self._half
 
         def pause_writing(self) -> None:
             super().pause_writing()
+            door.wait(self)
             self._writing = self.loop.call_later(settings.write_seconds, self.transport.abort)
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            self._unwrite()
+            _cancel(self._writing)
+            if self._answering():
+                door.work(self)
 
-        def send_400_response(self, msg: str) -> None:
-            self._refuse(self._parser.refusal)
+        def shutdown(self) -> None:
+            self._keeps = False
+            super().shutdown()
+
+        def read(self) -> None:
+            if not self.transport.is_closing():
+                self.flow.resume_reading()
+                self._begin()
+                self._go_on()
+
+        def leave(self) -> None:
+            self.transport.abort()
+
+        def end(self) -> None:
+            """End the connection behind an answer."""
+            if self._left:
+                self._hang_up()
+            else:
+                self.transport.close()
+
+        def on_message_begin(self) -> None:
+            if self._chunked:  # What follows a body in chunks is not read.
+                raise heads.JUNK
+            super().on_message_begin()
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if not self._chunked:  # Those behind a body cannot change what was checked.
+                super().on_header(name, value)
+
+        def on_headers_complete(self) -> None:
+            self.url, host = heads.origin_form(self.url)
+            if host is not None:
+                self.headers[:] = [one for one in self.headers if one[0] != b"host"]
+                self.headers.append((b"host", host))
+            length = heads.body_length(self.headers, self.parser.get_http_version())
+            self._chunked, self._chunks, self._length = length is None, 0, 0
+            # A body in chunks has the lengths of these beside its own bytes.
+            self._left = 2 * settings.body_bytes + (1 << 16) if length is None else length
+            super().on_headers_complete()
+            self.cycle.transport = _AnswerTransport(self)  # type: ignore[assignment]
+            self._keeps = self.cycle.keep_alive and not self._chunked
+            self.cycle.keep_alive = False  # What is answered before its end is the last.
+            if self._left:
+                door.wait(self)
+
+        def on_chunk_header(self) -> None:
+            self._chunks += 1
+            if self._chunks > CHUNKS + self._length // CHUNK:
+                raise ApiError(400, f"send chunks of at least {CHUNK} bytes")
+
+        def on_body(self, body: bytes) -> None:
+            self._length += len(body)
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            if self._chunked:
+                self._left = 0
+            if not self._left:
+                door.work(self)
+                if not self.cycle.response_started:
+                    self.cycle.keep_alive = self._keeps
+                super().on_message_complete()
 
         def on_response_complete(self) -> None:
-            if self.conn.their_state is h11.SEND_BODY:
-                self._hang_up()
+            account = self.cycle.scope["state"].get("account")
+            if account is not None:
+                self.rank = max(self.rank, 2 if account.tenant else 1)
+            door.wait(self)
             super().on_response_complete()
+            self._go_on()
+            if self._half and not (self._head or self._answering()):
+                self.transport.close()
 
         def _answering(self) -> bool:
             return self.cycle is not None and not self.cycle.response_complete
 
+        def _go_on(self) -> None:
+            """Read as much as may be read now of what has arrived."""
+            while self._arrived and not (self._deaf or self.transport.is_closing()):
+                if self._left:
+                    self._take_body()
+                elif self._head or self._chunked or self._answering() or not self._take_head():
+                    return
+
+        def _take_head(self) -> bool:
+            """Begin the next request; returns False if that has to wait."""
+            try:
+                head = heads.split(self._arrived, settings.header_bytes)
+            except ApiError as error:
+                self._refuse(error)
+                return False
+            if head is None:
+                self._expect()
+                return False
+            self._unexpect()
+            self._head = head
+            door.work(self)
+            if door.turn(self):
+                self._begin()
+                return True
+            self.flow.pause_reading()
+            return False
+
+        def _begin(self) -> None:
+            """Begin the request whose head has arrived."""
+            head, self._head = self._head, b""
+            self._unset_keepalive_if_required()
+            self.parser = httptools.HttpRequestParser(self)
+            if self._parse(head) and not self._left and self.cycle.more_body:
+                self.on_message_complete()
+
+        def _take_body(self) -> None:
+            piece = bytes(self._arrived[: self._left])
+            del self._arrived[: self._left]
+            self._left -= len(piece)
+            if not self._chunked:
+                self.on_body(piece)
+                self.on_message_complete()
+            elif self._parse(piece) and not self._left and self.cycle.more_body:
+                self._refuse(ApiError(413, f"send at most {settings.body_bytes} bytes"))
+
+        def _parse(self, data: bytes) -> bool:
+            """Give bytes to the parser; returns whether it takes them, else they are answered."""
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade:  # It is answered as if it asked for none.
+                return True
+            except httptools.HttpParserError as error:
+                if self._chunked and not self._left:
+                    return True
+                cause = error.__context__
+                self._refuse(cause if isinstance(cause, ApiError) else heads.JUNK)
+                return False
+            return True
+
         def _expect(self) -> None:
-            """Start the clock: a request's header has to arrive in time from here on."""
+            """Start the clock: a request's head has to arrive in time from here on."""
             if self._arriving is None:
                 self._arriving = self.loop.call_later(settings.header_seconds, self.transport.abort)
 
         def _unexpect(self) -> None:
-            if self._arriving is not None:
-                self._arriving.cancel()
-                self._arriving = None
+            _cancel(self._arriving)
+            self._arriving = None
 
-        def _unwrite(self) -> None:
-            if self._writing is not None:
-                self._writing.cancel()
-                self._writing = None
+        def _probe(self, wait: float) -> None:
+            self._probing = self.loop.call_later(wait, self._ask, wait)
+
+        def _ask(self, wait: float) -> None:
+            """Find out whether the client reads: if it has left, this cannot be sent."""
+            if not (self._answering() and self.cycle.response_started):
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self._probe(2 * wait)
 
         def _hang_up(self) -> None:
             """Send no more, and ignore what arrives. Closing at once would lose what was just
@@ -127,20 +263,21 @@ def limited(settings: ServerSettings) -> type[H11Protocol]:
 
         def _refuse(self, error: ApiError) -> None:
             """Answer without the application, and close."""
-            body = json.dumps(error.body).encode()
-            head = [
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
-                (b"connection", b"close"),
-                *([(b"retry-after", b"1")] if error.status == 503 else []),
-            ]
-            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                for event in (
-                    h11.Response(status_code=error.status, headers=head),
-                    h11.Data(data=body),
-                    h11.EndOfMessage(),
-                ):
-                    self.transport.write(self.conn.send(event) or b"")
+            started = False
+            if self._answering():
+                started, self.cycle.disconnected = self.cycle.response_started, True
+                self.cycle.message_event.set()
+            if not started:
+                body = json.dumps(error.body).encode()
+                said = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+                said += b"retry-after: 1\r\n" if error.status == 503 else b""
+                end = b"connection: close\r\n\r\n"
+                self.transport.write(STATUS_LINE[error.status] + said + end + body)
             self._hang_up()
 
     return Connection
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

@@ -15,6 +15,7 @@ from paradecode.serve.protocol.base import Body
 REFUSALS = {
     400: "The request cannot be served as it is.",
     401: "The key is missing or wrong.",
+    403: "The key may not see this.",
     404: "There is no such model or route.",
     408: "The body took too long to arrive.",
     411: "The body does not say its length.",

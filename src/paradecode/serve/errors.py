@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -10,6 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from paradecode.serve.wire import TYPES, Failure
+
+NAMES = {"decoder": "speculative"}
+"""A field of the library -> its name in the HTTP API."""
 
 PHRASES = {404: "there is no such route", 405: "this route does not know the method"}
 
@@ -40,13 +44,21 @@ class ApiError(Exception):
         self.retry_after, self.headers = retry_after, headers or {}
 
     @classmethod
-    def of(cls, failure: Failure) -> ApiError:
-        """The error that a worker reported, with the names that the HTTP API uses."""
+    def of(cls, failure: Failure, names: Mapping[str, str] = NAMES) -> ApiError:
+        """The error that a worker reported.
+
+        Args:
+            names: a worker's field, or its first part -> what the client calls it.
+        """
         param, message = failure.param, failure.message
-        if param is not None and param.partition(".")[0] == "decoder":
-            param = "speculative" + param.removeprefix("decoder")
-            message = "speculative" + message.removeprefix("decoder")
-        return cls(failure.status, message, param=param, retry_after=failure.retry_after)
+        own = next((own for own in names if param and f"{param}.".startswith(f"{own}.")), None)
+        if own is not None and param is not None:
+            message = names[own] + message.removeprefix(own) if message.startswith(own) else message
+            param = names[own] + param.removeprefix(own)
+        return cls(
+            failure.status, message, param=param, code=failure.code,
+            retry_after=failure.retry_after,
+        )  # fmt: skip
 
     @property
     def body(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from array import array
 from collections.abc import AsyncGenerator, Sequence
@@ -12,12 +13,12 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 
 from paradecode.serve import wire
-from paradecode.serve.errors import ApiError, wrong
+from paradecode.serve.errors import NAMES, ApiError, wrong
 from paradecode.serve.limits import Account
 from paradecode.serve.log import Note
 from paradecode.serve.merge import merged
 from paradecode.serve.protocol.fields import Common
-from paradecode.serve.protocol.schemas import closed
+from paradecode.serve.protocol.schemas import closed, enforceable
 from paradecode.serve.scores import MAX_SCORES, ScoreColumns
 from paradecode.serve.security import tenant
 from paradecode.serve.settings import ServerSettings
@@ -25,6 +26,19 @@ from paradecode.serve.workers import Events, Workers
 
 CHARACTERS = 4
 """Estimated characters of a token."""
+
+TOOL = re.compile(r"^\$defs/tool_(\d+)")
+"""The place of a tool's schema in that of a call."""
+
+PROMPTS = ("messages", "input", "prompt")
+HELD = {
+    "response_format": "response_format.json_schema.schema", "text": "text.format.schema",
+    "output_config": "output_config.format.schema", "guided_json": "guided_json",
+    "guided_regex": "guided_regex", "guided_choice": "guided_choice",
+    "guided_grammar": "guided_grammar", "structured_outputs": "structured_outputs",
+    "tools": "tools",
+}  # fmt: skip
+"""Fields of requests that may hold a constraint -> where in them it stands."""
 
 OutputNews = wire.OutputChunk | wire.BranchNews | wire.Done
 News = AsyncGenerator[tuple[int, OutputNews], None]
@@ -86,7 +100,7 @@ class Generation:
             self._check_outputs(len(prompts), search is not None)
         most = self.model.ready.context_length
         if sampling.get("max_tokens", 0) > most:
-            raise wrong("max_tokens", f"the model's context has {most} tokens")
+            sampling["max_tokens"] = most
         if "reads" not in wanted:
             self.most = sampling.get("max_tokens", self._default())
             if search is not None:
@@ -107,8 +121,11 @@ class Generation:
             "deadline": self._deadline(),
         }
         constraint = wanted.get("constraint")
-        if constraint and constraint.type == "json_schema" and not self.settings.open_objects:
-            wanted["constraint"] = replace(constraint, value=closed(constraint.value))
+        if constraint and constraint.type == "json_schema":
+            schema, dropped = enforceable(constraint.value)
+            self.note.ignored += [TOOL.sub(r"tools/\1", place) for place in dropped]
+            value = schema if self.settings.open_objects else closed(schema)
+            wanted["constraint"] = replace(constraint, value=value)
         self.requests = [
             wire.Generate(id=f"{self.note.id}-{index}", prompt=prompt, **wanted)
             for index, prompt in enumerate(prompts)
@@ -163,7 +180,7 @@ class Generation:
         async with staying as stay, aclosing(self._submitted(began, width)) as events:
             async for prompt, event in events:
                 if isinstance(event, wire.Failure):
-                    raise ApiError.of(event)
+                    raise ApiError.of(event, self._names())
                 if isinstance(event, wire.Done):
                     if event.finish_reason == "cancelled":
                         raise ApiError(503, "the server ended this request")
@@ -180,6 +197,13 @@ class Generation:
                     if isinstance(event, wire.OutputChunk) and generated:
                         stay.output += len(event.tokens)
                     yield prompt * self.n + event.index, event
+
+    def _names(self) -> dict[str, str]:
+        """What the client calls the fields that a worker may find wrong."""
+        given = self.body.model_fields_set
+        prompt = next((name for name in PROMPTS if name in given), "prompt")
+        held = next((name for name in HELD if name in given and getattr(self.body, name)), None)
+        return NAMES | {"prompt": prompt} | ({"constraint.value": HELD[held]} if held else {})
 
     def _count_scores(self, tokens: int) -> None:
         """Raise ApiError if an answer would hold too many scores."""

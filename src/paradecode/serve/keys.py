@@ -12,6 +12,7 @@ from paradecode.core.checks import (
     attributes,
     build,
     checked,
+    flag,
     json_object,
     known,
     listed,
@@ -69,6 +70,7 @@ class KeyLimits:
         queue: the most outputs that may wait for one of these; more get a 429.
         priorities: lowest and highest priority; a request without one gets the nearest to 0.
         salts: the allowed values of ``cache_salt``.
+        operator: whether the holder sees what all keys together do: counts, loads, caches.
 
     Raises:
         InvalidInput: naming the field that is wrong.
@@ -80,6 +82,7 @@ class KeyLimits:
     queue: int = checked(whole(0, 1 << 16), 256)
     priorities: tuple[int, int] = checked(_priorities, (LOWEST, HIGHEST))
     salts: tuple[str, ...] | None = checked(maybe(_salts), None)
+    operator: bool = checked(flag, False)
 
     def __post_init__(self) -> None:
         attributes(self)

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import sys
 import threading
+import time
 import traceback
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,6 +28,9 @@ MAX_NAME = 256
 MAX_OUTPUTS = 64
 """Outputs of one request that are listed; further ones are counted."""
 
+REFUSALS = 10
+"""Lines a second for requests without a valid key; further ones are counted."""
+
 FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
 """The form of the server's own field names; any other name may be text that the client chose."""
 
@@ -37,11 +43,13 @@ class Note:
     Attributes:
         model: the name as the client wrote it.
         done: how each output ended.
+        ignored: places in the request that have no effect.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     model: str | None = None
     done: list[Done] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     error: ApiError | None = None
 
 
@@ -62,8 +70,11 @@ class PlacesOnly(logging.Formatter):
 class Log:
     """Writes lines to a stream (standard error by default); safe from several threads."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream, self._turn = stream, threading.Lock()
+    def __init__(
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream, self._turn, self._clock = stream, threading.Lock(), clock
+        self._since, self._refused = -math.inf, 0
 
     def write(self, event: str, **fields: Any) -> None:
         """Write one line: time, event, and the fields that are not None."""
@@ -75,6 +86,19 @@ class Log:
             stream = self._stream or sys.stderr
             stream.write(text + "\n")
             stream.flush()
+
+    def refusal(self, note: Note, route: str, status: int, seconds: float) -> None:
+        """Write a line for a request without a key, which anybody can send: after :data:`REFUSALS`
+        lines in a second the others are counted, and told when the next second's first one
+        comes."""
+        now = self._clock()
+        if now - self._since >= 1:
+            if self._refused > REFUSALS:
+                self.write("refusals", unlisted=self._refused - REFUSALS)
+            self._since, self._refused = now, 0
+        self._refused += 1
+        if self._refused <= REFUSALS:
+            self.request(note, route, status, seconds)
 
     def request(self, note: Note, route: str, status: int, seconds: float) -> None:
         """Write one line for a request that is over.
@@ -94,6 +118,7 @@ class Log:
             model=None if note.model is None else note.model[:MAX_NAME],
             error=None if error is None else error.type,
             param=error.param if error and error.param and FIELD.fullmatch(error.param) else None,
+            ignored=len(note.ignored) or None,
             outputs=[_output(done) for done in note.done[:MAX_OUTPUTS]] or None,
             unlisted=len(note.done[MAX_OUTPUTS:]) or None,
         )

@@ -112,6 +112,13 @@ class Metrics:
         self._workers.stats, self._workers.restarts = stats, restarts
         return generate_latest(self.registry)
 
+    def page_of(self, account: Account) -> bytes:
+        """The part of the page that tells nothing of others: the counts of one key."""
+        registry, keys = CollectorRegistry(), _Keys()
+        keys.accounts = (account,)
+        registry.register(keys)
+        return generate_latest(registry)
+
     def _done(self, model: str, event: Done) -> None:
         stats, spent = event.stats, event.stats.seconds()
         own = model, _method(event.method)

@@ -16,6 +16,7 @@ from paradecode.serve import strict_json
 from paradecode.serve.errors import ApiError
 from paradecode.serve.limits import Account
 from paradecode.serve.protocol.base import AnyBody, known_only, validated
+from paradecode.serve.unpacking import CODINGS, room, unpacked
 
 T = TypeVar("T")
 
@@ -58,19 +59,23 @@ def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
     async def read(request: Request) -> AnyBody:
         settings, account = request.app.state.settings, request.state.account
         account.request()
-        _check_head(request, settings.body_bytes)
-        body = bytearray()
+        coding = _check_head(request, settings.body_bytes)
+        body, held, most = bytearray(), 0, settings.body_bytes
         try:
-            collecting = _collect(request, body, settings.body_bytes)
-            await asyncio.wait_for(collecting, settings.body_seconds)
-            request.state.large = len(body) >= LARGE
-            return await apart(request, partial(_parsed, kind, settings.ignore_unknown, body))
+            await asyncio.wait_for(_collect(request, body, most), settings.body_seconds)
+            if coding is not None:
+                most = room(len(body), most)
+                request.app.state.bodies.add(account, most)
+                held = most
+            request.state.large = len(body) + held >= LARGE
+            parsed = partial(_parsed, kind, settings.ignore_unknown, body, coding, most)
+            return await apart(request, parsed)
         except asyncio.TimeoutError:
             raise ApiError(408, "the body took too long to arrive") from None
         except ClientDisconnect:
             raise ApiError(400, "the body ended early") from None
         finally:
-            request.app.state.bodies.remove(account, len(body))
+            request.app.state.bodies.remove(account, len(body) + held)
 
     return read
 
@@ -82,16 +87,20 @@ async def apart(request: Request, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_apart, work)
 
 
-def _check_head(request: Request, limit: int) -> None:
-    """Raise ApiError for a body that is no JSON, or that announces more than ``limit`` bytes."""
+def _check_head(request: Request, limit: int) -> str | None:
+    """The coding of the body, if it has one. Raises ApiError for a body that is no JSON, or that
+    announces more than ``limit`` bytes."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON with 'Content-Type: application/json'")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ApiError(415, "send the body without Content-Encoding")
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("identity", *CODINGS):
+        said = "use one of gzip and zstd as Content-Encoding, or none"
+        raise ApiError(415, said, headers={"accept-encoding": "gzip, zstd"})
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length[:20]) > limit:
         raise _too_large(limit)
+    return None if coding == "identity" else coding
 
 
 async def _collect(request: Request, body: bytearray, limit: int) -> None:
@@ -108,8 +117,11 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(413, f"send at most {limit} bytes")
 
 
-def _parsed(kind: type[AnyBody], ignore_unknown: bool, body: bytearray) -> AnyBody:
+def _parsed(
+    kind: type[AnyBody], ignore_unknown: bool, body: bytearray, coding: str | None, most: int
+) -> AnyBody:
+    text = bytes(body) if coding is None else unpacked(bytes(body), coding, most)
     try:
-        return validated(kind, known_only(kind, strict_json.read(bytes(body)), ignore_unknown))
+        return validated(kind, known_only(kind, strict_json.read(text), ignore_unknown))
     except InvalidInput as error:
         raise ApiError(400, str(error), code="invalid_json") from None

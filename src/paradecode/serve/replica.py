@@ -239,8 +239,9 @@ class Replica:
         """Hand out events until the worker ends."""
         handed = 0
         while (read := await self._read()) is not None:
-            self._silent = 0
             event, size = read
+            if not isinstance(event, (wire.TokenizedPrompt, wire.DecodedText)):
+                self._silent = 0  # Those are answered beside an engine that may hang.
             handed += 1
             if handed % BURST == 0:  # Lines that are there already are read without a pause.
                 await asyncio.sleep(0)

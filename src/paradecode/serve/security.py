@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -27,7 +28,7 @@ class Guard:
         self, app: ASGIApp, settings: ServerSettings, accounts: Mapping[bytes, Account]
     ) -> None:
         self.app, self.header_bytes, self.accounts = app, settings.header_bytes, accounts
-        self.nobody = Account("nobody", KeyLimits(), tenant(""))
+        self.nobody = Account("nobody", KeyLimits(operator=True), tenant(""))
         self.open = [*PAGE, *(path for name in settings.public for path in ROUTES[name])]
         self.hosts = settings.hosts and {host.lower() for host in settings.hosts}
 
@@ -59,7 +60,8 @@ class Guard:
 
     def _refusal(self, path: str, headers: Headers, given: bytes) -> ApiError | None:
         if self.hosts is not None and _hostname(headers.get("host", "")) not in self.hosts:
-            return ApiError(403, "the Host header is not this server's", code="unknown_host")
+            said = "the Host header is not this server's: start it with --allowed-host or --api-key"
+            return ApiError(403, said, code="unknown_host")
         if not self.accounts or self._is_open(path):
             return None
         # Digests have equal lengths, so the comparison does not even tell a key's length.
@@ -76,8 +78,15 @@ class Guard:
 
 
 def accounts_of(keys: Iterable[Key]) -> dict[bytes, Account]:
-    """The account of each key, by the key's digest."""
-    return {_digest(key.key): Account(key.name, key, tenant(key.key)) for key in keys}
+    """The account of each key, by the key's digest. A key that is alone is the operator's."""
+    keys = tuple(keys)
+    alone = len(keys) == 1
+    return {
+        _digest(key.key): Account(
+            key.name, replace(key, operator=key.operator or alone), tenant(key.key)
+        )
+        for key in keys
+    }
 
 
 def tenant(key: str, salt: str | None = None) -> str:

@@ -7,12 +7,15 @@ import asyncio
 import math
 import signal
 import socket
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import uvicorn
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.connections import limited
+from paradecode.serve.door import TURN
 from paradecode.serve.memory import giving_back, small_objects_by_libc
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool
@@ -20,6 +23,12 @@ from paradecode.serve.settings import ServerSettings
 
 KEEP_ALIVE_SECONDS = 30
 """Seconds for which an idle connection is kept."""
+
+BACKLOG = 2048
+"""Connections that the system holds until they are accepted."""
+
+DESCRIPTORS = 128
+"""File descriptors that are kept for files, workers, and connections that are being closed."""
 
 LAST_WORDS = 2
 """Seconds in which a stopping server tells the streams that it cuts."""
@@ -71,7 +80,7 @@ def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicor
 
     return uvicorn.Config(
         create_app(settings, pool, metrics),
-        http=limited(settings),
+        http=limited(replace(settings, connections=room_for(settings.connections))),
         ws="none",
         lifespan="off",
         log_level="warning",
@@ -79,8 +88,27 @@ def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicor
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        backlog=TURN,  # asyncio accepts as many in one turn.
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + LAST_WORDS,
     )
+
+
+def room_for(connections: int) -> int:
+    """How many connections this process may have, at most ``connections``.
+
+    Each takes a file descriptor. Where they run out, the system lets nobody in; the server would
+    not learn that somebody waits, and so could not close an idle connection.
+    """
+    if sys.platform == "win32":
+        return connections
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + DESCRIPTORS
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return min(connections, max(soft - DESCRIPTORS, soft // 2, 1))
 
 
 def address(listener: socket.socket) -> str:
@@ -113,6 +141,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
         self.announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -47,6 +47,7 @@ class ServerSettings:
         keys: keys, each of which opens every route. Their holders are tenants who share nothing,
             each with its own limits.
         public: names of routes that need no key: health, metrics, openapi.
+        allowed_hosts: more names that a Host header may have where there is no key.
         force: whether other machines may reach the server although it has no key.
         body_bytes, header_bytes: the most bytes of one request.
         body_seconds, header_seconds: seconds after which a request that has not arrived is dropped.
@@ -72,6 +73,7 @@ class ServerSettings:
     port: int = 8000
     keys: tuple[Key, ...] = ()
     public: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     force: bool = False
     body_bytes: int = 4 << 20
     header_bytes: int = 32 << 10
@@ -106,6 +108,9 @@ class ServerSettings:
         for name in self.public:
             if name not in ROUTES:
                 raise InvalidInput("public", name, f"use one of {', '.join(ROUTES)}")
+        for host in self.allowed_hosts:
+            if not re.fullmatch(r"[\w.-]{1,253}", host, re.ASCII):
+                raise InvalidInput("allowed-host", host, "give a name such as host.docker.internal")
         for origin in self.origins:
             if not re.fullmatch(r"\*|https?://[^/\s]{1,255}", origin):
                 raise InvalidInput("origin", origin, "give * or one such as https://example.org")
@@ -119,4 +124,4 @@ class ServerSettings:
     @property
     def hosts(self) -> tuple[str, ...] | None:
         """The allowed names in the Host header; None allows all."""
-        return None if self.keys or self.force else (*LOOPBACK, self.host)
+        return None if self.keys or self.force else (*LOOPBACK, self.host, *self.allowed_hosts)

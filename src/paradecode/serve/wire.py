@@ -485,12 +485,14 @@ class Failure(OneRequest):
 
     Attributes:
         param: the field that is wrong.
+        code: a word for programs; None where the status is enough.
         retry_after: seconds after which to try again, with 429 and 503.
     """
 
     status: Literal[400, 404, 413, 422, 429, 500, 503]
     message: Short
     param: Name | None = None
+    code: Name | None = None
     retry_after: Seconds | None = None
 
     @property

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 
 from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.schemas import check_strict
 from paradecode.serve.wire import ConstraintSpec, ConstraintType
 
 Schema = dict[str, Any]
@@ -20,7 +21,8 @@ Choice = Annotated[
 
 
 class NamedSchema(Body):
-    """A schema with a name. ``strict`` changes nothing: the schema is always enforced."""
+    """A schema with a name. It is always enforced; with ``strict`` it is refused if a part of it
+    cannot be."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=64)] = "answer"
     description: Annotated[str, StringConstraints(max_length=1 << 14)] | None = None
@@ -90,6 +92,8 @@ class Constrained(Body):
             return {"response_format": ConstraintSpec(type="json_object")}
         if chosen.json_schema is None:
             raise wrong("response_format.json_schema", "it is required", "missing")
+        if chosen.json_schema.strict:
+            check_strict("response_format.json_schema.schema", chosen.json_schema.schema_)
         wanted = ConstraintSpec(type="json_schema", value=chosen.json_schema.schema_)
         return {"response_format": wanted}
 

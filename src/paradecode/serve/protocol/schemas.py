@@ -1,35 +1,171 @@
-"""JSON schemas for answers: an object may have no properties but those that its schema names.
+"""JSON schemas for answers: without what cannot be enforced, and without open objects.
 
-JSON Schema allows further properties unless ``additionalProperties`` forbids them. A model that is
-held to such a schema may write properties until its tokens run out, and no client that sends the
-schema of a class expects any.
+An object may have no properties but those that its schema names. JSON Schema allows further ones
+unless ``additionalProperties`` forbids them. A model that is held to such a schema may write
+properties until its tokens run out, and no client that sends the schema of a class expects any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 from urllib.parse import unquote
 
-DATA = ("const", "enum", "default", "examples")
-"""Keywords whose values are data, not schemas."""
-NAMED = (
-    "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies",
-)  # fmt: skip
-"""Keywords whose values map names to schemas."""
+from paradecode.constraints.json_schema import Place, Schema, plain, rebuilt
+from paradecode.constraints.limits import MAX_TEXT
+from paradecode.serve.errors import wrong
+
 NAMERS = ("properties", "anyOf", "oneOf", "$ref")
 """Keywords that may name properties of an object; each schema of ``allOf`` may as well."""
 PARTING = ("if", "not", "dependentSchemas", "dependencies")
 """Keywords that name properties of an object only in some cases."""
 JOINED = ("allOf", "anyOf", "oneOf", "then", "else", *PARTING)
 """Keywords whose schemas are about the same object as the schema around them."""
+UNENFORCED = (
+    "contains", "minContains", "maxContains", "not", "if", "then", "else", "dependentRequired",
+    "dependentSchemas", "dependencies", "propertyNames", "unevaluatedProperties",
+    "unevaluatedItems", "uniqueItems", "$dynamicRef", "$dynamicAnchor", "$recursiveRef",
+    "$recursiveAnchor",
+)  # fmt: skip
+"""Keywords that no parser here follows while it reads from the left."""
+TYPES = {"string", "number", "boolean", "null", "array", "object"}
+LOOKING = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k<")
+"""What no automaton has: a pattern that looks around, or that refers to what it has found."""
+DIGITS, STEPS = 15, 1000
+"""Digits behind the point that the step of ``multipleOf`` may have, and the largest step in units
+of the last one."""
+MOST_KINDS = 32
+"""Kinds of ``oneOf``, and values of each, that are compared with one another."""
 OPENING = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 
-Schema = dict[str, Any]
-"""A schema that is an object; ``true`` and ``false`` are schemas as well, but need no change."""
 
-Place = tuple[str, ...]
-"""The path to a schema inside of another one: keywords, names and numbers."""
+def enforceable(schema: Schema) -> tuple[Schema, list[str]]:
+    """The schema without the rules that cannot be enforced, and where each of these was.
+
+    A type that does not exist and a reference that leads nowhere are such rules.
+
+    All of its documents are documents of the result. ``oneOf`` becomes ``anyOf``; it is told where
+    a document may be of two kinds at once. A schema that is too long stays: a worker refuses it.
+    """
+    dropped: list[str] = []
+    if len(json.dumps(schema)) > MAX_TEXT:
+        return schema, dropped
+
+    def visit(part: Schema, place: Place) -> Schema:
+        made = rebuilt(part, lambda at, inner: visit(inner, (*place, *at)))
+        lost = [key for key in UNENFORCED if key in made]
+        if made.get("unevaluatedProperties") is False and not _is_joined(made):
+            made["additionalProperties"] = made.get("additionalProperties", False)
+            lost.remove("unevaluatedProperties")
+            del made["unevaluatedProperties"]
+        if isinstance(pattern := made.get("pattern"), str) and LOOKING.search(pattern):
+            lost.append("pattern")
+        if not _is_short(made.get("multipleOf", 1)):
+            lost.append("multipleOf")
+        if not _are_types(made.get("type", [])):
+            lost.append("type")
+        if not _leads_somewhere(schema, made):
+            lost.append("$ref")
+        if isinstance(named := made.get("patternProperties"), dict):
+            bad = [pattern for pattern in named if LOOKING.search(pattern)]
+            made["patternProperties"] = {p: named[p] for p in named if p not in bad}
+            dropped.extend(_spelled((*place, "patternProperties", one)) for one in bad)
+        for key in lost:
+            del made[key]
+            dropped.append(_spelled((*place, key)))
+        if isinstance(kinds := made.get("oneOf"), list):
+            if not _are_apart(schema, kinds):
+                dropped.append(_spelled((*place, "oneOf")))
+            del made["oneOf"]
+            if "anyOf" in made:
+                made["allOf"] = [*made.get("allOf", ()), {"anyOf": kinds}]
+            else:
+                made["anyOf"] = kinds
+        return made
+
+    return visit(plain(schema), ()), dropped
+
+
+def _spelled(place: Place) -> str:
+    return "/".join(step.replace("~", "~0").replace("/", "~1") for step in place)
+
+
+def _is_short(step: Any) -> bool:
+    """Whether the parser can count in such steps. It multiplies them by ten until they are whole,
+    and has a state for each remainder."""
+    if not isinstance(step, (int, float)):
+        return True
+    for _ in range(DIGITS):
+        if step == int(step):
+            return abs(step) <= STEPS
+        step *= 10
+    return False
+
+
+def _are_types(kinds: Any) -> bool:
+    return all(
+        isinstance(one, str) and one in (*TYPES, "integer")
+        for one in (kinds if isinstance(kinds, list) else [kinds])
+    )
+
+
+def _leads_somewhere(root: Schema, schema: Schema) -> bool:
+    """Whether a schema refers to nothing, or to a part of the whole schema."""
+    reference, own = schema.get("$ref", "#"), root.get("$id")
+    if not isinstance(reference, str):
+        return False
+    if (target := _target(schema)) is not None:
+        return _at(root, target) is not None
+    return reference.startswith("#") or (isinstance(own, str) and reference.startswith(own))
+
+
+def check_strict(where: str, schema: Schema) -> None:
+    """Raise ApiError 400 for a schema of which a part cannot be enforced."""
+    if dropped := enforceable(schema)[1]:
+        raise wrong(where, f"{dropped[0]} cannot be enforced: leave it out, or set strict to false")
+
+
+def _are_apart(root: Schema, kinds: list[Any]) -> bool:
+    """Whether no document can be of two of the kinds, as far as their types and marks say."""
+    told = [_marks(root, kind) for kind in kinds[:MOST_KINDS]]
+    return len(kinds) <= MOST_KINDS and all(
+        not one["type"] & other["type"]
+        or any(not one[key] & other[key] for key in one.keys() & other.keys() - {"type"})
+        for one, other in combinations(told, 2)
+    )
+
+
+def _marks(root: Schema, kind: Any) -> dict[str, set[Any]]:
+    """The types that a schema allows, and the values of required properties that have few."""
+    if isinstance(kind, dict) and (target := _target(kind)) is not None:
+        kind = _at(root, target)
+    if not isinstance(kind, dict) or "$ref" in kind:
+        return {"type": TYPES}
+    said = kind.get("type", [])
+    said = [said] if isinstance(said, str) else said
+    types = {"number" if one == "integer" else one for one in said}
+    found = {"type": types or TYPES}
+    if (own := _values(kind)) is not None:
+        found[""] = own
+    required, named = kind.get("required"), kind.get("properties")
+    if types == {"object"} and isinstance(required, list) and isinstance(named, dict):
+        few = {name: _values(named.get(name)) for name in required if isinstance(name, str)}
+        found |= {f".{name}": values for name, values in few.items() if values is not None}
+    return found
+
+
+def _values(schema: Any) -> set[Any] | None:
+    """The values that ``const`` or ``enum`` allow, if these are few texts and numbers."""
+    if not isinstance(schema, dict):
+        return None
+    found = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(found, list) or len(found) > MOST_KINDS:
+        return None
+    plain_ones = all(isinstance(value, (str, int, float, type(None))) for value in found)
+    return set(found) if plain_ones else None
 
 
 def closed(schema: Any) -> Any:
@@ -39,7 +175,7 @@ def closed(schema: Any) -> Any:
     joined = _joined(schema)
 
     def close(part: Schema, place: Place) -> Schema:
-        made = _rebuilt(part, lambda at, inner: close(inner, (*place, *at)))
+        made = rebuilt(part, lambda at, inner: close(inner, (*place, *at)))
         opened = place in joined or any(key in part for key in OPENING)
         if "properties" in part and not opened:
             made["additionalProperties"] = False
@@ -50,9 +186,18 @@ def closed(schema: Any) -> Any:
 
 def moved(schema: Schema, pointer: str) -> Schema:
     """The schema as it must be written at ``pointer`` of another one, with its references
-    adapted."""
-    made = _rebuilt(schema, lambda _, inner: moved(inner, pointer))
+    adapted. It loses its own address there."""
+    own = schema.get("$id")
+    made = _moved(schema, pointer, own.rstrip("#") if isinstance(own, str) else "")
+    made.pop("$id", None)
+    return made
+
+
+def _moved(schema: Schema, pointer: str, own: str) -> Schema:
+    made = rebuilt(schema, lambda _, inner: _moved(inner, pointer, own))
     reference = schema.get("$ref")
+    if isinstance(reference, str):
+        reference = reference.removeprefix(own) or "#"
     if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
         made["$ref"] = pointer + reference[1:]
     return made
@@ -94,27 +239,8 @@ def _schemas(schema: Schema, place: Place) -> Iterator[tuple[Place, Schema]]:
 def _below(schema: Schema) -> list[tuple[Place, Schema]]:
     """The schemas directly inside of a schema, with their places."""
     found: list[tuple[Place, Schema]] = []
-    _rebuilt(schema, lambda at, inner: found.append((at, inner)))
+    rebuilt(schema, lambda at, inner: found.append((at, inner)))
     return found
-
-
-def _rebuilt(schema: Schema, change: Callable[[Place, Schema], Any]) -> Schema:
-    """A copy of a schema in which ``change`` was applied to all schemas directly inside of it."""
-
-    def changed(value: Any, *at: str) -> Any:
-        return change(at, value) if isinstance(value, dict) else value
-
-    made: Schema = {}
-    for key, value in schema.items():
-        if key in DATA:
-            made[key] = value
-        elif key in NAMED and isinstance(value, dict):
-            made[key] = {name: changed(inner, key, name) for name, inner in value.items()}
-        elif isinstance(value, list):
-            made[key] = [changed(inner, key, f"{at}") for at, inner in enumerate(value)]
-        else:
-            made[key] = changed(value, key)
-    return made
 
 
 def _target(schema: Schema) -> Place | None:

@@ -13,7 +13,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.fields import Name
-from paradecode.serve.protocol.schemas import moved
+from paradecode.serve.protocol.schemas import check_strict, moved
 
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 Arguments = Annotated[str, StringConstraints(max_length=1 << 20)]
@@ -93,11 +93,16 @@ def call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
     """The JSON schema of one call of one of the tools: an object of ``name`` and ``arguments``.
 
     Each tool's schema moves below ``$defs``, and its references follow.
+
+    Raises:
+        ApiError: 400 for a strict function whose schema cannot be enforced.
     """
     calls, definitions = [], {}
     for index, tool in enumerate(tools):
         place = f"#/$defs/tool_{index}"
         parameters = tool.function.parameters or NO_PARAMETERS
+        if tool.function.strict:
+            check_strict(f"tools[{index}].function.parameters", parameters)
         definitions[f"tool_{index}"] = moved(parameters, place)
         properties = {"name": {"const": tool.function.name}, "arguments": {"$ref": place}}
         calls.append({**CALL, "properties": properties})

@@ -8,8 +8,9 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +25,11 @@ from paradecode.serve.ray.router import PrefixRouter
 from paradecode.serve.server import bind
 from paradecode.serve.settings import ServerSettings
 
-APPLICATION = "paradecode"
+APPLICATION, FRONT = "paradecode", "Front"
+REST, LOOK = 10.0, 0.1
+"""Seconds that a front lives on behind the longest deadline; seconds between two looks at the end
+of all."""
+
 STORE_BYTES = 100 << 20
 """Bytes of Ray's shared memory on a cluster of one machine. Only events of requests pass through
 it."""
@@ -70,8 +75,10 @@ def application(settings: ServerSettings, scaling: Scaling) -> serve.Application
     """The front and its replicas.
 
     Ray offers a replica as many requests as its worker runs and queues; the worker refuses further
-    ones by its own, finer count. An update replaces a few replicas at a time. Each of them ends
-    when its requests have ended, or after ``drain_seconds``.
+    ones by its own, finer count. An update replaces a few replicas at a time. A replica that is
+    replaced ends when its requests have ended, or after ``drain_seconds``; another one then goes on
+    with them. A front that is replaced stays until the last of its streams has ended, because
+    nobody else holds their connections; it has no model.
     """
     worker = settings.models[0].worker
     room = worker.engine_limits().batch + worker.queue_requests
@@ -99,11 +106,12 @@ def application(settings: ServerSettings, scaling: Scaling) -> serve.Application
     )
     front = serve.deployment(
         Front,
+        name=FRONT,
         # Ray's count would refuse requests without a word in the API's form; the front has its own.
         max_ongoing_requests=1 << 16,
         # With Ray's own head and proxy, without which nothing is served anyway.
         ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}},
-        graceful_shutdown_timeout_s=settings.drain_seconds,
+        graceful_shutdown_timeout_s=settings.request_seconds + REST,
         max_surge_percent=100,  # The new one is there before the old one goes.
         logging_config=QUIET,
     )
@@ -184,7 +192,19 @@ def run(settings: ServerSettings, scaling: Scaling, announce: Callable[[str], No
             signal.signal(number, finish)
         announce(f"http://{settings.host}:{settings.port}")
         stop.wait()
-        serve.delete(APPLICATION)
+        _end(settings.drain_seconds)
+
+
+def _end(seconds: float) -> None:
+    """End the application when its requests have ended, at the latest after so many seconds."""
+    serve.delete(APPLICATION, _blocking=False)
+    limit = time.monotonic() + seconds
+    while APPLICATION in serve.status().applications and time.monotonic() < limit:
+        time.sleep(LOOK)
+    for named in ray.util.list_named_actors(all_namespaces=True):
+        if f"{APPLICATION}#{FRONT}" in named["name"]:
+            with suppress(ValueError):  # It has just ended.
+                ray.kill(ray.get_actor(named["name"], named["namespace"]))
 
 
 @contextmanager

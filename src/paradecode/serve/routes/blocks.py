@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from paradecode.backends.interface import PAGE
 from paradecode.serve.documents import gets
-from paradecode.serve.errors import wrong
+from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.generation import model_of
 from paradecode.serve.protocol.answers import CacheBlocks
 
@@ -17,10 +17,12 @@ router = APIRouter()
 MARK = r"([\w.-]{1,128}):(\d{1,18})"
 
 
-@router.get("/v1/blocks", **gets(CacheBlocks, 400, 404))
+@router.get("/v1/blocks", **gets(CacheBlocks, 400, 403, 404))
 async def blocks(request: Request, model: str | None = None, since: str = "") -> Response:
     """The contents of the prefix caches of a model's workers, or the changes since the last
     answer."""
+    if not request.state.account.limits.operator:
+        raise ApiError(403, "this key sees no work of others: make it an operator's in --keys")
     for name in request.query_params.keys() - {"model", "since"}:
         raise wrong(name[:256], "this route knows model and since")
     if since and not re.fullmatch(f"{MARK}(,{MARK}){{0,1023}}", since):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,10 +12,11 @@ from paradecode import __version__
 from paradecode.serve.documents import gets
 from paradecode.serve.errors import ApiError
 from paradecode.serve.generation import model_of
-from paradecode.serve.metrics import CONTENT_TYPE
+from paradecode.serve.metrics import CONTENT_TYPE, Metrics
 from paradecode.serve.outputs import now
 from paradecode.serve.protocol.answers import Health, ModelCard, ModelList, Version
 from paradecode.serve.wire import Ready
+from paradecode.serve.workers import Workers
 
 router = APIRouter()
 STARTED = now()
@@ -50,10 +52,18 @@ async def version() -> Response:
 
 @router.get("/metrics", **gets(None))
 async def metrics(request: Request) -> Response:
-    """Show counters for Prometheus."""
-    pool = request.app.state.pool
-    page = request.app.state.metrics.page(await pool.stats(), pool.restarts)
+    """Show counters for Prometheus: all to an operator, to another key its own."""
+    state, account = request.app.state, request.state.account
+    if not account.limits.operator:
+        return Response(state.metrics.page_of(account), media_type=CONTENT_TYPE)
+    if state.page is None or state.page.done():  # Those that ask together share a page.
+        state.page = asyncio.ensure_future(_page(state.pool, state.metrics))
+    page = await asyncio.shield(state.page)
     return Response(page, media_type=CONTENT_TYPE)
+
+
+async def _page(pool: Workers, counted: Metrics) -> bytes:
+    return counted.page(await pool.stats(), pool.restarts)
 
 
 def _card(name: str, ready: Ready) -> dict[str, Any]:

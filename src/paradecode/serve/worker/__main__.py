@@ -64,7 +64,8 @@ def main() -> int:
     except BrokenPipeError:  # The front is gone.
         status = SERVED
     # The reading thread may hold stdin's lock for ever: the interpreter must not wait for it.
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
     os._exit(status)
 
 

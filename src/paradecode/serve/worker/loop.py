@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from paradecode.core.decoder import TARGET
 from paradecode.engine.prompt import CandidateReader, PromptReader
@@ -48,11 +48,18 @@ class Prepared:
             self.outputs = [replace(one, resume=tuple(t)) for one, t in left if t is not None]
 
 
+@dataclass(frozen=True)
+class Answered:
+    """Marks that a question was answered where it was read, beside a step of the engine."""
+
+    id: str
+
+
 LONG = 1 << 16
 """Bytes of a line from which on it is prepared in another thread, so that short lines need not
 wait."""
 
-Message = wire.Request | Prepared | wire.TokenizedPrompt | wire.DecodedText | wire.Failure
+Message = wire.Request | Prepared | Answered | wire.Failure
 
 
 class Loop:
@@ -60,6 +67,7 @@ class Loop:
 
     Args:
         send: writes events, in order; returns the requests whose events could not be written.
+            Several threads call it.
 
     Attributes:
         jobs: id -> outputs of a request that has not ended.
@@ -89,7 +97,11 @@ class Loop:
         self._preparer.warm()
 
     def read(self, line: bytes) -> Message | SlowMessage[Message]:
-        """The message of a line, prepared as far as possible without the engine; never raises."""
+        """The message of a line, prepared as far as possible without the engine; never raises.
+
+        Questions about tokens are answered at once, because a step of the engine may read a long
+        prompt.
+        """
         try:
             message: wire.Request = decode(line, wire.REQUESTS)
         except WireError as error:
@@ -117,13 +129,16 @@ class Loop:
                 if not self._later.get(message.id, True):  # Nobody waits for it any more.
                     return wire.Failure(id=message.id, status=400, message="it was cancelled")
                 return Prepared(message, self._preparer)
-            if isinstance(message, wire.Tokenize):
-                tokens, texts = self._preparer.tokenized(message.prompt)
-                return wire.TokenizedPrompt(id=message.id, tokens=tokens, texts=texts)
-            text = self._preparer.text(message.tokens)
-            return wire.DecodedText(id=message.id, text=text)
+            self._write([self._answer(message)])
+            return Answered(message.id)
         except Exception as error:
             return failure(message.id, error)
+
+    def _answer(self, message: wire.Tokenize | wire.Detokenize) -> wire.Event:
+        if isinstance(message, wire.Tokenize):
+            tokens, texts = self._preparer.tokenized(message.prompt)
+            return wire.TokenizedPrompt(id=message.id, tokens=tokens, texts=texts)
+        return wire.DecodedText(id=message.id, text=self._preparer.text(message.tokens))
 
     def run(self, inbox: Inbox[Message]) -> bool:
         """Serve until the stream ends or a drain is complete; returns False if the engine broke."""
@@ -157,9 +172,9 @@ class Loop:
             return [self._stats(message.id)]
         if isinstance(message, wire.AskBlocks):
             return [self._blocks(message)]
-        assert isinstance(message, (wire.TokenizedPrompt, wire.DecodedText))
+        assert isinstance(message, Answered)
         self._later.pop(message.id, None)
-        return [message]
+        return []
 
     def _send(self, events: Iterable[wire.Event]) -> None:
         """Write events. A request whose event cannot be written is over, and gets no further

@@ -21,6 +21,7 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.methods.choice import AUTO
 from paradecode.methods.specs import Spec, parse
+from paradecode.serve.failures import TooLong
 from paradecode.serve.wire import Generate, PromptInput
 from paradecode.serve.worker.output import Speller
 from paradecode.serve.worker.settings import WorkerSettings
@@ -100,14 +101,16 @@ class Preparer:
         ids = self.tokens(message.prompt)
         context = self._llm.config.context_length
         if len(ids) >= context:
-            raise InvalidInput(
-                "prompt", f"{len(ids)} tokens", f"give fewer than the model's context of {context}"
-            )
+            raise TooLong(f"{len(ids)} tokens", context)
         if message.reads is not None:
             return [self._reading(ids, message)]
         sampling = dict(message.sampling)
-        if not sampling.keys() & MAX_TOKENS:
-            sampling["max_tokens"] = self._default_max_tokens(len(ids))
+        room, given = self._room(len(ids)), sampling.keys() & MAX_TOKENS
+        if not given:
+            sampling["max_tokens"] = min(self._settings.max_tokens, room)
+        for name in given:  # Agents ask for tens of thousands, whatever the model has.
+            if isinstance(sampling[name], int):
+                sampling[name] = min(sampling[name], room)
         if message.search is not None:  # Its branches are one request each.
             sampling["n"] = 1
         if message.prediction is not None:
@@ -161,13 +164,12 @@ class Preparer:
             )
         return spec
 
-    def _default_max_tokens(self, prompt: int) -> int:
+    def _room(self, prompt: int) -> int:
+        """The most tokens that an output may have behind a prompt of so many."""
         engine = self._llm.engine
         memory = min(pool.count for pool in engine.pools.values()) * PAGE
         room = memory - PAGE - engine.limits.draft_tokens - prompt
-        return max(
-            1, min(self._settings.max_tokens, self._llm.config.context_length - prompt, room)
-        )
+        return max(1, min(self._llm.config.context_length - prompt, room))
 
     def _check_bytes(self, field: str, counts: Mapping[int, int]) -> None:
         """Raise InvalidInput if the texts of tokens are too long; ``counts`` says how often each
@@ -178,8 +180,9 @@ class Preparer:
             raise InvalidInput(field, f"{size} bytes of text", fix)
 
     def _check_length(self, characters: int, field: str = "prompt", times: int = 1) -> None:
+        context = self._llm.config.context_length
         if characters > self._most * times:
-            context = self._llm.config.context_length
-            raise InvalidInput(
-                field, f"{characters} characters", f"the model's context is {context} tokens"
-            )
+            if field == "prompt":
+                raise TooLong(f"{characters} characters", context)
+            fix = f"the model's context is {context} tokens"
+            raise InvalidInput(field, f"{characters} characters", fix)

@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable
 from io import RawIOBase
 
@@ -15,14 +16,14 @@ _log = logging.getLogger(__name__)
 
 
 class EventWriter:
-    """Writes events to a pipe.
+    """Writes events to a pipe. Safe from several threads: no line is inside of another one.
 
     Args:
         pipe: a pipe without a buffer.
     """
 
     def __init__(self, pipe: RawIOBase) -> None:
-        self._pipe = pipe
+        self._pipe, self._turn = pipe, threading.Lock()
 
     def __call__(self, events: Iterable[Event]) -> set[str]:
         """Write events; returns the requests of which an event could not be written. They have
@@ -39,8 +40,9 @@ class EventWriter:
                 lines.append(encode(_failure(id, error)))
                 failed.add(id)
         data = memoryview(b"".join(lines))
-        while len(data):
-            data = data[self._pipe.write(data) :]
+        with self._turn:
+            while len(data):
+                data = data[self._pipe.write(data) :]
         return failed
 
 

@@ -1,0 +1,97 @@
+"""What the connections of a server share: their number, and whose request is read next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+TURN = 8
+"""Requests that are begun in one turn of the event loop; what others wait for is between turns."""
+
+RANKS = 3
+
+
+class Visitor(Protocol):
+    """A connection.
+
+    Attributes:
+        rank: how well it is known: 2 if it has shown a valid key, 1 if it was let in without one,
+            0 before its first answer.
+    """
+
+    rank: int
+
+    def read(self) -> None:
+        """Begin the request that has arrived."""
+
+    def leave(self) -> None:
+        """Close at once."""
+
+
+class Door:
+    """Lets connections in, and their requests one after another.
+
+    A full server closes a connection in favour of a new one, if it waits for its client: for a
+    request, for a body, or for somebody to read the answer. The least known go first, of these the
+    one that has waited longest. Of the requests that have arrived, those of the best known are
+    begun first.
+
+    Args:
+        most: connections at the same time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._inside = most, set[Visitor]()
+        self._waiting = tuple(dict[Visitor, None]() for _ in range(RANKS))
+        self._queues = tuple(deque[Visitor]() for _ in range(RANKS))
+        self._left, self._turning = TURN, False
+
+    def enter(self, visitor: Visitor) -> bool:
+        """Let a connection in; returns False if all others are at work."""
+        if len(self._inside) >= self._most:
+            idle = next((one for group in self._waiting for one in group), None)
+            if idle is None:
+                return False
+            self.leave(idle)
+            idle.leave()
+        self._inside.add(visitor)
+        self.wait(visitor)
+        return True
+
+    def leave(self, visitor: Visitor) -> None:
+        self.work(visitor)
+        self._inside.discard(visitor)
+
+    def wait(self, visitor: Visitor) -> None:
+        """Note that a connection waits for its client from now on."""
+        if visitor in self._inside:
+            self.work(visitor)
+            self._waiting[visitor.rank][visitor] = None
+
+    def work(self, visitor: Visitor) -> None:
+        """Note that a connection waits for the server."""
+        for group in self._waiting:
+            group.pop(visitor, None)
+
+    def turn(self, visitor: Visitor) -> bool:
+        """Whether the visitor may begin its request now; if not, its ``read`` is called later."""
+        if not self._turning:
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._next)
+        if not self._left:
+            self._queues[visitor.rank].append(visitor)
+            return False
+        self._left -= 1
+        return True
+
+    def _next(self) -> None:
+        """Begin a turn: the requests that wait are first."""
+        self._left = TURN
+        for queue in reversed(self._queues):
+            while queue and self._left:
+                self._left -= 1
+                queue.popleft().read()
+        self._turning = self._left < TURN
+        if self._turning:
+            asyncio.get_running_loop().call_soon(self._next)

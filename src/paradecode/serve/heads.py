@@ -1,0 +1,81 @@
+"""What the head of a request may hold, before anything reads it."""
+
+from __future__ import annotations
+
+import re
+
+from paradecode.serve.errors import ApiError
+
+LINES, PARTS, TARGET = 100, 1024, 8 << 10
+"""The most lines of a head, the most parts of lists in it, and the most bytes of its first line.
+
+Every part of a list costs the readers of a head as much as a hundred plain bytes do: a header, a
+value between commas, a parameter of a query, an escaped letter of a path.
+"""
+
+PART = re.compile(rb"[,;&%=]")
+END = b"\r\n\r\n"
+JUNK = ApiError(400, "this is not a valid HTTP request")
+ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
+
+
+def split(arrived: bytearray, most: int) -> bytes | None:
+    """Take the next head from the front of ``arrived``; None if its end is not there yet.
+
+    A line ends with CR and LF: proxies disagree about a bare LF.
+
+    Args:
+        most: bytes that it may have.
+
+    Raises:
+        ApiError: 400 for what can be no head, 431 for one that is too large.
+    """
+    if arrived.startswith(b"\r\n"):  # Some clients end a body with an empty line.
+        del arrived[:2]
+    end = arrived.find(END, 0, most + len(END))
+    head = bytes(arrived[: end + len(END)] if end >= 0 else arrived[: most + 1])
+    if head.count(b"\n") > head.count(b"\r\n") or not (head[:1].isalpha() or head in b"\r\n"):
+        raise JUNK
+    if len(head) > most:
+        raise ApiError(431, f"send at most {most} bytes of path and headers")
+    if end < 0:
+        return None
+    del arrived[: len(head)]
+    if head.count(b"\n") > LINES + 2 or len(PART.findall(head)) > PARTS:
+        raise ApiError(431, f"send at most {LINES} headers, with {PARTS} parts of lists in all")
+    if head.index(b"\r\n") > TARGET:
+        raise ApiError(431, f"send at most {TARGET} bytes of path and query")
+    return head
+
+
+def origin_form(target: bytes) -> tuple[bytes, bytes | None]:
+    """The path and query of a request's target, and the host that an absolute target names."""
+    absolute = ABSOLUTE.match(target)
+    if absolute is None:
+        return target, None
+    host, rest = absolute.groups()
+    return rest if rest.startswith(b"/") else b"/" + rest, host
+
+
+def body_length(headers: list[tuple[bytes, bytes]], version: str) -> int | None:
+    """The bytes of the body that a head announces; None for a body in chunks.
+
+    Args:
+        headers: the names in lower case.
+
+    Raises:
+        ApiError: 400 for a head that does not say once and for all where its request ends, or
+            which host it is for, and for other versions of HTTP than 1.0 and 1.1.
+    """
+    found = dict(headers)
+    once = [name for name, _ in headers if name in (b"host", b"content-length")]
+    if version not in ("1.0", "1.1") or len(once) > len(set(once)):
+        raise JUNK
+    if version == "1.1" and b"host" not in found:
+        raise ApiError(400, "send one Host header")
+    coding = found.get(b"transfer-encoding")
+    if coding is None:
+        return int(found.get(b"content-length", b"0"))
+    if coding.lower() != b"chunked" or version == "1.0" or b"content-length" in found:
+        raise ApiError(400, "send a Content-Length, or 'Transfer-Encoding: chunked'")
+    return None

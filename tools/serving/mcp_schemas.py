@@ -1,0 +1,131 @@
+"""The schemas of the tools that published MCP servers offer: what agents will send to a server.
+
+    python -m tools.serving.mcp_schemas build/mcp
+
+Installs the servers (npm and pip have to be there), asks each for its tools over its standard
+streams, and writes ``schemas.json``: package, version, licence, and each tool's name and schema.
+The schemas stay out of the repository: each is its package's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import venv
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+NPM = {
+    "@modelcontextprotocol/server-everything": "2026.8.31",
+    "@modelcontextprotocol/server-filesystem": "2026.8.31",
+    "@modelcontextprotocol/server-memory": "2026.8.31",
+    "@modelcontextprotocol/server-sequential-thinking": "2026.8.31",
+    "@modelcontextprotocol/server-github": "2025.4.8",
+    "@modelcontextprotocol/server-gitlab": "2025.4.25",
+    "@modelcontextprotocol/server-slack": "2025.4.25",
+    "@playwright/mcp": "0.0.83",
+    "chrome-devtools-mcp": "1.11.0",
+    "@antv/mcp-server-chart": "0.9.10",
+    "@notionhq/notion-mcp-server": "2.5.2",
+    "@aashari/mcp-server-atlassian-jira": "3.3.0",
+    "@brave/brave-search-mcp-server": "2.1.4",
+    "mongodb-mcp-server": "3.0.4",
+}
+PYPI = {
+    "mcp-server-git": "2026.10.19", "mcp-server-time": "2026.10.19",
+    "mcp-server-fetch": "2026.10.24", "mcp-server-sqlite": "2025.4.25",
+}  # fmt: skip
+ARGUMENTS = {"@modelcontextprotocol/server-filesystem": ["."]}
+KEYS = (
+    "GITHUB_PERSONAL_ACCESS_TOKEN", "GITLAB_PERSONAL_ACCESS_TOKEN", "SLACK_BOT_TOKEN",
+    "SLACK_TEAM_ID", "NOTION_TOKEN", "BRAVE_API_KEY",
+)  # fmt: skip
+"""Variables without which some do not start; nothing is asked with their values."""
+SECONDS = 60.0
+HELLO = {
+    "protocolVersion": "2025-06-18", "capabilities": {},
+    "clientInfo": {"name": "schemas", "version": "1"},
+}  # fmt: skip
+
+
+def tools_of(command: list[str], folder: Path) -> list[dict[str, Any]]:
+    """The tools of a server that speaks over its standard streams."""
+    known = dict.fromkeys(KEYS, "https://none.invalid")
+    process = subprocess.Popen(
+        ["timeout", f"{SECONDS:g}", *command], cwd=folder, env={**os.environ, **known}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        found: list[dict[str, Any]] = []
+        for number, (method, given) in enumerate((("initialize", HELLO), ("tools/list", {}))):
+            asked = {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
+            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                with suppress(ValueError):
+                    said = json.loads(line)
+                    if isinstance(said, dict) and said.get("id") == number and "method" not in said:
+                        found = said.get("result", {}).get("tools", [])
+                        break
+            if method == "initialize":
+                process.stdin.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        return found
+    except BrokenPipeError:
+        return []
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def of_npm(folder: Path) -> list[dict[str, Any]]:
+    wanted = [f"{name}@{version}" for name, version in NPM.items()]
+    quiet = ["--no-audit", "--no-fund", "--loglevel=error", "--ignore-scripts"]
+    subprocess.run(["npm", "install", "--prefix", folder, *quiet, *wanted], check=True)
+    rows = []
+    for name, version in NPM.items():
+        place = folder / "node_modules" / name
+        about = json.loads((place / "package.json").read_text("utf-8"))
+        programs = about["bin"]
+        program = programs if isinstance(programs, str) else next(iter(programs.values()))
+        command = ["node", str(place / program), *ARGUMENTS.get(name, ())]
+        rows.append(_row(name, version, about.get("license"), tools_of(command, folder)))
+    return rows
+
+
+def of_pypi(folder: Path) -> list[dict[str, Any]]:
+    venv.create(folder / "venv", with_pip=True)
+    python = folder / "venv/bin/python"
+    wanted = [f"{name}=={version}" for name, version in PYPI.items()]
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True)
+    rows = []
+    for name, version in PYPI.items():
+        ask = f"import importlib.metadata as m; d = m.metadata({name!r}); print(d.get('License-Expression') or d.get('License') or '')"  # noqa: E501
+        licence = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
+        tools = tools_of([str(folder / "venv/bin" / name)], folder)
+        rows.append(_row(name, version, licence.stdout.partition("\n")[0][:80], tools))
+    return rows
+
+
+def _row(name: str, version: str, licence: Any, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    print(f"{name} {version}: {len(tools)} tools", file=sys.stderr)
+    found = [{"name": tool["name"], "schema": tool["inputSchema"]} for tool in tools]
+    return {"package": name, "version": version, "licence": licence, "tools": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [*of_npm(folder), *of_pypi(folder)]
+    (folder / "schemas.json").write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
