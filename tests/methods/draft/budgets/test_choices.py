@@ -13,7 +13,7 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import KIND_MEMORY, Odds
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget, Phase
-from paradecode.methods.draft.budgets.base import Budget
+from paradecode.methods.draft.loop import Budget
 from paradecode.methods.specs import parse
 
 LOGITS = ArrayLogits(np.zeros((1, 4)))

@@ -16,7 +16,6 @@ from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.account import HOPE, LOSS, DraftAccount
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget
-from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.estimated import Confidence, Hardware
 from paradecode.methods.draft.budgets.specdec import (
     AcceptanceHead,
@@ -24,7 +23,7 @@ from paradecode.methods.draft.budgets.specdec import (
     SpecDecPP,
     features,
 )
-from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.loop import Budget, Needs
 from tiers import examples
 
 
