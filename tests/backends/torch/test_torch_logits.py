@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from paradecode.backends.torch.logits import TorchLogits  # noqa: E402
+from paradecode.backends.torch.backend import TorchLogits  # noqa: E402
 from paradecode.core.errors import BackendError  # noqa: E402
 from paradecode.core.logits import ArrayLogits, Warp  # noqa: E402
 from tiers import examples  # noqa: E402

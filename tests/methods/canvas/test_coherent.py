@@ -9,7 +9,7 @@ from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.canvas import Progress
-from paradecode.methods.canvas.policies.coherent import Coherent
+from paradecode.methods.canvas.policies.credit import Coherent
 from paradecode.methods.specs import parse
 
 
