@@ -28,8 +28,7 @@ from paradecode import LLM, SamplingParams
 from paradecode.core.decoder import TokenSequence
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Limits
-from paradecode.methods.draft.loop import Drafter, drafter
-from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.loop import Drafter, Needs, drafter
 from paradecode.timing.warm_up import warm_up
 from paradecode_lab.measure.prompts import Conversation, first_turns, load_prompts
 from tools.script import Row, err, options, save, saved, show, stamped

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.parts import choice, declare, parameter
-from paradecode.search.branch import Asked, Branch, Grow, Rate, Searched, SearchTask, Start
+from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
 
 
 @declare("search", "a-star", paper="A*-Decoding", arxiv="2505.13672", aliases=("astar",))
@@ -35,7 +35,7 @@ class AStar:
     budget: int = parameter(4096, 1, 1 << 20, "tokens that the search may make")
     nodes: int = parameter(256, 1, 1 << 16, "open nodes that are kept")
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         order, seeds, made = count(), count(), 0
         root = _Node(0.0, 0, next(order), None, 0.0, 0.0)
         open_, whole = [root], list[_Node]()

@@ -18,16 +18,7 @@ from paradecode.core.noise import Purpose, key
 from paradecode.engine.prompt import NOTHING, ROWS
 from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.methods.trained import TrainedPart
-from paradecode.search.branch import (
-    Asked,
-    Branch,
-    Grow,
-    Rate,
-    Searched,
-    SearchTask,
-    Start,
-    in_order,
-)
+from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
 from paradecode.search.sampled import final_answer
 
 
@@ -205,7 +196,7 @@ class AsynchronousScaling:
                 raise InvalidInput("atts.chunk", self.chunk, fix)
             self._known = sorted(known.tensors["scores"].tolist())
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         if task.params.logprobs is not None:
             raise InvalidInput("logprobs", task.params.logprobs, "atts reports none: leave it out")
         calibrated = self._known
@@ -222,4 +213,4 @@ class AsynchronousScaling:
         scores = [float(Counter(answers)[answer]) for answer in answers]
         if task.scorer:
             scores = yield Rate(grown)
-        return in_order(grown, scores)
+        return Searched.in_order(grown, scores)

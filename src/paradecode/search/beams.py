@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,7 @@ from paradecode.core.logits import Logits
 from paradecode.engine.prompt import NOTHING
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.parts import choice, declare, parameter
-from paradecode.search.branch import (
-    Asked,
-    Branch,
-    Grow,
-    Rate,
-    Searched,
-    SearchTask,
-    Start,
-    in_order,
-)
+from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
 
 MOST_BEAMS = 32
 
@@ -91,7 +82,7 @@ class BeamDecoder:
     def __call__(self) -> BeamDecoder:
         return self
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         """The best beams of all groups, ordered by likelihood or by the scorer."""
         beams = self.width * len(self.groups)
         # One fork more, for a text that ends while all beams go on.
@@ -106,7 +97,7 @@ class BeamDecoder:
         scores = [self._score(beam.sequence, beam.total) for beam in found]
         if task.scorer:
             scores = yield Rate(branches)
-        return in_order(branches, scores, self.made)
+        return Searched.in_order(branches, scores, self.made)
 
     def decode(self, seq: TokenSequence) -> Steps:
         assert isinstance(seq, LiveSequence)
@@ -236,7 +227,7 @@ class BeamSearch:
     width: int = parameter(4, 1, MOST_BEAMS, "partial outputs that are kept")
     length_penalty: float = parameter(1.0, -10.0, 10.0, "power of the length that divides a sum")
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         beams = BeamDecoder(self.width, self.length_penalty)
         return (yield from beams.search(task))
 
@@ -275,7 +266,7 @@ class DiverseBeamSearch:
             fix = f"give a number that divides the width, {self.width}"
             raise InvalidInput("diverse-beam.groups", self.groups, fix)
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         share = self.width // self.groups
         beams = BeamDecoder(share, self.length_penalty, self.groups, self._penalty)
         return (yield from beams.search(task))

@@ -128,18 +128,22 @@ class Searched:
     scores: tuple[float, ...] = ()
     made: int | None = None
 
+    @classmethod
+    def in_order(
+        cls, branches: Sequence[Branch], scores: Sequence[float], made: int | None = None
+    ) -> Searched:
+        """The result with the highest score as the best branch; of equal scores, the first."""
+        order = sorted(range(len(branches)), key=lambda place: -scores[place])
+        best, *others = (branches[place] for place in order)
+        return cls(best, tuple(others), tuple(scores[place] for place in order), made)
 
-def in_order(
-    branches: Sequence[Branch], scores: Sequence[float], made: int | None = None
-) -> Searched:
-    """The result with the highest score as the best branch; of equal scores, the first."""
-    order = sorted(range(len(branches)), key=lambda place: -scores[place])
-    best, *others = (branches[place] for place in order)
-    return Searched(best, tuple(others), tuple(scores[place] for place in order), made)
+
+Search = Generator[Asked, Any, Searched]
+"""What a strategy runs: it yields requests and returns what it has found."""
 
 
 class Strategy(Protocol):
     """A strategy is a dataclass of settings with one generator; each search has a fresh object."""
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         """Yield :class:`Grow` and :class:`Rate`; return what was found."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -20,16 +20,7 @@ from paradecode.engine.prompt import LastStateReader, reading_request
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.text_stream import OutputText
-from paradecode.search.branch import (
-    Asked,
-    Branch,
-    Grow,
-    Rate,
-    Searched,
-    SearchTask,
-    Start,
-    Strategy,
-)
+from paradecode.search.branch import Branch, Grow, Rate, Searched, SearchTask, Start, Strategy
 from paradecode.search.scorers.scorer import BranchScorer, Rated, ReadsStates, find_scorer
 
 
@@ -221,7 +212,7 @@ class SearchRun:
         self._rating: Rating | None = None
         judged = self._scorer.reads != "logprobs"
         task = SearchTask(request.params, text_of, tokens, judged)
-        self._steps: Generator[Asked, Any, Searched] = strategy.search(task)
+        self._steps = strategy.search(task)
         self._resume(None)
 
     @property

@@ -5,22 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.parts import choice, declare, parameter
-from paradecode.search.branch import (
-    Asked,
-    Branch,
-    Grow,
-    Rate,
-    Searched,
-    SearchTask,
-    Start,
-    in_order,
-)
+from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
 
 MARKED = re.compile(
     r"\\boxed\{([^{}]*)\}|####\s{0,8}([^\n]+)|answer(?:\s{1,8}is)?\s{0,8}:?\s{1,8}([^\n]+)", re.I
@@ -63,7 +53,7 @@ class Majority:
     n: int = parameter(8, 1, 64, "samples")
     votes: str = choice("equal", ("equal", "weighted"), "how outputs count")
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         weighted = self.votes == "weighted"
         starts = [Start(seed, score=weighted and not task.scorer) for seed in range(self.n)]
         grown: list[Branch] = yield Grow(starts)
@@ -95,11 +85,11 @@ class BestOf:
 
     n: int = parameter(4, 1, 64, "samples")
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         starts = [Start(seed, score=not task.scorer) for seed in range(self.n)]
         grown: list[Branch] = yield Grow(starts)
         scores: list[float] = yield Rate(grown)
-        return in_order(grown, scores)
+        return Searched.in_order(grown, scores)
 
 
 # First Finish Search: several samples, of which the first that ends is the answer.
@@ -130,7 +120,7 @@ class FirstFinish:
         if self.keep > self.n:
             raise InvalidInput("ffs.keep", self.keep, f"give at most n, {self.n}")
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         order: list[int] = []
 
         def enough(branches: Sequence[Branch]) -> bool:

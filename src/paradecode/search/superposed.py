@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,16 +18,7 @@ from paradecode.core.logits import Logits
 from paradecode.engine.prompt import NOTHING
 from paradecode.methods.draft.ngram_table import NgramTable, load_ngrams
 from paradecode.methods.parts import declare, local_path, parameter
-from paradecode.search.branch import (
-    Asked,
-    Branch,
-    Grow,
-    Rate,
-    Searched,
-    SearchTask,
-    Start,
-    in_order,
-)
+from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
 
 WEIGHTS = (0.01, 0.04, 0.15, 0.18, 0.12)
 """Weights of the shares behind the last 1 to 5 tokens. They are Superposed Decoding's, which
@@ -204,7 +195,7 @@ class Superposed:
     sharpness: float = parameter(0.06, 1e-3, 100.0, "temperature of the model's probabilities")
     table: str = local_path("n-grams beside the prompt's: a file, or the name of a model")
 
-    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+    def search(self, task: SearchTask) -> Search:
         params = task.params
         if params.penalised or params.min_tokens or params.logprobs is not None:
             fix = "it has no penalties, min_tokens and logprobs: leave them out"
@@ -229,4 +220,4 @@ class Superposed:
         scores = [draft.score for draft, _ in found]
         if task.scorer:
             scores = yield Rate(branches)
-        return in_order(branches, scores, sum(branch.new for branch in branches))
+        return Searched.in_order(branches, scores, sum(branch.new for branch in branches))

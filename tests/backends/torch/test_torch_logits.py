@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from paradecode.backends.torch.logits import TorchLogits
+from paradecode.backends.torch.backend import TorchLogits
 from paradecode.core.errors import BackendError
 from paradecode.core.logits import ArrayLogits, Warp
 from tiers import examples

@@ -8,7 +8,7 @@ from canvases import ATTENTION, offsets, run, toy
 from views import canvas_of, view_of
 
 from paradecode.methods.canvas.canvas import Progress
-from paradecode.methods.canvas.policies.coherent import Coherent
+from paradecode.methods.canvas.policies.credit import Coherent
 
 
 def follow(policy: Coherent, rows: list[np.ndarray], masks: int = 12) -> list[list[int]]:

@@ -15,7 +15,7 @@ from paradecode.core.decoder import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
-from paradecode.methods.retrained.hamburger import TokenGroups
+from paradecode.methods.retrained.layers import TokenGroups
 from paradecode.models.catalogue import open_model
 from paradecode.testing.harness import limits_of
 

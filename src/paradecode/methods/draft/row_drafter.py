@@ -18,12 +18,10 @@ from paradecode.core.network import Head
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.auto import OTHERS
-from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.growth import grow
-from paradecode.methods.draft.loop import Drafter, Scoring
+from paradecode.methods.draft.loop import Budget, Drafter, Needs, Scoring
 from paradecode.methods.draft.model_free import RatedTree
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parts import local_path, parameter
 
 LEAST = 0.01

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import DRAFT, TARGET, Forward, ModelFacts, Reply, TokenSequence
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.methods.draft.budgets.base import LAST, DraftRows, Seconds
+from paradecode.methods.draft.loop import LAST, DraftRows, Seconds
 
 NO_TOKENS = np.empty(0, np.int32)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from drafting import Request
 
+from drafting import Request
 from paradecode.core.decoder import Verdict
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.methods.draft.budgets.base import Budget
+from paradecode.methods.draft.loop import Budget
 
 LOGITS = ArrayLogits(np.zeros((1, 4)))
 

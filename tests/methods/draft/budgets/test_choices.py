@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafting import Request, certain, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, certain, play
 from paradecode.core.decoder import Verdict
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import KIND_MEMORY, Odds
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget, Phase
-from paradecode.methods.draft.budgets.base import Budget
+from paradecode.methods.draft.loop import Budget
 from paradecode.methods.specs import parse
 
 LOGITS = ArrayLogits(np.zeros((1, 4)))

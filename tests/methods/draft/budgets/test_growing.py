@@ -6,17 +6,16 @@ import itertools
 
 import numpy as np
 import pytest
-from drafting import Request
 from hypothesis import given
 from hypothesis import strategies as st
 from sequences import grown, verdict
 
+from drafting import Request
 from paradecode.core.tree import EMPTY, ROOT, Drawn, Mode, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.account import HOPE, LOSS, DraftAccount
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget
-from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.estimated import Confidence, Hardware
 from paradecode.methods.draft.budgets.specdec import (
     AcceptanceHead,
@@ -24,7 +23,7 @@ from paradecode.methods.draft.budgets.specdec import (
     SpecDecPP,
     features,
 )
-from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.loop import Budget, Needs
 from tiers import examples
 
 

@@ -20,8 +20,7 @@ from paradecode.core.tree_builder import TreeBuilder, distribution, draw, draw_p
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.loop import Drafter, DraftVerify
+from paradecode.methods.draft.loop import Budget, Drafter, DraftVerify
 from paradecode.methods.draft.verifiers.rule import NaiveSampling
 from paradecode.methods.parts import make
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config

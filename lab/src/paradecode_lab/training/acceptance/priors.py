@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.loop import MAX_DRAFT, DraftVerify
+from paradecode.methods.draft.loop import MAX_DRAFT, Budget, DraftVerify
 from paradecode.methods.draft.model_free import DEFAULT, ModelFree, priors_of
 from paradecode.methods.specs import Spec, parse
 from paradecode_lab.measure.prompts import Item

@@ -21,10 +21,10 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.llm import LLM
-from paradecode.methods.draft.budgets.base import Budget, DraftRows, Seconds
 from paradecode.methods.draft.budgets.delayed import Situation, Situations
 from paradecode.methods.draft.budgets.networks import SCALARS, STATES, choices
 from paradecode.methods.draft.budgets.shapes import BRANCHES, Action
+from paradecode.methods.draft.loop import Budget, DraftRows, Seconds
 from paradecode.methods.specs import Spec
 from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import draft_size, drafting, play

@@ -12,8 +12,7 @@ import numpy as np
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.loop import DraftVerify
+from paradecode.methods.draft.loop import Budget, DraftVerify
 from paradecode.methods.specs import Spec
 from paradecode.prompts import Messages
 from paradecode_lab.measure.prompts import DEFAULT_FILE, Item, load_prompts, make_items

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import Transformer
 from paradecode.backends.torch.network import compute
-from paradecode.methods.retrained.hamburger import (
+from paradecode.methods.retrained.layers import (
     END_STEPS,
     TokenGroups,
     merge_steps,

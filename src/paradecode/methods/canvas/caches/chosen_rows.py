@@ -8,15 +8,8 @@ import numpy as np
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import Purpose, key, uniform
-from paradecode.methods.canvas.caches.base import (
-    CacheRule,
-    Marks,
-    RowPlan,
-    everything,
-    first_masks,
-    some,
-)
-from paradecode.methods.canvas.canvas import Canvas, Decision, Scores, View, Window
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, first_masks, some
+from paradecode.methods.canvas.canvas import Canvas, Decision, Marks, Scores, View, Window
 from paradecode.methods.parts import choice, declare, parameter
 
 

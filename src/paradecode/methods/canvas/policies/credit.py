@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.logits import Logits
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.core.logits import Logits, Warp
+from paradecode.methods.canvas.canvas import NO_POSITIONS, Canvas, Decision, Positions, View
 from paradecode.methods.canvas.loop import policy
-from paradecode.methods.canvas.policies.base import Wrapper
+from paradecode.methods.canvas.policies.base import Policy, Wrapper, quota
 from paradecode.methods.parts import choice, parameter, part
 
 EMPTY = -1
@@ -89,3 +90,90 @@ class Credit(Wrapper):
         slot = np.where(known, held.argmax(axis=1), value.argmin(axis=1))
         before = np.where(known, self.credit[at, slot], 0.0)
         self.tokens[at, slot], self.credit[at, slot] = best, before + earned
+
+
+# A policy that trusts positions which keep their token and stay near the top of the ranking.
+
+WARM_UP, LATE = 5, 0.1
+"""Numbers of the released form: the steps before it looks back, and the share of masks below
+which it remembers two positions at most."""
+
+History = dict[int, NDArray[np.float32]]
+"""Position -> its distribution, float32 [V]."""
+
+
+@policy(
+    "coherent",
+    paper="Beyond Confidence: Adaptive and Coherent Decoding for Diffusion Language Models",
+    arxiv="2512.02044",
+    aliases=("ccd",),
+    names={"seek_mode": "seek", "buffer": "width", "history": "depth"},
+)
+@dataclass
+class Coherent(Policy):
+    """Rank by predictions averaged over the last steps; commit many where they agree.
+
+    ``form=paper``: of each step the ``width`` positions of least entropy are remembered with their
+    distributions. Those in all of the last ``depth`` steps come first, by the entropy of their
+    mean distribution; with ``seek`` all of them below ``entropy`` are committed, otherwise as many
+    positions as a step has by plan. The paper's entropy is not published; ours is a guess.
+
+    ``form=released``: the authors' code compares the best tokens with those of the step before,
+    for up to b + b * ``width`` positions, where b is what a step has by plan.
+
+    When: ``threshold`` commits what later forwards would have seen otherwise: agreement over
+    several of them is a second opinion. It has to wait for it, so that it saves fewer forwards.
+    """
+
+    form: str = choice("paper", ("paper", "released"), "the algorithm of the paper, or its code")
+    seek: bool = parameter(True, 0, 1, "commit all that is coherent (CCD-DS), not a fixed number")
+    depth: int = parameter(3, 1, 8, "paper: steps that are averaged; Dream 3, LLaDA 2")
+    width: int = parameter(4, 1, 32, "positions that are remembered of a step")
+    entropy: float = parameter(0.3, 0.0, 100.0, "paper: most entropy of a mean distribution, nats")
+
+    def start(self, canvas: Canvas) -> None:
+        self.histories: deque[History] = deque(maxlen=self.depth)
+        self.step, self.buffer = 0, NO_POSITIONS
+        self.best = np.full(canvas.end, -1, np.int32)
+
+    def decide(self, view: View) -> Decision:
+        order = view.best(-view.entropy, len(view.positions))
+        commit = self._paper(view, order) if self.form == "paper" else self._released(view, order)
+        self.step += 1
+        return Decision(commit)
+
+    def _paper(self, view: View, order: Positions) -> Positions:
+        ranked = order[: self.width]
+        chosen = view.logits.select(view.rows(ranked).tolist())
+        now = chosen.probabilities(Warp(temperature=1.0)).astype(np.float32)
+        self.histories.append(dict(zip(ranked.tolist(), now, strict=True)))
+        full = len(self.histories) == self.depth
+        steady = [at for at in ranked.tolist() if full and all(at in h for h in self.histories)]
+        ranks = {at: _entropy(np.mean([h[at] for h in self.histories], axis=0)) for at in steady}
+        coherent = sorted(ranks, key=lambda at: (ranks[at], at))
+        sure = sorted(at for at in coherent if ranks[at] < self.entropy)
+        if self.seek and sure:
+            return np.array(sure, np.int64)
+        rest = order[~np.isin(order, coherent)]
+        return np.array([*coherent, *rest.tolist()], np.int64)[: quota(view.progress)]
+
+    def _released(self, view: View, order: Positions) -> Positions:
+        plan = quota(view.progress)
+        last, self.best[view.positions] = self.best.copy(), view.logits.argmax()
+        width = min(1 + max(0, self.step - 3), plan * (1 + self.width))
+        if len(order) <= LATE * view.progress.masks:
+            width = min(2, plan * (1 + self.width))
+        commit = order[:plan]
+        looks_back = WARM_UP <= self.step < view.progress.steps - 1
+        if looks_back and np.isin(commit, self.buffer).any():
+            same = order[:width]
+            same = same[np.isin(same, self.buffer) & (self.best[same] == last[same])]
+            if len(same) >= plan:
+                commit = same if self.seek else same[:plan]
+        self.buffer = order[~np.isin(order, commit)][:width]
+        return commit
+
+
+def _entropy(p: NDArray[np.floating]) -> float:
+    kept = p[p > 0].astype(np.float64)
+    return float(-(kept * np.log(kept)).sum())

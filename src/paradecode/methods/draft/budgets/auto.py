@@ -12,16 +12,16 @@ from paradecode.core.decoder import TokenSequence, Verdict
 from paradecode.core.multi_step import BudgetState
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.budgets.account import HOPE, RECENT, DraftAccount, Experience
-from paradecode.methods.draft.budgets.base import (
+from paradecode.methods.draft.loop import (
     Budget,
     Estimates,
     Marks,
+    Needs,
     Nodes,
     Seconds,
     first_reach,
     reach_of,
 )
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parts import declare, parameter
 
 HABIT = 4

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import Apply, TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.budgets.base import Budget, DraftRows, Nodes, Seconds, needs_levels
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
-from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.loop import Budget, DraftRows, Needs, Nodes, Seconds, needs_levels
 from paradecode.methods.parts import declare, local_path, parameter
 
 FEATURES = ("log-odds of the estimate", "siblings of higher estimate", "depth", "one")

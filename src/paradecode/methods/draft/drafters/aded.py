@@ -14,9 +14,8 @@ from paradecode.core.noise import Purpose, uniform
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.growth import guess, log_softmax
-from paradecode.methods.draft.loop import drafter
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
 from paradecode.methods.parts import local_path, parameter
 

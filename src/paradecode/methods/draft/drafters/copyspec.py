@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from paradecode.core.decoder import TokenSequence
 from paradecode.methods.draft.history import evidence
-from paradecode.methods.draft.loop import drafter
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parts import parameter
 
 _BASE = 0x100000001B3

@@ -20,10 +20,8 @@ from paradecode.methods.canvas.canvas import Canvas, Window
 from paradecode.methods.canvas.feasible import Tokens
 from paradecode.methods.canvas.forwards import forward_of
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.budgets.base import LAST, DraftRows
-from paradecode.methods.draft.loop import Proposal, drafter
+from paradecode.methods.draft.loop import LAST, DraftRows, Needs, Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import LevelRows
 from paradecode.methods.parts import parameter
 

@@ -12,10 +12,8 @@ from paradecode.core.decoder import DRAFT, Forward, Overwrite, Reply, TokenSeque
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.budgets.base import DraftRows, Nodes
-from paradecode.methods.draft.loop import Proposal, drafter
+from paradecode.methods.draft.loop import DraftRows, Needs, Nodes, Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import NO_TOKENS, LevelRows, Source
 from paradecode.methods.parts import parameter, text
 

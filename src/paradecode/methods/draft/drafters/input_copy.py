@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import TokenSequence
-from paradecode.methods.draft.loop import drafter
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parts import parameter
 
 LOST, SUPPOSED, AMBIGUOUS, FOUND, FOLLOWING, STEADY = range(6)

@@ -10,10 +10,8 @@ import numpy as np
 from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.noise import Purpose, uniform
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.loop import drafter
+from paradecode.methods.draft.loop import Budget, Needs, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parts import choice, parameter
 
 

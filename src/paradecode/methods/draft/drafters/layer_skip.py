@@ -21,10 +21,8 @@ from paradecode.core.decoder import (
 from paradecode.core.layers import Half, Layers
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.budgets.base import Budget, Seconds
-from paradecode.methods.draft.loop import Proposal, drafter
+from paradecode.methods.draft.loop import Budget, Needs, Proposal, Seconds, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import Source
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import choice, method, parameter

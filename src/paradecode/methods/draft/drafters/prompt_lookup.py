@@ -15,8 +15,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.multi_step import BudgetState, Lookup, LookupState, MultiStep
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import BothOdds, Odds
-from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.loop import drafter
+from paradecode.methods.draft.loop import Budget, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.ngram_index import LONGEST, NgramIndex, length_class
 from paradecode.methods.draft.ngram_table import LEAST, ORDER, TableDrafts, load_ngrams

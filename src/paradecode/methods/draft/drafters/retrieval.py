@@ -18,9 +18,8 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.history import BREAK, continuations, following, occurrences, plant
-from paradecode.methods.draft.loop import drafter
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parts import choice, local_path, make, parameter
 from paradecode.methods.trained import read_once
 

@@ -13,9 +13,8 @@ from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.growth import Candidate, Path, accepted_last, grow, guess, log_softmax
-from paradecode.methods.draft.loop import drafter
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parts import parameter
 
 PAGE_BYTES = 4096

@@ -16,11 +16,9 @@ from paradecode.core.layers import Layers
 from paradecode.core.logits import Logits
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.budgets.base import LAST, DraftRows, Nodes
 from paradecode.methods.draft.candidates import candidates
-from paradecode.methods.draft.loop import Proposal, drafter
+from paradecode.methods.draft.loop import LAST, DraftRows, Needs, Nodes, Proposal, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.source import NO_TOKENS, LevelRows
 from paradecode.methods.parts import parameter
 
