@@ -102,8 +102,10 @@ class Completion:
             f'{made[commit.forward]} tokens">{escape(commit.text)}</span>'
             for commit in pieces
         )
+        most = max(made.values(), default=1)
         bars = "".join(
-            f'<i style="width:4px;height:{4 * count}px;background:{_colour(forward, 0.8)}" '
+            f'<i style="width:4px;height:{40 * count / most:.0f}px;'
+            f'background:{_colour(forward, 0.8)}" '
             f'title="forward {forward}, {count} tokens"></i>'
             for forward, count in sorted(made.items())
         )

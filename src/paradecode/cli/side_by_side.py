@@ -104,20 +104,25 @@ def race(llm: LLM, console: Console, title: str, prompt: str, max_tokens: int) -
     console.rule(title)
     console.print(Text(prompt.split("\n", 1)[0], "bold"))
     decoders = {"plain": None, "parallel": llm.decoder}
-    panes = {name: Panel("", title=name) for name in decoders}
-    width = max(40, (console.width - 2) // 2)
+    whole = {name: Panel("", title=name) for name in decoders}
+    panes = dict(whole)
+    width, most = max(40, (console.width - 2) // 2), max(1, console.height - 6)
     with Live(console=console, auto_refresh=False) as live:
 
         def draw(name: str, text: Text, tokens: int, forwards: int, seconds: float) -> None:
             plural = "s" * (forwards != 1)
             counts = f"{tokens} tokens, {forwards} forward{plural}, {seconds:.2f} s"
-            panes[name] = Panel(text, title=name, subtitle=counts)
+            end = Text("\n").join(text.wrap(console, width - 4)[-most:])
+            whole[name] = Panel(text, title=name, subtitle=counts)
+            panes[name] = Panel(end, title=name, subtitle=counts)
             live.update(Columns(panes.values(), padding=(0, 0), width=width), refresh=True)
 
         plain, parallel = (
             decoded(llm, prompt, max_tokens, decoder, name, partial(draw, name))
             for name, decoder in decoders.items()
         )
+        # A screen that is too low for a text shows its end until here.
+        live.update(Columns(whole.values(), padding=(0, 0), width=width))
     if not console.is_terminal:  # It has only the last picture, whose last line Live leaves open.
         console.line()
     return Comparison(llm.decoder, [plain], [parallel], is_bounded(llm.decoder))
