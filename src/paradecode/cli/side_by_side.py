@@ -179,7 +179,8 @@ def summary(compared: Mapping[str, Comparison]) -> Table:
     """The speed-ups as bars, what they come from, and whether the outputs have the same tokens."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for heading in ("prompt", "", "speed-up", "tokens/s", "tokens a forward", "same tokens"):
-        table.add_column(heading, justify="left" if heading in ("prompt", "") else "right")
+        left = heading in ("prompt", "")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=left)
     most = max(1.0, *(each.over for each in compared.values()))
     for title, each in compared.items():
         (difference,) = each.differences
