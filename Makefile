@@ -74,7 +74,7 @@ release: wheel
 	$(PIP) cyclonedx-bom
 	for package in . lab data; do $(BIN)/python -m build --sdist --outdir dist $$package || exit 1; done
 	rm -rf build/bill && $(PYTHON) -m venv --without-pip build/bill
-	$(PIP) --python build/bill dist/paradecode-*.whl
+	$(BIN)/python -m pip --python build/bill install --quiet dist/paradecode-*.whl
 	$(BIN)/cyclonedx-py environment build/bill --output-reproducible --outfile dist/paradecode.cdx.json
 	cd dist && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
 
