@@ -63,6 +63,9 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
     # llama.cpp's defaults: with a byte-level vocabulary only some models' prompts start so.
     usual = model != "gpt2" or header.fields.text("tokenizer.ggml.pre") in BEGIN
     add_bos = header.fields.flag("tokenizer.ggml.add_bos_token", usual) and bos is not None
+    if header.fields.get("tokenizer.ggml.add_bos_token") and bos is None:
+        said = "tokenizer.ggml.add_bos_token is true, but the file names no BOS; prompts begin"
+        warnings.warn(f"{said} without one", stacklevel=2)
     if add_bos:
         backend.post_processor = processors.TemplateProcessing(
             single="BOS $A",
