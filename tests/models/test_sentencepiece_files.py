@@ -80,7 +80,7 @@ def test_damaged_files(tmp_path, cut):
     "data",
     [
         b"\x0b", b"\x0a" + b"\xff" * 9 + b"\x01", b"\x0d\0", b"\x80" * 20, b"\x08\x01",
-        b"\x0a\x02\x10\x05",
+        b"\x0a\x02\x10\x05", b"\x0a\x0a\x08" + b"\xff" * 8 + b"\x01", b"\x0a\x02\x18\x63",
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_vocabulary(tmp_path, data):

@@ -117,9 +117,8 @@ class ChatTemplate:
         _check(messages)
         chosen = self._for(kwargs)
         ids = chosen._encode(tokenizer, messages, add_generation_prompt, kwargs)
-        if self.begin is None or ids[:1] == [self.begin]:
-            return ids
-        return [self.begin, *ids]
+        begin = self.begin
+        return ids if begin is None or ids[:1] == [begin] else [begin, *ids]
 
     def marks(self, tokenizer: Tokenizer) -> Marks:
         """What the template writes as single tokens."""

@@ -72,7 +72,7 @@ def merge_adapter(base: Checkpoint, folder: Path) -> Checkpoint:
         match = _NAME.fullmatch(stored)
         module = match[1].replace(".base_layer", "") if match else ""
         own = canonical(f"{module}.weight", untied) if match else None
-        if match is None or own not in weights:
+        if match is None or own is None or own not in weights:
             raise InvalidModel(stored[:200], "tensor", "the base model has nothing that it fits")
         if match[2] is not None:
             thin.setdefault((own, module), {})[match[2]] = tensor

@@ -15,7 +15,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.gguf_header import DAMAGED, Header
 from paradecode.models.metadata import MAX_LISTING, Metadata
 
-BPE = 2
+BPE, MOST_TYPE = 2, 6
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 """Fields of the message: the pieces, how they were trained, and how texts are prepared."""
 
@@ -41,18 +41,22 @@ def sentencepiece_header(path: Path) -> Header:
     if trainer.get(3) != BPE or normalizer.get(2) or normalizer.get(4, 1):
         fix = "only BPE without normalization, as Llama's, is known; give tokenizer.json"
         raise InvalidModel("tokenizer.model", str(path), fix)
-    texts = [bytes(piece.get(1, b"")) for piece in pieces]
-    scores = [piece.get(2, b"\0\0\0\0") for piece in pieces]
-    if not all(isinstance(score, bytes) and len(score) == 4 for score in scores):
-        raise InvalidModel("tokenizer.model", str(path), DAMAGED)
-    try:
-        tokens = [text.decode() for text in texts]
-    except UnicodeDecodeError:
-        raise InvalidModel("tokenizer.model", str(path), DAMAGED) from None
+    tokens, scores, types = list[str](), list[bytes](), list[int]()
+    for piece in pieces:
+        text, score, kind = piece.get(1, b""), piece.get(2, bytes(4)), piece.get(3, 1)
+        if not (isinstance(text, bytes) and isinstance(score, bytes) and isinstance(kind, int)):
+            raise InvalidModel("tokenizer.model", str(path), DAMAGED)
+        if len(score) != 4 or kind > MOST_TYPE:
+            raise InvalidModel("tokenizer.model", str(path), DAMAGED)
+        try:
+            tokens.append(text.decode())
+        except UnicodeDecodeError:
+            raise InvalidModel("tokenizer.model", str(path), DAMAGED) from None
+        scores.append(score)
+        types.append(kind)
     fields = {
         "model": "llama", "tokens": tokens,
-        "scores": np.frombuffer(b"".join(scores), "<f4"),  # type: ignore[arg-type]
-        "token_type": np.array([piece.get(3, 1) for piece in pieces], np.int64),
+        "scores": np.frombuffer(b"".join(scores), "<f4"), "token_type": np.array(types),
         "add_space_prefix": bool(normalizer.get(3, 1)), "add_bos_token": False,
     }  # fmt: skip
     return Header(Metadata({f"tokenizer.ggml.{name}": v for name, v in fields.items()}), {})
