@@ -6,6 +6,7 @@ The file is a protobuf message. Its pieces have the types of GGUF files, which t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Union
 
@@ -16,6 +17,8 @@ from paradecode.models.gguf_header import DAMAGED, Header
 from paradecode.models.metadata import MAX_LISTING, Metadata
 
 BPE, MOST_TYPE = 2, 6
+MOST_FIELDS = 1 << 20
+"""The most pieces of a file; Gemma's has 262,144."""
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 """Fields of the message: the pieces, how they were trained, and how texts are prepared."""
 
@@ -29,10 +32,15 @@ def sentencepiece_header(path: Path) -> Header:
         InvalidModel: the file is damaged, or a text is prepared or merged in another way than
             Llama's.
     """
-    data = path.read_bytes()[: MAX_LISTING + 1] if path.is_file() else b""
-    if not 0 < len(data) <= MAX_LISTING:
-        raise InvalidModel("model", str(path), f"give a file of at most {MAX_LISTING} bytes")
-    message = [*_fields(data)]
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_LISTING + 1)
+    except OSError as error:
+        raise InvalidModel("model", str(path), f"the file cannot be read: {error}") from None
+    message = [*islice(_fields(data), MOST_FIELDS + 1)]
+    if len(data) > MAX_LISTING or len(message) > MOST_FIELDS:
+        fix = f"at most {MAX_LISTING} bytes and {MOST_FIELDS} pieces are read"
+        raise InvalidModel("model", str(path), fix)
     pieces = [dict(_fields(value)) for number, value in message if number == _PIECES]
     trainer, normalizer = (
         dict(_fields(next((v for number, v in message if number == wanted), b"")))
