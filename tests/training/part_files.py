@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from acceptance_models import head, selector
 
-from paradecode.methods.canvas.networks import JointLayer, UnmaskFilter
+from paradecode.methods.canvas.policies.learned import JointLayer, UnmaskFilter
 from paradecode.methods.draft.budgets.networks import ResidualHead, TreeSelector
 
 LAYER_FACTS = {"vocab_size": 7, "hidden_size": 6, "width": 8, "heads": 2, "inner": 12}

@@ -11,7 +11,7 @@ from part_files import LAYER_FACTS, header_of, made, opened, rewritten
 
 from paradecode.backends.native.heads import run_networks
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.networks import UnmaskFilter
+from paradecode.methods.canvas.policies.learned import UnmaskFilter
 from paradecode.methods.specs import parse
 
 KINDS = ("filter", "layer")

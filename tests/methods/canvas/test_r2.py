@@ -8,7 +8,7 @@ from canvases import ATTENTION, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.policies.r2 import R2
+from paradecode.methods.canvas.policies.remask import R2
 from paradecode.methods.specs import parse
 
 NOTHING = "base=static(score=random)"

@@ -24,7 +24,7 @@ from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft import greedy_draws
 from paradecode.methods.draft.budgets import estimated
 from paradecode.methods.draft.budgets.shapes import Action
-from paradecode.methods.draft.drafters.deer import Deer
+from paradecode.methods.draft.drafters.draft_model import Deer
 from paradecode.methods.draft.drafters.stand import NgramDistributions
 from paradecode.methods.specs import parse
 
