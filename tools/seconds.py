@@ -26,7 +26,7 @@ STEPS = {
     "build of `make test`": ("make .venv/.installed-dev", ""),
     "tests of `make test`": ("make test", ""),
     "`make core` after a change of one file": ("make core", "csrc/plan.cpp"),
-    "`make core` after a change of all kernels": ("make core", "csrc/isa_*.cpp"),
+    "`make core` after a change of all kernels": ("make core", "csrc/simd_*.hpp"),
 }
 """Name -> a command, and the files that are changed before it. They run in this order."""
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode_lab.measure.answers import is_right
 from paradecode_lab.measure.prompt_sources import read_prompts
 from paradecode_lab.measure.prompts import load_prompts
+from paradecode_lab.measure.suites.generation.suite import is_right
 
 SHAREGPT = [
     {"id": "x", "conversations": [

@@ -20,8 +20,11 @@ from paradecode_lab.training.acceptance.selector_fit import (  # noqa: E402
     SelectorSettings,
     fit_selector,
 )
-from paradecode_lab.training.acceptance.selector_labels import seconds_of, tokens_of  # noqa: E402
-from paradecode_lab.training.acceptance.selector_samples import SelectorSamples  # noqa: E402
+from paradecode_lab.training.acceptance.selector_samples import (  # noqa: E402
+    SelectorSamples,
+    seconds_of,
+    tokens_of,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -21,10 +21,11 @@ from paradecode_lab.training.acceptance.head_samples import (
     record_head_samples,
 )
 from paradecode_lab.training.acceptance.metrics import auc, quality, split
-from paradecode_lab.training.acceptance.selector_labels import seconds_of, tokens_of
 from paradecode_lab.training.acceptance.selector_samples import (
     SelectorSamples,
     record_selector_samples,
+    seconds_of,
+    tokens_of,
 )
 from paradecode_lab.training.acceptance.workload import DraftWorkload
 from paradecode_lab.training.samples import Origin

@@ -14,8 +14,13 @@ from paradecode.backends.interface import PAGE, Span  # noqa: E402
 from paradecode.core.errors import InvalidInput  # noqa: E402
 from paradecode.models.safetensors_dir import read_folder  # noqa: E402
 from paradecode_lab.measure.tasks.tasks import BY_NAME, TASKS  # noqa: E402
-from paradecode_lab.training.diffusion.evaluation import answers, decoder_of, exact_match  # noqa: E402
-from paradecode_lab.training.diffusion.sampler import continue_text, fill  # noqa: E402
+from paradecode_lab.training.diffusion.evaluation import (  # noqa: E402  # noqa: E402
+    answers,
+    continue_text,
+    decoder_of,
+    exact_match,
+    fill,
+)
 from paradecode_lab.training.diffusion.training import MODEL, OBJECTIVES  # noqa: E402
 from paradecode_lab.training.diffusion.vocabulary import END, MASK  # noqa: E402
 

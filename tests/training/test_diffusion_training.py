@@ -14,7 +14,7 @@ from diffusion_models import CPU, SMALL, trainer  # noqa: E402
 
 from paradecode.core.errors import InvalidInput, InvalidModel  # noqa: E402
 from paradecode_lab.measure.tasks.tasks import GRADED  # noqa: E402
-from paradecode_lab.training.diffusion.run import EXACT, VARIANTS, evaluate, look  # noqa: E402
+from paradecode_lab.training.diffusion.evaluation import EXACT, VARIANTS, evaluate, look  # noqa: E402
 from paradecode_lab.training.diffusion.training import (  # noqa: E402
     MODEL,
     OBJECTIVES,

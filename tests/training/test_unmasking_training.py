@@ -23,12 +23,13 @@ from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
 from paradecode_lab.training.batched import BatchedModel  # noqa: E402
 from paradecode_lab.training.running import CHECKPOINT  # noqa: E402
-from paradecode_lab.training.unmasking.block_masks import BlockSettings, complementary  # noqa: E402
-from paradecode_lab.training.unmasking.certainty_fit import (  # noqa: E402
+from paradecode_lab.training.unmasking.block_fits import (  # noqa: E402
     CertaintySettings,
     fit_certainty,
+    fit_short,
     forced,
 )  # fmt: skip
+from paradecode_lab.training.unmasking.block_masks import BlockSettings, complementary  # noqa: E402
 from paradecode_lab.training.unmasking.corrections import (  # noqa: E402
     RefineSettings,
     corrupt,
@@ -41,7 +42,6 @@ from paradecode_lab.training.unmasking.filter_samples import (  # noqa: E402
 )  # fmt: skip
 from paradecode_lab.training.unmasking.fine_tune import FineTuning  # noqa: E402
 from paradecode_lab.training.unmasking.short_decodings import record_short_decodings  # noqa: E402
-from paradecode_lab.training.unmasking.short_fit import fit_short  # noqa: E402
 from paradecode_lab.training.unmasking.trajectories import (  # noqa: E402
     PROMPT,
     Trajectories,

@@ -66,6 +66,8 @@ def ours(backend: Backend) -> Callable[[int, int, int], float]:
 def theirs(model: str) -> tuple[Callable[[int, int, int], float], Worker]:
     """Seconds of llama.cpp's forward. It is stopped in between: its idle threads spin."""
     worker = open_rows(model, SLOTS, SEQUENCES)
+    if worker is None:
+        raise SystemExit("llama.cpp is not installed: run `make bench` first")
 
     def forward(rows: int, context: int, sequences: int) -> float:
         asked = {"rows": rows, "context": context, "sequences": sequences}

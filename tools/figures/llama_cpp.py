@@ -1,25 +1,35 @@
-"""llama.cpp as ``make bench`` installs it, in a process of its own, for single forwards."""
+"""Other engines as ``make bench`` installs them, in processes of their own, for single forwards."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from paradecode_lab.measure.machine import usable_cores
-from tools.peers.environments import LLAMA_CPP
+from tools.peers.environments import LLAMA_CPP, Environment
 from tools.peers.process import Worker
 from tools.script import OUT
 
-PYTHON = OUT / "envs" / LLAMA_CPP.name / "bin" / "python"
 SECONDS = 600.0
 """Seconds that one answer may take."""
 
 
-def open_rows(model: str, slots: int, sequences: int = 1) -> Worker:
-    """A worker that answers what ``tools/peers/workers/llama_cpp_rows.py`` lists.
+def opened(environment: Environment, script: str, settings: Mapping[str, Any]) -> Worker | None:
+    """A worker of ``tools/peers/workers`` with a model loaded; None where it is not installed."""
+    python = OUT / "envs" / environment.name / "bin" / "python"
+    if not python.exists():
+        return None
+    worker = Worker(python, script, OUT / "logs" / f"{environment.name}-rows.log", {})
+    worker.ask({"load": {"threads": usable_cores(), **settings}}, SECONDS)
+    return worker
+
+
+def open_rows(model: str, slots: int, sequences: int = 1) -> Worker | None:
+    """A worker of llama.cpp that answers what ``llama_cpp_rows.py`` lists.
 
     Args:
         model: GGUF file.
         slots: K/V entries of all sequences together.
     """
-    worker = Worker(PYTHON, "llama_cpp_rows.py", OUT / "logs" / "llama-cpp-rows.log", {})
-    settings = {"model": model, "slots": slots, "sequences": sequences, "threads": usable_cores()}
-    worker.ask({"load": settings}, SECONDS)
-    return worker
+    settings = {"model": model, "slots": slots, "sequences": sequences}
+    return opened(LLAMA_CPP, "llama_cpp_rows.py", settings)

@@ -22,7 +22,7 @@ from paradecode.backends.interface import PAGE, Backend
 from paradecode.models.catalogue import open_model
 from paradecode.models.checkpoint import Checkpoint
 from tools.figures.engine import span
-from tools.figures.llama_cpp import PYTHON, SECONDS, open_rows
+from tools.figures.llama_cpp import SECONDS, open_rows
 from tools.peers.process import Worker
 from tools.script import options, save, show, stamped
 
@@ -94,9 +94,10 @@ def main() -> None:
     reference, rows = None, []
     for name, dtype in FORMATS:
         if name == "llama.cpp":
-            if not PYTHON.exists():
+            worker = open_rows(checkpoint.source, WINDOW)
+            if worker is None:
                 continue
-            losses = peer_nll(open_rows(checkpoint.source, WINDOW), ids)
+            losses = peer_nll(worker, ids)
         else:
             backend = open_backend(name, checkpoint.config, checkpoint.weights, dtype=dtype)
             losses = nll(backend, ids)

@@ -24,11 +24,11 @@ from gguf import GGMLQuantizationType as Kind
 from paradecode.backends import open_backend
 from paradecode.models.catalogue import open_model
 from paradecode_lab.measure.machine import usable_cores
+from tools.figures.llama_cpp import opened
 from tools.figures.perplexity import COLUMNS, WINDOW, nll, peer_nll, row, text_ids
 from tools.peers.environments import IK_LLAMA_CPP
 from tools.peers.formats import requantise
-from tools.peers.process import Worker
-from tools.script import OUT, options, save, show, stamped
+from tools.script import options, save, show, stamped
 
 FORMATS = {
     "Q2_K": "q2_k", "Q3_K": "q3_k_m", "Q4_K": "q4_k_m", "Q5_K": "q5_k_m", "Q6_K": "q6_k",
@@ -53,19 +53,6 @@ def drawn_anew(values: np.ndarray, kind: Kind) -> np.ndarray:
     return (groups + noise * step).reshape(values.shape)
 
 
-def ik_worker(model: Path, threads: int) -> Worker | None:
-    """A worker of ik_llama.cpp with a model loaded; None where it is not installed."""
-    python = OUT / "envs" / IK_LLAMA_CPP.name / "bin" / "python"
-    if not python.exists():
-        return None
-    worker = Worker(python, "ik_llama_cpp_worker.py", OUT / "logs" / "ik-perplexity.log", {})
-    settings = {
-        "model": str(model), "threads": threads, "context": WINDOW, "repack": 0, "batch": WINDOW,
-    }  # fmt: skip
-    worker.ask({"load": settings}, 600)
-    return worker
-
-
 def main() -> None:
     parser = options(__doc__, tokens=8192)
     parser.add_argument("model", type=Path)
@@ -74,7 +61,6 @@ def main() -> None:
     given = parser.parse_args()
     checkpoint = open_model(str(given.model))
     ids = text_ids(checkpoint, given.text, given.tokens)
-    threads = usable_cores()
     rows = json.loads(given.out.read_text("utf-8"))["formats"] if given.out.exists() else []
     with tempfile.TemporaryDirectory() as scratch:
         source, kept = Path(scratch) / "f16.gguf", given.out.with_suffix(".npy")
@@ -94,9 +80,10 @@ def main() -> None:
             if any(done["weights"] == name for done in rows):
                 continue
             file = Path(scratch) / f"{name}.gguf"
-            command = [given.quantize, "--pure", source, file, own, str(threads)]
+            command = [given.quantize, "--pure", source, file, own, str(usable_cores())]
             subprocess.run(command, check=True, capture_output=True)
-            worker = ik_worker(file, threads)
+            settings = {"model": str(file), "context": WINDOW, "repack": 0, "batch": WINDOW}
+            worker = opened(IK_LLAMA_CPP, "ik_llama_cpp_worker.py", settings)
             theirs = None if worker is None else peer_nll(worker, ids)
             keep("native", name, native(file, "auto", ids))
             if theirs is not None:

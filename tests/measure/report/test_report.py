@@ -195,7 +195,7 @@ def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
     assert by_name["freedave"].standing == "exact"
     assert by_name["static(steps=2)"].standing == "lossy"
     assert by_name["static(steps=2)"].quality.value == 0.5
-    assert set(charts_of(sheet, looks_of([sheet]))) == {"speed", "frontier", "groups"}
+    assert {*charts_of(sheet, looks_of([sheet]))} == {"speed", "frontier", "groups", "tasks"}
     found = compare_files(tmp_path / "p.json", tmp_path / "p.json")
     assert len(found.rows) == len(sheet.lines)
 

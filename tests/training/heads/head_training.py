@@ -19,9 +19,14 @@ from paradecode_lab.training.heads.answers import EngineWriter
 from paradecode_lab.training.heads.data import HeadData
 from paradecode_lab.training.heads.features import Features
 from paradecode_lab.training.heads.initial import OF_ROWS, HeadShape
-from paradecode_lab.training.heads.row_training import RowTraining
 from paradecode_lab.training.heads.texts import HeadText
-from paradecode_lab.training.heads.training import HEAD, HeadPlan, HeadTraining, layers_of
+from paradecode_lab.training.heads.training import (
+    HEAD,
+    HeadPlan,
+    HeadTraining,
+    RowTraining,
+    layers_of,
+)
 
 MODEL = "paradecode/tiny-autoregressive"
 PLAN = HeadPlan(steps=16, batch=4, rate=3e-3, averaging=0.9)

@@ -95,7 +95,7 @@ def _generation(
     from paradecode_lab.measure.machine import weights_of
     from paradecode_lab.measure.prompt_sources import read_prompts
     from paradecode_lab.measure.report.from_results import sheet_of_results
-    from paradecode_lab.measure.report.write import write_report
+    from paradecode_lab.measure.report.write import write_beside
     from paradecode_lab.measure.result_files import write_results
     from paradecode_lab.measure.suites.generation.suite import GenerationPlan, measure
 
@@ -114,8 +114,7 @@ def _generation(
     files = [output]
     if found:
         sheet = sheet_of_results(results, plain)
-        for suffix in (".md", ".html"):
-            files += write_report([sheet], output.with_suffix(suffix))
+        files += write_beside(sheet, output)
         head, rows = sheet.table()
         print_table(("method", *head[:BRIEF]), [(line.name, *own[:BRIEF]) for line, own in rows])
         _doubts(sheet.doubts)
@@ -130,9 +129,12 @@ def _parallel(
     output: Path,
 ) -> None:  # fmt: skip
     from paradecode_lab.measure.machine import weights_of
+    from paradecode_lab.measure.report.from_parallel import sheet_of_parallel
+    from paradecode_lab.measure.report.write import write_beside
+    from paradecode_lab.measure.result_files import write_results
     from paradecode_lab.measure.suites.parallel import suite as parallel
     from paradecode_lab.measure.suites.parallel.columns import BRIEF
-    from paradecode_lab.measure.suites.parallel.summary import summarise, too_short_to_rank
+    from paradecode_lab.measure.suites.parallel.summary import summarise
     from paradecode_lab.measure.suites.parallel.verdicts import verdicts
     from paradecode_lab.measure.tables import cells, heads
 
@@ -143,9 +145,11 @@ def _parallel(
     with loading.open() as llm, _measuring(journal) as progress:
         results = parallel.measure(llm, weights, plan, journal, loading.settings(), progress)
     summaries, found = summarise(results), verdicts(results)
-    files = parallel.write_files(results, output, summaries, found)
+    write_results(results, output, parallel.aggregates(results, summaries, found))
+    sheet = sheet_of_parallel(results)
+    files = [output, *write_beside(sheet, output, ("frontier", "tasks"))]
     print_table(heads(BRIEF), [cells(BRIEF, summary) for summary in summaries])
-    _doubts(filter(None, [too_short_to_rank(results, summaries)]))
+    _doubts(sheet.doubts)
     for verdict in found:
         out.print(f"[bold]{verdict.word}[/]: {escape(verdict.target)}")
         for line in verdict.evidence:

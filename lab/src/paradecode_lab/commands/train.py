@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from paradecode_lab.commands.train_acceptance import acceptance_head, tree_selector
+from paradecode_lab.commands.train_acceptance import acceptance_head, reward, tree_selector
 from paradecode_lab.commands.train_adapt import adapt
-from paradecode_lab.commands.train_chunk_scores import chunk_scores
 from paradecode_lab.commands.train_diffusion import train_autoregressive, train_diffusion
-from paradecode_lab.commands.train_draft_tree import draft_tree
 from paradecode_lab.commands.train_head import head, plan
-from paradecode_lab.commands.train_jacobi import jacobi
-from paradecode_lab.commands.train_ngrams import ngram_table
-from paradecode_lab.commands.train_priors import priors
+from paradecode_lab.commands.train_measured import chunk_scores, draft_tree, ngram_table, priors
 from paradecode_lab.commands.train_retrained import (
     assd,
     deer,
@@ -23,9 +19,9 @@ from paradecode_lab.commands.train_retrained import (
     nested,
     wedlm,
 )  # fmt: skip
-from paradecode_lab.commands.train_reward import reward
 from paradecode_lab.commands.train_unmasking import (
     dparallel,
+    jacobi,
     joint_sampler,
     r2,
     refine,

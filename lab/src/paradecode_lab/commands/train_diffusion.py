@@ -56,7 +56,7 @@ def _train(objective: str, output: Path, run: RunOptions) -> None:
     make_folder("OUTPUT", output)
     import torch
 
-    from paradecode_lab.training.diffusion.run import VARIANTS, evaluate, look
+    from paradecode_lab.training.diffusion.evaluation import VARIANTS, evaluate, look
     from paradecode_lab.training.diffusion.training import DiffusionPlan, TinyTraining
     from paradecode_lab.training.running import CHECKPOINT
 

@@ -246,9 +246,8 @@ def _prepared(
     from paradecode.models.catalogue import open_model
     from paradecode_lab.training.heads.data import make_data
     from paradecode_lab.training.heads.initial import OF_ROWS
-    from paradecode_lab.training.heads.row_training import RowTraining
     from paradecode_lab.training.heads.texts import TextSource
-    from paradecode_lab.training.heads.training import HeadTraining, layers_of
+    from paradecode_lab.training.heads.training import HeadTraining, RowTraining, layers_of
     from paradecode_lab.training.running import CHECKPOINT
 
     if loading.threads is not None:

@@ -12,12 +12,9 @@ from paradecode.cli.console import out
 from paradecode.cli.options import grouped, option
 from paradecode.cli.progress import watched
 from paradecode.core.errors import InvalidInput
-from paradecode_lab.commands.train_steps import RunFolder, device_of, until_stopped
+from paradecode_lab.commands.train_steps import RunFolder, device_of, need_torch, until_stopped
 
 if TYPE_CHECKING:
-    import torch
-
-    from paradecode.models.checkpoint import Checkpoint
     from paradecode_lab.training.retraining.run import Objective
 
 
@@ -54,12 +51,10 @@ def lud(
     confident: float = option(0.9, "Probability of a sure token.", min=0.01, max=1),
 ) -> None:
     """LUD: a copy of a model that writes sure tokens at once, for `lud`. Ctrl-C saves."""
+    need_torch()
+    from paradecode_lab.training.retraining.lud import LexicalUnitObjective
 
-    def objective(base: Checkpoint, device: torch.device) -> Objective:
-        from paradecode_lab.training.retraining.lud import LexicalUnitObjective
-
-        return LexicalUnitObjective(base, placeholders, confident, device)
-
+    objective = partial(LexicalUnitObjective, placeholders=placeholders, confident=confident)
     use = f"--model {output / 'model'} --decoder 'lud(placeholders={placeholders})'"
     _train("lexical units", output, learning, objective, use)
 
@@ -73,12 +68,10 @@ def wedlm(
     weight: float = option(1.0, "Of the next-token loss.", min=0, max=1e6),
 ) -> None:
     """WeDLM: a copy of a causal model that fills masks in any order, for `wedlm`. Ctrl-C saves."""
+    need_torch()
+    from paradecode_lab.training.retraining.wedlm import WedlmObjective
 
-    def objective(base: Checkpoint, device: torch.device) -> Objective:
-        from paradecode_lab.training.retraining.wedlm import WedlmObjective
-
-        return WedlmObjective(base, block, ends, weight, device)
-
+    objective = partial(WedlmObjective, block=block, ends=ends, weight=weight)
     use = f"--model {output / 'model'} --decoder wedlm"
     _train("masks", output, learning, objective, use)
 
@@ -91,12 +84,10 @@ def assd(
     drafts: int = option(5, "Masks that are drafted together; 1: none are.", min=1, max=64),
 ) -> None:
     """ASSD: a copy of a diffusion model that knows its joint density, for `assd`. Ctrl-C saves."""
+    need_torch()
+    from paradecode_lab.training.retraining.any_subset import AnySubsetObjective
 
-    def objective(base: Checkpoint, device: torch.device) -> Objective:
-        from paradecode_lab.training.retraining.any_subset import AnySubsetObjective
-
-        return AnySubsetObjective(base, placed, drafts, device)
-
+    objective = partial(AnySubsetObjective, placed=placed, drafts=drafts)
     use = f"--model {output / 'model'} --decoder 'assd(tokens={drafts})'"
     _train("density", output, learning, objective, use)
 
@@ -112,12 +103,12 @@ def deer(
     weight: float = option(1.0, "Of the next-token loss; 0: DEER's own.", min=0, max=1e6),
 ) -> None:
     """DEER: a small diffusion model that drafts for a causal one, for `deer`. Ctrl-C saves."""
+    need_torch()
+    from paradecode_lab.training.retraining.deer import DeerObjective
 
-    def objective(base_model: Checkpoint, device: torch.device) -> Objective:
-        from paradecode_lab.training.retraining.deer import DeerObjective
-
-        return DeerObjective(base_model, layers, refined, reach, base, weight, device)
-
+    objective = partial(
+        DeerObjective, layers=layers, refined=refined, reach=reach, base=base, weight=weight
+    )
     use = f"--model {learning.model} --draft-model {output / 'model'} --decoder deer"
     _train("drafter", output, learning, objective, use, _answers)
 
@@ -130,12 +121,10 @@ def first(
     price: float = option(0.01, "Of a layer that runs, in nats a token.", min=0, max=100),
 ) -> None:
     """FiRST: routers that choose layers by the prompt, and a model that does without the others."""
+    need_torch()
+    from paradecode_lab.training.retraining.first import FirstObjective
 
-    def objective(base: Checkpoint, device: torch.device) -> Objective:
-        from paradecode_lab.training.retraining.first import FirstObjective
-
-        return FirstObjective(base, rank, price, learning.seed, device)
-
+    objective = partial(FirstObjective, rank=rank, price=price, seed=learning.seed)
     use = f"--model {output / 'model'} --decoder \"first(routers='{output}/routers.safetensors')\""
     _train("routers", output, learning, objective, use)
 
@@ -148,18 +137,16 @@ def nested(
     drawn: int = option(0, "Exits that a step draws (SortedNet); 0: all (SoFT).", min=0, max=64),
 ) -> None:
     """Nested exits: a model whose first layers are models, too, for `s2d`. Ctrl-C saves."""
-    from paradecode.methods.draft.drafters.draft_model import read_exits, usual_exits
+    from paradecode.methods.draft.drafters.draft_model import read_exits
 
     try:
         chosen = read_exits(exits)
     except ValueError as error:
         raise InvalidInput("--exits", exits, str(error)) from None
+    need_torch()
+    from paradecode_lab.training.retraining.nested import NestedObjective
 
-    def objective(base: Checkpoint, device: torch.device) -> Objective:
-        from paradecode_lab.training.retraining.nested import NestedObjective
-
-        return NestedObjective(base, chosen or usual_exits(base.config.layers), drawn, device)
-
+    objective = partial(NestedObjective, exits=chosen, drawn=drawn)
     given = f"(exits='{exits}')" if chosen else ""
     use = f'--draft-model {output / "model"} --decoder "s2d{given}"'
     _train("nested exits", output, learning, objective, use)
@@ -174,12 +161,12 @@ def lora_drop(
     window: int = option(3, "Tokens between two that run all layers.", min=1, max=1024),
 ) -> None:
     """LoRA-Drop: LoRAs that stand for layers which most tokens do not run, for `lora-drop`."""
+    need_torch()
+    from paradecode_lab.training.retraining.lora_drop import LoraDropObjective
 
-    def objective(base: Checkpoint, device: torch.device) -> Objective:
-        from paradecode_lab.training.retraining.lora_drop import LoraDropObjective
-
-        return LoraDropObjective(base, rank, share, window, learning.seed, device)
-
+    objective = partial(
+        LoraDropObjective, rank=rank, share=share, window=window, seed=learning.seed
+    )
     setting = f"adapters='{output}/adapters.safetensors',window={window}"
     use = f'--model {learning.model} --decoder "lora-drop({setting})"'
     _train("dropped layers", output, learning, objective, use)
@@ -193,12 +180,10 @@ def hamburger(
     blocks: int = option(2, "Layers of the small decoder.", min=1, max=64),
 ) -> None:
     """HAMburger: a copy of a model that reads and writes groups of tokens. Ctrl-C saves."""
+    need_torch()
+    from paradecode_lab.training.retraining.hamburger import HamburgerObjective
 
-    def objective(base: Checkpoint, device: torch.device) -> Objective:
-        from paradecode_lab.training.retraining.hamburger import HamburgerObjective
-
-        return HamburgerObjective(base, group, blocks, learning.seed, device)
-
+    objective = partial(HamburgerObjective, most=group, blocks=blocks, seed=learning.seed)
     use = f"--model {output / 'model'} --decoder \"hamburger(parts='{output}/parts.safetensors')\""
     _train("token groups", output, learning, objective, use)
 
@@ -207,13 +192,14 @@ def _train(
     title: str,
     output: Path,
     learning: RetrainingOptions,
-    objective: Callable[[Checkpoint, torch.device], Objective],
+    objective: Callable[..., Objective],
     use: str,
     texts_of: Callable[[Path, RetrainingOptions], Path] | None = None,
 ) -> None:
     """Train until all steps are done or the run is stopped, and print how to use the result.
 
     Args:
+        objective: called with the model, and a device.
         texts_of: writes a file of texts if the user gives none, and returns its path; None is
             `_tasks`.
     """
@@ -233,7 +219,7 @@ def _train(
     base = open_model(learning.model)
     if Path(base.source).resolve() == (output / MODEL).resolve():
         raise InvalidInput("OUTPUT", str(output), "the model is in it: name a new folder")
-    made = objective(base, where)
+    made = objective(base, device=where)
     try:
         output.mkdir(parents=True, exist_ok=True)
         file = learning.texts or (texts_of or _tasks)(output, learning)

@@ -1,4 +1,4 @@
-"""`paradecode train unmask-filter` and `joint-sampler`, `refine`, `r2` and `dparallel`."""
+"""`paradecode train unmask-filter`, `joint-sampler`, `refine`, `r2`, `dparallel` and `jacobi`."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def r2(
 ) -> None:
     """R2-dLLM: a copy of the model that is surer of what it decodes quickly. Ctrl-C saves."""
     ready_folder(output, texts.samples)
+    from paradecode_lab.training.unmasking.block_fits import fit_short
     from paradecode_lab.training.unmasking.block_masks import BlockSettings
     from paradecode_lab.training.unmasking.short_decodings import record_short_decodings
-    from paradecode_lab.training.unmasking.short_fit import fit_short
     from paradecode_lab.training.unmasking.trajectories import Trajectories
 
     settings = BlockSettings(block=block, **vars(tuning), seed=texts.seed)
@@ -144,7 +144,7 @@ def dparallel(
 ) -> None:
     """dParallel: a copy of the model that is sure of many masks at once. Ctrl-C saves."""
     ready_folder(output, texts.samples)
-    from paradecode_lab.training.unmasking.certainty_fit import CertaintySettings, fit_certainty
+    from paradecode_lab.training.unmasking.block_fits import CertaintySettings, fit_certainty
     from paradecode_lab.training.unmasking.trajectories import Trajectories, record_trajectories
 
     settings = CertaintySettings(weight=weight, block=block, **vars(tuning), seed=texts.seed)
@@ -153,3 +153,31 @@ def dparallel(
     )
     use = "'threshold(score=entropy,threshold=0.5)'"
     fine_tuned(output, *made, settings, fit_certainty, use, as_json)
+
+
+TWIN, MANY = Loading(model="paradecode/tiny-autoregressive"), Texts(limit=6000)
+LONG = Tuning(rate=3e-4, steps=1000)
+
+
+@grouped
+def jacobi(
+    output: RunFolder,
+    loading: Loading = TWIN,
+    texts: Texts = MANY,
+    block: int = option(16, "Tokens of a block.", min=2, max=64),
+    window: int = option(4, "Blocks over which noise grows.", min=1, max=64),
+    weight: float = option(10.0, "Of the next-token loss.", min=0, max=1000),
+    tuning: Tuning = LONG,
+    as_json: Json = False,
+) -> None:
+    """Jacobi Forcing: a copy of the model that is right behind wrong tokens. Ctrl-C saves."""
+    ready_folder(output, texts.samples)
+    from paradecode_lab.training.jacobi.forcing import JacobiSettings, fit_jacobi
+    from paradecode_lab.training.jacobi.states import JacobiStates, record_states
+
+    settings = JacobiSettings(weight=weight, **vars(tuning), seed=texts.seed)
+    made = model_and_texts(
+        loading, texts, JacobiStates, record_states, "jacobi", block, window, folder=output
+    )
+    use = f"'jacobi(num_speculative_tokens={min(2 * block, 64)},explore=always)'"
+    fine_tuned(output, *made, settings, fit_jacobi, use, as_json)

@@ -28,6 +28,9 @@ class Line:
         split: milliseconds a token by part.
         sweep: batch size -> tokens a second.
         sweep_over: batch size -> tokens a second over the baseline's.
+        per_forward: tokens for each forward, where quality is drawn against it, too.
+        by_parallelism: kind of task -> tokens a forward that decides, and the quality there; only
+            of lines that differ in nothing but how much they decide at a time.
         cells: the line's cells in the table, without the name.
         charted: whether crowded charts, which show few lines, show it.
         muted: whether it is drawn pale, because it is a plain mode beside its faster one.
@@ -45,6 +48,8 @@ class Line:
     split: Mapping[str, float] = field(default_factory=dict)
     sweep: Mapping[int, Interval] = field(default_factory=dict)
     sweep_over: Mapping[int, Interval] = field(default_factory=dict)
+    per_forward: Interval | None = None
+    by_parallelism: Mapping[str, tuple[Interval, Interval]] = field(default_factory=dict)
     cells: tuple[str, ...] = ()
     charted: bool = True
     muted: bool = False
@@ -61,6 +66,15 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class MoreFigures:
+    """A further table: what it shows, the names of its columns, and its rows."""
+
+    said: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Sheet:
     """The sheet of one result.
 
@@ -71,6 +85,7 @@ class Sheet:
         groups_over: whether ``groups`` are relative to the baseline, and not speeds.
         head: names of the table's columns.
         notes: definitions, one in each paragraph.
+        more: further tables.
         doubts: reasons why the figures may be wrong, one in each line; the terminal shows them,
             too.
     """
@@ -85,6 +100,7 @@ class Sheet:
     head: tuple[str, ...]
     notes: tuple[str, ...]
     doubts: tuple[str, ...] = ()
+    more: tuple[MoreFigures, ...] = ()
 
     def by_speed(self) -> list[Line]:
         """Lines with a speed, the fastest first."""

@@ -7,9 +7,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
@@ -22,6 +24,9 @@ Tell = Callable[[int, float, "Mapping[str, float] | None"], None]
 """
 LOSSES = 20
 """Number of steps whose losses are averaged; the log gets a line after so many steps."""
+
+RISE = 20
+"""Number of steps in which the learning rate rises; after them it falls to 0."""
 
 
 class Training:
@@ -46,7 +51,7 @@ class Training:
         raise NotImplementedError
 
     def log_line(self) -> dict[str, Any]:
-        """Further fields of a line of the log, beside step and loss."""
+        """Further fields of a line of the log, beside step, loss and seconds of this run."""
         return {}
 
     def export(self, folder: Path) -> None:
@@ -81,13 +86,15 @@ class Training:
         """
         folder.mkdir(parents=True, exist_ok=True)
         losses: list[float] = []
-        saved = time.monotonic()
+        began = saved = time.monotonic()
         while self.step < self.steps and not should_stop():
             losses = [*losses[1 - LOSSES :], self.advance()]
             loss = sum(losses) / len(losses)
             exact = evaluate() if evaluate is not None and self.step % every == 0 else None
             if exact is not None or self.step % LOSSES == 0:
-                line = {"step": self.step, "loss": round(loss, 4), **self.log_line()}
+                seconds = round(time.monotonic() - began, 1)
+                line = {"step": self.step, "loss": round(loss, 4), "seconds": seconds}
+                line |= self.log_line()
                 with (folder / LOG).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line if exact is None else {**line, "exact": exact}))
                     file.write("\n")
@@ -102,37 +109,96 @@ class Training:
         return done
 
 
+@dataclass(frozen=True, kw_only=True)
+class TuneSettings:
+    """Settings of the training.
+
+    Attributes:
+        steps: number of optimiser steps, with ``batch`` texts each.
+        rate: learning rate of AdamW; it rises for 20 steps and then falls to 0.
+        seed: seed of the split and the masks.
+    """
+
+    steps: int = 400
+    batch: int = 16
+    rate: float = 1e-4
+    seed: int = 0
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step."""
+        return self.rate * min((step + 1) / RISE, 1.0 - step / self.steps)
+
+
+class WeightTraining(Training):
+    """Weights that AdamW trains; a checkpoint is {facts, step, weights, optimizer}.
+
+    Equal plans, facts and weights give equal results on one machine.
+
+    Args:
+        weights: name -> tensor that is trained.
+        facts: settings that the result depends on; a checkpoint with other settings is refused.
+        betas: of AdamW.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, Tensor], plan: TuneSettings, facts: Mapping[str, Any],
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:  # fmt: skip
+        self.steps, self._plan, self._facts, self._weights = plan.steps, plan, facts, weights
+        trained = [weight.requires_grad_() for weight in weights.values()]
+        self._optimizer = AdamW(trained, plan.rate, betas, weight_decay=0.0)
+
+    def losses(self, random: np.random.Generator) -> Iterator[Tensor]:
+        """The loss of a step, in parts whose gradients are added."""
+        raise NotImplementedError
+
+    def advance(self) -> float:
+        total = 0.0
+        for loss in self.losses(np.random.default_rng((self._plan.seed, self.step))):
+            torch.autograd.backward(loss)
+            total += loss.item()
+        descend(self._optimizer, self._plan.rate_at(self.step))
+        self.step += 1
+        return total
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "facts": self._facts, "step": self.step, "weights": dict(self._weights),
+            "optimizer": self._optimizer.state_dict(),
+        }  # fmt: skip
+
+    def resume(self, path: Path) -> None:
+        """Continue from a checkpoint of the same facts.
+
+        Raises:
+            InvalidModel: the file is damaged.
+            InvalidInput: it belongs to another run.
+        """
+        state = load_checkpoint(path, next(iter(self._weights.values())).device)
+        with readable(path):
+            begun = dict(state["facts"])
+        check_same(path, self._facts, begun, ": name a new folder")
+        with readable(path):
+            step, saved, averages = int(state["step"]), state["weights"], state["optimizer"]
+            if not 0 <= step <= self.steps:
+                raise ValueError("step")
+        restore(path, [(self._weights, saved)], [(self._optimizer, averages)])
+        self.step = step
+
+
+def descend(optimizer: AdamW, rate: float) -> None:
+    """Do a step along gradients of at most norm 1, and forget them."""
+    for group in optimizer.param_groups:
+        torch.nn.utils.clip_grad_norm_(group["params"], 1.0)
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
     """The state that :meth:`Training.state` returned; raises InvalidModel for a damaged file."""
     with readable(path):
         return dict(torch.load(path, map_location=device, weights_only=True))
-
-
-def go_on(
-    training: Training, path: Path, facts: Mapping[str, Any], weights: Mapping[str, Tensor],
-    optimizer: AdamW,
-) -> None:  # fmt: skip
-    """Continue from a checkpoint of {facts, step, weights, optimizer}.
-
-    Args:
-        facts: settings that must equal those of the checkpoint.
-        weights: the tensors that ``optimizer`` trains; they and its averages are set to the
-            checkpoint's.
-
-    Raises:
-        InvalidModel: the file is damaged.
-        InvalidInput: it belongs to another run.
-    """
-    state = load_checkpoint(path, next(iter(weights.values())).device)
-    with readable(path):
-        begun = dict(state["facts"])
-    check_same(path, facts, begun, ": name a new folder")
-    with readable(path):
-        step, saved, averages = int(state["step"]), state["weights"], state["optimizer"]
-        if not 0 <= step <= training.steps:
-            raise ValueError("step")
-    restore(path, [(weights, saved)], [(optimizer, averages)])
-    training.step = step
 
 
 def restore(

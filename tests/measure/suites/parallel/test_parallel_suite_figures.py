@@ -9,16 +9,15 @@ import pytest
 from parallel_runs import PLAIN, Behaviour, good, make
 
 from paradecode.core.errors import InvalidInput
+from paradecode_lab.measure.report.compare import method_changes
 from paradecode_lab.measure.report.from_parallel import sheet_of_parallel
-from paradecode_lab.measure.result_files import read_results
+from paradecode_lab.measure.report.write import write_beside
+from paradecode_lab.measure.result_files import read_results, write_results
 from paradecode_lab.measure.results import EngineInfo
 from paradecode_lab.measure.statistics import frontier, gain
-from paradecode_lab.measure.suites.parallel.columns import COLUMNS, report
-from paradecode_lab.measure.suites.parallel.compare import changes
-from paradecode_lab.measure.suites.parallel.suite import write_files
+from paradecode_lab.measure.suites.parallel.suite import aggregates
 from paradecode_lab.measure.suites.parallel.summary import summarise
 from paradecode_lab.measure.suites.parallel.verdicts import is_lossless, verdicts
-from paradecode_lab.measure.tables import cells, heads
 from repository import ROOT
 
 
@@ -122,50 +121,63 @@ def test_what_was_not_run_is_not_judged():
     )
 
 
-def test_every_line_with_a_speed_has_its_quality(tmp_path):
-    summaries, found = judged(good())
-    text = report(good(), summaries, found)
-    quality, speed = heads(COLUMNS).index("exact match"), heads(COLUMNS).index("tokens/s")
-    for summary in summaries:
-        row = cells(COLUMNS, summary)
-        assert "%" in row[quality]
-        assert row[speed]
-        assert f"| `{summary.method}` | {row[1]} |" in text
-    assert "x as fast" not in "".join(
-        line for line in text.splitlines() if "exact match" not in line
-    )
+def written(results, output):
+    """The files of a result, as the command writes them."""
+    summaries = summarise(results)
+    write_results(results, output, aggregates(results, summaries, verdicts(results)))
+    return [output, *write_beside(sheet_of_parallel(results), output, ("frontier", "tasks"))]
+
+
+def test_every_line_with_a_speed_has_its_quality():
+    head, rows = sheet_of_parallel(good()).table()
+    quality, speed = head.index("exact match"), head.index("tokens/s")
+    assert [line.name for line, _ in rows]
+    assert all("%" in cells[quality] and cells[speed] for _, cells in rows)
 
 
 @pytest.mark.wide
-def test_files_of_a_run_and_back(tmp_path):
+def test_files_of_a_run_and_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("paradecode_lab.measure.charts.style.find_spec", lambda name: None)
     sick = EngineInfo("dream", "paradecode", "native", "dream", status="failed",
                       reason="InvalidInput: a | reason")  # fmt: skip
     results = replace(good(), engines=(*good().engines, sick))
-    files = write_files(results, tmp_path / "p.json", *judged(results))
-    assert files[:2] == [tmp_path / "p.json", tmp_path / "p.md"]
+    files = written(results, tmp_path / "p.json")
+    assert [file.name for file in files] == ["p.json", "p.md", "p.html"]
     assert read_results(files[0]) == results
     data = json.loads(files[0].read_text())
     assert [verdict["met"] for verdict in data["aggregates"]["verdicts"]] == [True] * 4
-    assert "a / reason" in files[1].read_text()
+    text = files[1].read_text()
+    assert "dream: failed: InvalidInput: a | reason" in text
+    assert "| method | copy | shuffle |" in text
+    assert "| static(steps=2) | 100 (4.00) | 0 (4.00) |" in text
+    assert "met: at least 3 policies" in text
+    assert "400 of 400 outputs identical" in text
 
 
-def test_a_run_of_a_few_batches_says_that_it_is_too_short(tmp_path):
+def test_a_run_of_a_few_batches_says_that_it_is_too_short():
     """Eight tokens of an answer are enough, because its canvas has 32 positions."""
     few = make({"static": PLAIN, "threshold": Behaviour(6)}, count=2)
     said = "Too short: 4 batches of 32 tokens; the interval of threshold is 4.00 to 4.00."
     for results, short in ((few, said), (good(), "")):
-        file, text = write_files(results, tmp_path / "p.json", *judged(results))[:2]
-        assert json.loads(file.read_text())["aggregates"]["too_short"] == short
-        assert ("Too short" in text.read_text()) is bool(short)
+        found = aggregates(results, *judged(results))
+        assert found["too_short"] == short
         assert sheet_of_parallel(results).doubts == ((short,) if short else ())
 
 
 @pytest.mark.wide
 def test_pictures(tmp_path):
     pytest.importorskip("matplotlib")
-    files = write_files(good(), tmp_path / "p.json", *judged(good()))
-    assert [file.name for file in files[2:]] == ["p-frontier.png", "p-tasks.png"]
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[2:])
+    files = written(good(), tmp_path / "p.json")
+    assert [file.name for file in files[3:]] == ["p-frontier.png", "p-tasks.png"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[3:])
+
+
+def test_the_picture_by_task_has_methods_that_differ_in_how_much_they_decide():
+    lines = {line.name: line.by_parallelism for line in sheet_of_parallel(good()).lines}
+    shown = {name for name, points in lines.items() if points}
+    assert shown == {"static", "static(steps=2)", "threshold", "factor"}
+    tokens, quality = lines["static(steps=2)"]["shuffle (several)"]
+    assert (tokens.value, quality.value) == (4, 0)
 
 
 def test_frontier_is_what_nothing_beats():
@@ -186,13 +198,13 @@ def test_figures_of_a_committed_file_follow_from_its_records():
 def test_two_results_are_compared_on_what_both_have():
     before = make({"static": PLAIN, "threshold": Behaviour(8), "factor": Behaviour(8)})
     now = make({"static": PLAIN, "threshold": Behaviour(4), "credit": Behaviour(8)}, count=100)
-    found = {change.method: change for change in changes(before, now)}
+    found = {change.method: change for change in method_changes(before, now)}
     assert found.keys() == {"static", "threshold"}
     assert found["threshold"].versus.forwards.value == pytest.approx(2)
     assert found["threshold"].versus.items == 200
     assert found["static"].versus.identical == 200
     with pytest.raises(InvalidInput, match="in common"):
-        changes(before, make({"static": PLAIN}, tasks=["sort"]))
+        method_changes(before, make({"static": PLAIN}, tasks=["sort"]))
 
 
 def test_batches_of_two_share_their_seconds():
@@ -201,15 +213,3 @@ def test_batches_of_two_share_their_seconds():
     (summary,) = summarise(replace(results, records=both))
     assert summary.total.per_second.value == pytest.approx(16 / 0.4)
     assert summary.total.items == 2
-
-
-@pytest.mark.wide
-@pytest.mark.first(1)
-@pytest.mark.parametrize(("threads", "said"), [(1, "threads: 1."), (None, "threads: 2.")])
-def test_the_picture_says_how_many_threads_ran(threads, said):
-    pytest.importorskip("matplotlib")
-    from paradecode_lab.measure.suites.parallel.pictures import draw_frontier
-
-    results = replace(good(), settings={**good().settings, "threads": threads})
-    left, _ = draw_frontier(results, summarise(results)).axes
-    assert said in left.get_title(loc="left")

@@ -15,7 +15,6 @@ from paradecode.methods.specs import methods, parse
 from paradecode_lab.measure import cases as running
 from paradecode_lab.measure.machine import digest, weights_of
 from paradecode_lab.measure.play import play
-from paradecode_lab.measure.suites.parallel import suite
 from paradecode_lab.measure.suites.parallel.methods import (
     cache_of,
     canonical,
@@ -100,7 +99,7 @@ def test_what_was_measured_is_not_measured_again(folder, tmp_path, monkeypatch):
         return real(*given)
 
     monkeypatch.setattr(running, "play", interrupted)
-    monkeypatch.setattr(suite, "can_draw", lambda: False)
+    monkeypatch.setattr("paradecode_lab.measure.charts.style.find_spec", lambda name: None)
     assert paradecode(*arguments, "--instances", "2") == 130
     assert not output.exists()
     before = output.with_suffix(".jsonl").read_text().splitlines()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paradecode_lab.measure.charts import bars, curves, frontier, groups
+from paradecode_lab.measure.charts import bars, curves, frontier, groups, tasks
 from paradecode_lab.measure.charts.chart import Chart, Looks
 from paradecode_lab.measure.sheet import Sheet
 
@@ -10,6 +10,7 @@ CHARTS = {
     "speed": bars.speed,
     "frontier": frontier.draw,
     "groups": groups.draw,
+    "tasks": tasks.draw,
     "acceptance": curves.acceptance,
     "sweep": curves.sweep,
     "split": bars.split,

@@ -18,6 +18,7 @@ LEAST = 0.002
 """The least difference in quality that is worth a picture."""
 
 MOST_LABELS = 16
+"""Names in a chart, which its panels share."""
 
 
 def draw(sheet: Sheet, looks: Looks) -> Chart | None:
@@ -35,11 +36,21 @@ def draw(sheet: Sheet, looks: Looks) -> Chart | None:
 
 
 def _paint(figure: Any, lines: Sequence[Line], looks: Looks) -> None:
-    axes = figure.add_subplot()
+    panels = {"tokens per second": [line.speed for line in lines]}
+    if all(line.per_forward for line in lines):
+        panels = {"tokens per forward": [line.per_forward for line in lines], **panels}
+    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (name, across) in zip(row, panels.items()):
+        axes.set_xlabel(f"{name} →", loc="right")
+        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.10g} %")
+        _panel(axes, lines, across, looks, MOST_LABELS // len(panels))
+
+
+def _panel(
+    axes: Any, lines: Sequence[Line], across: Sequence[Interval | None], looks: Looks, most: int
+) -> None:
     bare(axes)
-    axes.set_xlabel("tokens per second →", loc="right")
-    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.10g} %")
-    pairs = [(line.speed, line.quality) for line in lines if line.speed and line.quality]
+    pairs = [(speed, line.quality) for speed, line in zip(across, lines) if speed and line.quality]
     _limit(axes, [speed for speed, _ in pairs], [quality for _, quality in pairs])
     low = axes.get_ylim()[0]
     shown = [(speed, _clipped(quality, low)) for speed, quality in pairs]
@@ -53,13 +64,13 @@ def _paint(figure: Any, lines: Sequence[Line], looks: Looks) -> None:
         )  # fmt: skip
         for bar in cross.lines[2]:
             mark(bar, look)
-        facts = said(speed, " tokens/s"), f"quality {said(in_percent(whole), ' %')}"
+        facts = said(line.speed, " tokens/s"), f"quality {said(in_percent(whole), ' %')}"
         mark(dot, look, tip_of(line, *facts))
     places = [(speed.value, quality.value) for speed, quality in pairs]
     best = frontier(places)
     axes.plot(*zip(*(places[n] for n in best)), color=light("ink"), linewidth=1, alpha=0.6,
               linestyle="--", zorder=1)  # fmt: skip
-    order = [*best, *(n for n in range(len(lines)) if n not in best)][:MOST_LABELS]
+    order = [*best, *(n for n in range(len(lines)) if n not in best)][:most]
     labelled = [(lines[n], places[n]) for n in order]
     texts = name_dots(axes, [(line.name, place) for line, place in labelled], shown)
     for text, (line, _) in zip(texts, labelled):

@@ -12,8 +12,18 @@ from paradecode_lab.measure import compare
 from paradecode_lab.measure.report.from_methods import MethodRows, Row
 from paradecode_lab.measure.report.load import OWN_BASELINE, read_file
 from paradecode_lab.measure.results import Results
-from paradecode_lab.measure.suites.parallel import compare as parallel
-from paradecode_lab.measure.tables import Column, Shown, cells, heads, number
+from paradecode_lab.measure.statistics import Interval, wilson
+from paradecode_lab.measure.suites.parallel.summary import MethodComparison, compared, measured
+from paradecode_lab.measure.tables import (
+    Column,
+    Shown,
+    cells,
+    heads,
+    number,
+    percent,
+    points,
+    times,
+)
 
 METHODS: tuple[Column[tuple[Row, Row]], ...] = (
     Column("method", lambda pair: pair[0].method),
@@ -65,12 +75,52 @@ def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compa
     assert isinstance(old, Results)
     assert isinstance(new, Results)
     if new.is_parallel:
-        changed = parallel.changes(old, new)
-        return _compared(parallel.COLUMNS, changed, compare.warnings(old, new))
+        changed = method_changes(old, new)
+        return _compared(PARALLEL, changed, compare.warnings(old, new))
     base = compare.common_baseline(old, new, baseline)
     changes = compare.changes(old, new, base)
     doubts = compare.doubts(changes)
     return _compared(compare.columns(base), changes, compare.warnings(old, new), doubts)
+
+
+@dataclass(frozen=True)
+class MethodChange:
+    """One method in both results: its exact match now, and its change."""
+
+    method: str
+    exact: Interval
+    versus: MethodComparison
+
+
+PARALLEL: tuple[Column[MethodChange], ...] = (
+    Column("method", lambda c: c.method),
+    Column("exact match", lambda c: percent(c.exact)),
+    Column("minus before", lambda c: points(c.versus.gain)),
+    Column("fewer forwards", lambda c: times(c.versus.forwards)),
+    Column("fewer rows", lambda c: times(c.versus.rows)),
+    Column("x as fast", lambda c: times(c.versus.seconds)),
+    Column("identical", lambda c: f"{c.versus.identical}/{c.versus.items}"),
+)
+
+
+def method_changes(before: Results, now: Results) -> list[MethodChange]:
+    """Every method that both results have, in the order of ``now``.
+
+    Raises:
+        InvalidInput: nothing can be compared.
+    """
+    old, new = (measured(results) for results in compare.in_common(before, now))
+    found = []
+    for method in (name for name in new if name in old):
+        versus = compared(new[method], old[method])
+        if versus is not None:
+            answers = new[method].answers.values()
+            exact = wilson(sum(bool(answer.right) for answer in answers), len(answers))
+            found.append(MethodChange(method, exact, versus))
+    if not found:
+        fix = "give results with methods, instances and batch in common"
+        raise InvalidInput("results", [before.model, now.model], fix)
+    return found
 
 
 def _compared(

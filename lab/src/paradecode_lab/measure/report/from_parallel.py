@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from paradecode_lab.measure.report.from_results import conditions
 from paradecode_lab.measure.results import Results
 from paradecode_lab.measure.sheet import PLAIN, Line, Sheet, Tile
-from paradecode_lab.measure.suites.parallel.columns import NOTES
+from paradecode_lab.measure.statistics import Interval
+from paradecode_lab.measure.suites.parallel.columns import COLUMNS, NOTES, by_task
 from paradecode_lab.measure.suites.parallel.methods import REFERENCE, read
 from paradecode_lab.measure.suites.parallel.summary import (
     MethodSummary,
@@ -13,40 +15,41 @@ from paradecode_lab.measure.suites.parallel.summary import (
     too_short_to_rank,
 )
 from paradecode_lab.measure.suites.parallel.verdicts import is_lossless, verdicts
-from paradecode_lab.measure.tables import number, percent, points, spread, times
+from paradecode_lab.measure.tables import cells, heads, number, points
+from paradecode_lab.measure.tasks.tasks import BY_NAME
 
-HEAD = ("output", "exact match", f"minus {REFERENCE}'s", "tokens/forward", "fewer forwards",
-        "rows/token", "tokens/s", f"× {REFERENCE}")  # fmt: skip
+SWEEPS = {"static": {"steps"}, "threshold": {"threshold"}, "factor": {"factor"}}
+"""Policy -> the setting that says how much it decides at a time."""
 
 
 def sheet_of_parallel(results: Results) -> Sheet:
     """A sheet; tasks are its groups."""
     summaries = summarise(results)
     short = too_short_to_rank(results, summaries)
-    machine, settings = results.machine, results.settings
+    settings = results.settings
+    canvases = " or ".join(map(str, sorted({item.max_tokens for item in results.items})))
     return Sheet(
         title=f"Canvas decoding on {results.model}",
         lines=tuple(_line(summary) for summary in summaries),
-        conditions=(
-            ("Model", f"{results.model}, {settings.get('backend')}, greedy"),
-            ("Inputs", f"{len(results.items)} held-out instances of "
-             f"{len(tasks_of(results.items))} tasks, {settings.get('batch')} in a batch"),
-            ("Machine", f"{machine.cpu}, {machine.cores} cores, "
-             f"{settings.get('threads') or 'all'} threads"),
-            ("Version", f"{results.created[:10]}, commit {results.commit[:12] or 'unknown'}; "
-             + ", ".join(f"{name} {found}" for name, found in results.versions.items())),
+        conditions=conditions(
+            results,
+            f"weights {settings.get('weights', '')[:12]}, {settings.get('backend')}, greedy",
+            f"{len(results.items)} held-out instances of {len(tasks_of(results.items))} tasks, "
+            f"seed {settings.get('seed')}, canvases of {canvases} positions, "
+            f"{settings.get('batch')} in a batch",
         ),
         tiles=_tiles(summaries),
         baseline=REFERENCE,
         quality_label="Exact match on tasks with checkable answers",
         groups_over=False,
-        head=HEAD,
+        head=("output", *heads(COLUMNS[1:])),
         notes=(
-            *(f"{verdict.word}: {verdict.target}." for verdict in verdicts(results)),
+            *("; ".join([f"{v.word}: {v.target}", *v.evidence]) for v in verdicts(results)),
             *(f"{name}: failed: {reason}" for name, reason in results.failed.items()),
             *NOTES,
         ),
         doubts=(short,) if short else (),
+        more=(by_task(results, summaries),),
     )  # fmt: skip
 
 
@@ -64,13 +67,28 @@ def _line(summary: MethodSummary) -> Line:
         groups={
             task: found.per_second for task, found in summary.tasks.items() if found.per_second
         },
-        cells=(
-            _badge(summary), percent(total.exact), points(versus.gain) if versus else "",
-            spread(total.per_forward), times(versus.forwards) if versus else "",
-            number(total.rows), spread(total.per_second), times(versus.seconds) if versus else "",
-        ),
+        per_forward=total.per_forward,
+        by_parallelism=_by_parallelism(summary),
+        cells=(_badge(summary), *cells(COLUMNS[1:], summary)),
         muted=is_plain,
     )  # fmt: skip
+
+
+def _by_parallelism(summary: MethodSummary) -> dict[str, tuple[Interval, Interval]]:
+    """Tokens a deciding forward and exact match by task; empty if other settings are not usual."""
+    spec = read(summary.method)
+    if not spec.settings.keys() <= SWEEPS.get(spec.method.name, set()) or (
+        spec.method.name not in SWEEPS
+    ):
+        return {}
+    return {
+        f"{task} (several)" if BY_NAME[task].free else task: (
+            found.per_deciding,
+            found.exact,
+        )
+        for task, found in sorted(summary.tasks.items(), key=lambda each: BY_NAME[each[0]].free)
+        if found.per_deciding
+    }
 
 
 def _standing(summary: MethodSummary) -> str:

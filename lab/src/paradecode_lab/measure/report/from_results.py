@@ -239,22 +239,35 @@ def _engine_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile,
 
 
 def _conditions(results: Results) -> tuple[tuple[str, str], ...]:
-    machine, settings = results.machine, results.settings
+    settings = results.settings
     how = "greedy" if not settings.get("temperature") else f"temperature {settings['temperature']}"
+    longest = max((item.max_tokens for item in results.items), default=0)
+    return conditions(
+        results, how,
+        f"{len(results.items)} in {len(groups_of(results))} groups, "
+        f"{sum(item.prompt_tokens for item in results.items)} prompt tokens, at most {longest} "
+        f"new tokens each, {settings.get('rounds', '?')} interleaved rounds",
+    )  # fmt: skip
+
+
+def conditions(results: Results, how: str, inputs: str) -> tuple[tuple[str, str], ...]:
+    """Model, inputs, machine and versions of a result.
+
+    Args:
+        how: how the model decoded, behind its name.
+    """
+    machine, threads = results.machine, results.settings.get("threads")
     versions = {
         e.peer: ", ".join(f"{name} {version}" for name, version in sorted(e.versions.items()))
         for e in results.engines if e.versions
     }  # fmt: skip
     several = len(set(versions.values())) > 1
     said = [f"{peer}: {found}" if several else found for peer, found in versions.items()]
-    longest = max((item.max_tokens for item in results.items), default=0)
     return (
         ("Model", f"{results.model}, {how}"),
-        ("Inputs", f"{len(results.items)} in {len(groups_of(results))} groups, "
-         f"{sum(item.prompt_tokens for item in results.items)} prompt tokens, at most {longest} "
-         f"new tokens each, {settings.get('rounds', '?')} interleaved rounds"),
+        ("Inputs", inputs),
         ("Machine", f"{machine.cpu}, {machine.cores} cores, "
-         f"{machine.memory_bytes / 2**30:.0f} GiB, {settings.get('threads') or 'all'} threads; "
+         f"{machine.memory_bytes / 2**30:.0f} GiB, {threads or 'all'} threads; "
          f"{', '.join(machine.isa)}; {machine.system}, Python {machine.python}"),
         ("Version", f"{results.created[:10]}, commit {results.commit[:12] or 'unknown'}"
          f"{'+' if results.commit.endswith('+') else ''}; {'; '.join(dict.fromkeys(said))}"),

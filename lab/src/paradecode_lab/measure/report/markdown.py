@@ -28,6 +28,8 @@ def body(sheet: Sheet) -> str:
         rows = [(f"`{line.name}`", *(_cell(line, group) for group in groups)) for line in lines]
         parts += [f"{unit}, by kind of task:", table(("method", *groups), rows)]
     parts += _acceptance(lines) + _sweep(sheet, lines) + _split(lines)
+    for more in sheet.more:
+        parts += [more.said, table(more.head, more.rows)]
     return "\n\n".join([*parts, *sheet.notes])
 
 

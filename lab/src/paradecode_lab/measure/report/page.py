@@ -11,7 +11,7 @@ from paradecode_lab.measure.charts.chart import Looks, look_of, looks_of
 from paradecode_lab.measure.charts.pictures import GET
 from paradecode_lab.measure.charts.style import COLOURS, can_draw
 from paradecode_lab.measure.charts.svg import inline
-from paradecode_lab.measure.sheet import Line, Sheet
+from paradecode_lab.measure.sheet import Line, MoreFigures, Sheet
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -46,7 +46,7 @@ def _sheet(sheet: Sheet, found: Looks) -> str:
     return (
         f"<section>\n<h1>{escape(sheet.title)}</h1>\n"
         f'<div class="tiles">{tiles}</div>\n<dl>{facts}</dl>\n'
-        f"{_charts(sheet, found)}\n{_table(sheet, found)}\n"
+        f"{_charts(sheet, found)}\n{_table(sheet, found)}{''.join(map(_more, sheet.more))}\n"
         f'<div class="notes">{notes}</div>\n</section>'
     )
 
@@ -70,6 +70,17 @@ def _table(sheet: Sheet, found: Looks) -> str:
     return (
         f'<div class="card wide"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _more(more: MoreFigures) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in more.head)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in more.rows
+    )
+    return (
+        f'<p class="notes">{escape(more.said)}</p><div class="card wide"><table><thead><tr>{head}'
+        f"</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
@@ -68,9 +68,25 @@ def write_run(results: Results, folder: Path, baseline: str | None = None) -> li
     write_results(results, data, aggregates(figures(results, baseline), baseline))
     sheet = sheet_of_results(results, baseline)
     text.write_text(body(sheet) + "\n", "utf-8")
-    charts = charts_of(sheet, looks_of([sheet])) if can_draw() else {}
-    names = [name for name in ("speed", "groups") if name in charts]
-    return [data, text, *(save_charts([charts[name]], folder / f"{name}.png") for name in names)]
+    paths = {name: folder / f"{name}.png" for name in ("speed", "groups")}
+    return [data, text, *_pictures(sheet, paths)]
+
+
+def write_beside(sheet: Sheet, output: Path, charts: Sequence[str] = ()) -> list[Path]:
+    """Write Markdown and a page beside a result's file, and pictures of these charts.
+
+    Returns:
+        The files; no pictures without matplotlib.
+    """
+    written = [write_report([sheet], output.with_suffix(suffix))[0] for suffix in (".md", ".html")]
+    paths = {name: output.with_name(f"{output.stem}-{name}.png") for name in charts}
+    return [*written, *_pictures(sheet, paths)]
+
+
+def _pictures(sheet: Sheet, paths: Mapping[str, Path]) -> list[Path]:
+    """Save the charts that a sheet has; none without matplotlib."""
+    charts = charts_of(sheet, looks_of([sheet])) if paths and can_draw() else {}
+    return [save_charts([charts[name]], path) for name, path in paths.items() if name in charts]
 
 
 def _folder(sheets: Sequence[Sheet], folder: Path) -> list[Path]:

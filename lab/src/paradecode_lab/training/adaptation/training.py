@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,15 +18,15 @@ from paradecode_lab.measure import machine
 from paradecode_lab.training.adaptation.model import Adapted, new_adapter, rounded
 from paradecode_lab.training.adaptation.objective import batch_of, complementary, loss_sum
 from paradecode_lab.training.adaptation.texts import BlockText, digest
-from paradecode_lab.training.running import Training, go_on
+from paradecode_lab.training.running import TuneSettings, WeightTraining
 
 ADAPTER = "adapter.safetensors"
 COOLDOWN = 0.2
 """Share of the steps, at the end, in which the rate falls to 0."""
 
 
-@dataclass(frozen=True)
-class AdaptationPlan:
+@dataclass(frozen=True, kw_only=True)
+class AdaptationPlan(TuneSettings):
     """All settings that the adapter depends on, beside model and texts.
 
     Attributes:
@@ -69,7 +68,7 @@ class AdaptationPlan:
         return self.rate * min(1.0, rise, fall)
 
 
-class AdapterTraining(Training):
+class AdapterTraining(WeightTraining):
     """An adapter that is being trained.
 
     Args:
@@ -89,21 +88,18 @@ class AdapterTraining(Training):
         device: torch.device,
     ) -> None:
         self.plan, self.facts, self.texts = plan, facts, texts
-        self.steps, self._began = plan.steps, time.monotonic()
-        self._known = {
-            **asdict(plan), **asdict(facts), "texts": digest(texts),
-            "weights": machine.digest(Path(checkpoint.source)),
-        }  # fmt: skip
         config, weights = checkpoint.config, checkpoint.weights
         adapter = new_adapter(config, weights, facts, plan.seed, device)
         self.model = Adapted(config, weights, facts, adapter, torch.float32, device)
-        self._trained = [tensor.requires_grad_() for tensor in self.model.adapter.values()]
-        self._optimizer = torch.optim.AdamW(self._trained, plan.rate, (0.9, 0.95), weight_decay=0.0)
+        known = {
+            **asdict(plan), **asdict(facts), "texts": digest(texts),
+            "weights": machine.digest(Path(checkpoint.source)),
+        }  # fmt: skip
+        super().__init__(self.model.adapter, plan, known, (0.9, 0.95))
 
-    def advance(self) -> float:
-        """Do one optimiser step; returns the mean loss of an answer position."""
+    def losses(self, random: np.random.Generator) -> Iterator[torch.Tensor]:
+        """Parts of the mean loss of an answer position."""
         plan, block = self.plan, self.plan.block_at(self.step)
-        random = np.random.default_rng((plan.seed, self.step))
         chosen = random.choice(len(self.texts), plan.batch, len(self.texts) < plan.batch)
         parts = [
             batch_of([self.texts[index] for index in chosen[first : first + plan.together]])
@@ -112,44 +108,20 @@ class AdapterTraining(Training):
         sizes = [part.answer.size // block for part in parts]
         # Levels are spread evenly over the step's blocks, with less noise than independent draws.
         levels = (random.random() + random.permutation(sum(sizes)) / sum(sizes)) % 1
-        count, total = sum(int(part.answer.sum()) for part in parts), 0.0
+        count = sum(int(part.answer.sum()) for part in parts)
         for part, own in zip(parts, np.split(levels, np.cumsum(sizes)[:-1]), strict=True):
             masked = complementary(part, block, own.reshape(len(part.tokens), -1), random)
             with self._products():
                 loss = loss_sum(self.model, part, masked, block, plan.distil) / count
-            torch.autograd.backward(loss)
-            total += loss.item()
-        torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
-        for group in self._optimizer.param_groups:
-            group["lr"] = plan.rate_at(self.step)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self.step += 1
-        return total
+            yield loss
 
     def _products(self) -> torch.autocast | nullcontext[None]:
         cuda = self.model.device.type == "cuda"
         return torch.autocast("cuda", torch.bfloat16) if cuda else nullcontext()
 
-    def state(self) -> dict[str, Any]:
-        return {
-            "facts": self._known, "step": self.step, "weights": self.model.adapter,
-            "optimizer": self._optimizer.state_dict(),
-        }  # fmt: skip
-
     def log_line(self) -> dict[str, Any]:
-        seconds = round(time.monotonic() - self._began, 1)
-        return {"block": self.plan.block_at(self.step - 1), "seconds": seconds}
+        return {"block": self.plan.block_at(self.step - 1)}
 
     def export(self, folder: Path) -> None:
         """Write ADAPTER."""
         save_adapter(folder / ADAPTER, rounded(self.facts, self.model.adapter))
-
-    def resume(self, path: Path) -> None:
-        """Continue from a checkpoint of the same plan, model and texts.
-
-        Raises:
-            InvalidModel: the file is damaged.
-            InvalidInput: it belongs to another run.
-        """
-        go_on(self, path, self._known, self.model.adapter, self._optimizer)

@@ -19,7 +19,6 @@ from paradecode.models.catalogue import find
 from paradecode_lab.measure.tasks.tasks import tasks_named
 from paradecode_lab.training.diffusion.data import ROWS_TOGETHER, Pack, packs
 from paradecode_lab.training.diffusion.model import TinyModel, load_weights, save_model, tiny_config
-from paradecode_lab.training.diffusion.muon import Muon
 from paradecode_lab.training.diffusion.objectives import block_loss, diffusion_loss, next_token_loss
 from paradecode_lab.training.diffusion.vocabulary import (
     build_tokenizer,
@@ -133,7 +132,7 @@ class TinyTraining(Training):
         inside = {id(p) for p in matrices}
         others = [p for p in self.model.parameters() if id(p) not in inside]
         self.optimizers: list[tuple[torch.optim.Optimizer, float]] = [
-            (Muon(matrices, plan.matrix_rate), plan.matrix_rate),
+            (torch.optim.Muon(matrices, plan.matrix_rate, 0.01), plan.matrix_rate),
             (
                 torch.optim.AdamW(others, plan.other_rate, (0.9, 0.98), weight_decay=0.0),
                 plan.other_rate,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
@@ -50,7 +49,14 @@ from paradecode_lab.training.heads.row_networks import (
     TransferNetwork,
 )
 from paradecode_lab.training.heads.texts import HeadText
-from paradecode_lab.training.running import Training, check_same, load_checkpoint, readable, restore
+from paradecode_lab.training.running import (
+    Training,
+    check_same,
+    descend,
+    load_checkpoint,
+    readable,
+    restore,
+)
 
 HEAD = "head"
 NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
@@ -120,7 +126,7 @@ class HeadTraining(Training):
     ) -> None:  # fmt: skip
         self.bits, self.device = 16, device
         self.shape, self.plan, self.features = shape, plan, features
-        self.steps, self._config, self._began = plan.steps, target.config, time.monotonic()
+        self.steps, self._config = plan.steps, target.config
         texts = features.texts
         if len(texts) - held_out < 1 or held_out < 1:
             raise InvalidInput("texts", len(texts), "too few: give more prompts, or more --own")
@@ -199,11 +205,7 @@ class HeadTraining(Training):
         with self.device, torch.autocast(self.device.type, torch.bfloat16):
             loss = loss_of(self._live, batch, self._levels(), plan.decay)
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(self._live.parameters.values(), 1.0)
-        for group in self._optimizer.param_groups:
-            group["lr"] = plan.rate_at(self.step)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        descend(self._optimizer, plan.rate_at(self.step))
         self.step += 1
         # At the beginning the average forgets as fast as there are weights to average.
         keep = min(plan.averaging, self.step / (self.step + 9))
@@ -274,9 +276,6 @@ class HeadTraining(Training):
         super().save(path)
         self.export(path.parent)
 
-    def log_line(self) -> dict[str, Any]:
-        return {"seconds": round(time.monotonic() - self._began, 1)}
-
     def stored(self) -> HeadFile:
         """The head, in float16."""
         tensors: dict[str, NDArray[Any]] = {"d2t": self._file.tensors["d2t"]}
@@ -327,3 +326,30 @@ class HeadTraining(Training):
 def layers_of(taps: Sequence[int], layers: int) -> tuple[int, ...]:
     """The layers whose states a head needs for training, ascending: its taps and the last."""
     return tuple(sorted({*(tap % layers for tap in taps), layers - 1}))
+
+
+WINDOW, SHOWN = 32, 64
+"""Tokens of an answer that one step trains on, and tokens of a held-out text that are evaluated."""
+
+
+class RowTraining(HeadTraining):
+    """A head of rows that is being trained; see ``RowNetwork``."""
+
+    def stored(self) -> HeadFile:
+        whole = {n: t for n, t in self._file.tensors.items() if t.dtype.kind != "f"}
+        made = {n: t.astype(np.float16) for n, t in self.head.stored().items()}
+        return replace(self._file, tensors=whole | made)
+
+    def _batch(self, wanted: Sequence[int]) -> HeadBatch:
+        texts = [self._part(number) for number in wanted]
+        kept = zip(self.features.of(wanted), texts)
+        return self.batch(texts, [states[: len(text.tokens)] for states, text in kept])
+
+    def _part(self, number: int) -> HeadText:
+        text = self.features.texts[number]
+        begin, end = text.start, text.start + SHOWN
+        if number >= self._first:
+            random = np.random.default_rng((self.plan.seed, self.step, number))
+            begin += int(random.integers(max(len(text.tokens) - begin - WINDOW, 1)))
+            end = begin + WINDOW
+        return HeadText(text.tokens[:end], begin, text.greedy)

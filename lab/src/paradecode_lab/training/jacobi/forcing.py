@@ -13,11 +13,11 @@ from torch import Tensor
 
 from paradecode_lab.training.batched import BatchedModel, final_states
 from paradecode_lab.training.jacobi.states import JacobiStates
+from paradecode_lab.training.running import TuneSettings
 from paradecode_lab.training.unmasking.fine_tune import (
     Rows,
     Run,
     TuneReport,
-    TuneSettings,
     fine_tune,
 )
 

@@ -7,8 +7,6 @@ One forward thus has the whole chain.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -17,16 +15,15 @@ from torch import Tensor
 
 from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
-from paradecode_lab.measure.machine import digest
 from paradecode_lab.training.batched import BatchedModel, final_states
-from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
-from paradecode_lab.training.unmasking.folder import save_folder, source_of
+from paradecode_lab.training.retraining.run import Objective
+from paradecode_lab.training.retraining.texts import AnswerRows
 
 Marks = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
 
-class AnySubsetObjective:
+class AnySubsetObjective(Objective):
     """All weights of a masked diffusion model learn each token of an answer behind those before it.
 
     Args:
@@ -42,17 +39,15 @@ class AnySubsetObjective:
     def __init__(
         self, checkpoint: Checkpoint, placed: float, drafts: int, device: torch.device
     ) -> None:
-        source, config = source_of(checkpoint), checkpoint.config
+        config = checkpoint.config
         if config.mask_token is None:
             fix = "name a diffusion model, such as paradecode/graded-diffusion"
             raise InvalidInput("--model", checkpoint.source, fix)
-        self.checkpoint, self.device, self.mask = checkpoint, device, config.mask_token
+        super().__init__(checkpoint, device, "assd", placed=placed, drafts=drafts)
+        self.mask = config.mask_token
         self.placed, self.drafts = placed, drafts
         self.model = BatchedModel(config, checkpoint.weights, device)
         self.trained = self.model.parameters
-        self.facts = {
-            "objective": "assd", "weights": digest(source), "placed": placed, "drafts": drafts,
-        }  # fmt: skip
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
         """The mean cross-entropy of the tokens that are not given."""
@@ -83,10 +78,6 @@ class AnySubsetObjective:
         needed = torch.cat([rows.inside, where], 1)
         states = final_states(self.model, columns, places, inside[:, None], needed)[:, length:]
         return states[where], rows.tokens[:, first:][where]
-
-    def export(self, folder: Path) -> None:
-        """Write MODEL, a copy of the model's folder with the new weights."""
-        save_folder(self.checkpoint, self.trained, folder / MODEL)
 
 
 def drawn(

@@ -24,7 +24,7 @@ from torch import Tensor
 from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.batched import final_states
-from paradecode_lab.training.retraining.masked import MaskedObjective
+from paradecode_lab.training.retraining.run import MaskedObjective
 from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
 from paradecode_lab.training.unmasking.folder import change_config
 

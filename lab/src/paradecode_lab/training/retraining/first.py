@@ -22,11 +22,10 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.retrained.layers import Routers
 from paradecode.models.adapter import MASK, Facts, check_base
 from paradecode.models.checkpoint import Checkpoint
-from paradecode_lab.measure.machine import digest
 from paradecode_lab.training.adaptation.model import Adapted, new_adapter
-from paradecode_lab.training.batched import final_states
-from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
-from paradecode_lab.training.unmasking.folder import save_folder, source_of
+from paradecode_lab.training.retraining.run import Objective
+from paradecode_lab.training.retraining.texts import MODEL, AnswerRows, causal_states
+from paradecode_lab.training.unmasking.folder import save_folder
 
 ROUTERS = "routers.safetensors"
 THRESHOLD = 0.5
@@ -63,7 +62,7 @@ class Gated(Adapted):
         return x + gates * (y - x)
 
 
-class FirstObjective:
+class FirstObjective(Objective):
     """Trains routers, and a LoRA.
 
     Args:
@@ -75,22 +74,19 @@ class FirstObjective:
     def __init__(
         self, checkpoint: Checkpoint, rank: int, price: float, seed: int, device: torch.device
     ) -> None:
-        weights_digest = digest(source_of(checkpoint))
+        super().__init__(checkpoint, device, "first", rank=rank, price=price)
         config, weights = checkpoint.config, checkpoint.weights
         check_base(config)
         if config.layers < 2:
             raise InvalidInput("--model", config.name, "it has one layer: name a deeper model")
-        self.checkpoint, self.price, self.device = checkpoint, price, device
-        facts = Facts(config.name, rank, 1, 0, False)
-        adapter = new_adapter(config, weights, facts, seed, device)
+        self.price = price
+        lora = Facts(config.name, rank, 1, 0, False)
+        adapter = new_adapter(config, weights, lora, seed, device)
         del adapter[MASK]
-        self.model = Gated(config, weights, facts, adapter, torch.float32, device)
+        self.model = Gated(config, weights, lora, adapter, torch.float32, device)
         self.model.weight = torch.zeros(config.layers - 1, config.hidden_size, device=device)
         self.model.bias = torch.ones(config.layers - 1, device=device)
         self.trained = {**adapter, "weight": self.model.weight, "bias": self.model.bias}
-        self.facts = {
-            "objective": "first", "weights": weights_digest, "rank": rank, "price": price,
-        }  # fmt: skip
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
         """Cross-entropy of the answers; in the first half also the price of the layers."""
@@ -119,13 +115,11 @@ class FirstObjective:
 
 def answers_of(model: Gated, rows: AnswerRows) -> tuple[Tensor, Tensor]:
     """Logits [K, V] that predict the answers' tokens, and these tokens [K]."""
-    tokens, answers, inside = rows.tokens, rows.answers, rows.inside
-    number = torch.arange(len(tokens), device=tokens.device)
+    answers, inside = rows.answers, rows.inside
+    number = torch.arange(len(inside), device=inside.device)
     counts = inside.sum(1)
     model.last = counts.cumsum(0) - counts + rows.start - 1
     model.behind = torch.where(answers, number[:, None], -1)[inside]
     model.scores = []
-    places = torch.arange(tokens.shape[1], device=tokens.device)
-    states = final_states(model, tokens, places, places <= places[:, None], inside)
-    row, at = answers.nonzero(as_tuple=True)
-    return model.logits(states[row, at - 1]), tokens[row, at]
+    states, right = rows.predicted(causal_states(model, rows))
+    return model.logits(states), right

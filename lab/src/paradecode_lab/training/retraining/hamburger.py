@@ -26,10 +26,10 @@ from paradecode.methods.retrained.layers import (
 )
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
-from paradecode_lab.measure.machine import digest
-from paradecode_lab.training.batched import attention_in, final_states, spread
-from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
-from paradecode_lab.training.unmasking.folder import save_folder, source_of
+from paradecode_lab.training.batched import attention_in, spread
+from paradecode_lab.training.retraining.run import Objective
+from paradecode_lab.training.retraining.texts import MODEL, AnswerRows, causal_states
+from paradecode_lab.training.unmasking.folder import save_folder
 
 PARTS = "parts.safetensors"
 LOW, RATIO = 0.05, 0.3
@@ -52,7 +52,7 @@ def lengths(entropies: Iterable[float], most: int) -> list[int]:
     return made
 
 
-class HamburgerObjective:
+class HamburgerObjective(Objective):
     """Trains a model and its networks.
 
     Args:
@@ -64,14 +64,13 @@ class HamburgerObjective:
     def __init__(
         self, checkpoint: Checkpoint, most: int, blocks: int, seed: int, device: torch.device
     ) -> None:
-        config, source = checkpoint.config, source_of(checkpoint)
+        config, width = checkpoint.config, checkpoint.config.hidden_size
         check_base(config)
-        self.checkpoint, self.device = checkpoint, device
-        width = config.hidden_size
         self.sizes = {
             "layers": config.layers, "hidden_size": width, "most": most, "blocks": blocks,
             "heads": gcd(config.heads, width // 2), "inner": config.intermediate_size,
         }  # fmt: skip
+        super().__init__(checkpoint, device, "hamburger", **self.sizes)
         self.model = Transformer(config, checkpoint.weights, torch.float32, device)
         self.before = copy(self.model)
         self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
@@ -84,7 +83,6 @@ class HamburgerObjective:
                 values = np.zeros(shape)  # At first a group is its mean, and blocks add nothing.
             self.parts[name] = torch.from_numpy(values).float().to(device)
         self.trained = {**self.model.w, **self.parts}
-        self.facts = {"objective": "hamburger", "weights": digest(source), **self.sizes}
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
         """Cross-entropy of the answers, and of the ends of groups."""
@@ -94,11 +92,8 @@ class HamburgerObjective:
     @torch.no_grad()
     def groups(self, rows: AnswerRows) -> Tensor:
         """int64 [G, 3]: the text, the first column and the end of each group of the answers."""
-        places = torch.arange(rows.tokens.shape[1], device=self.device)
-        causal = places <= places[:, None]
-        states = final_states(self.before, rows.tokens, places, causal, rows.inside)
-        text_of, at = rows.answers.nonzero(as_tuple=True)
-        logs = self.before.logits(states[text_of, at - 1]).log_softmax(-1)
+        states, _ = rows.predicted(causal_states(self.before, rows))
+        logs = self.before.logits(states).log_softmax(-1)
         entropies = spread(-(logs.exp() * logs).sum(-1), rows.answers)
         made = []
         for text, (start, end) in enumerate(zip(rows.start.tolist(), rows.end.tolist())):

@@ -21,10 +21,9 @@ from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
-from paradecode_lab.measure.machine import digest
 from paradecode_lab.training.batched import attention_in, final_states
+from paradecode_lab.training.retraining.run import Objective
 from paradecode_lab.training.retraining.texts import AnswerRows
-from paradecode_lab.training.unmasking.folder import source_of
 
 ADAPTERS = "adapters.safetensors"
 
@@ -74,7 +73,7 @@ class Dropping(Transformer):
         return torch.where(drops[:, None], stood_in, y)
 
 
-class LoraDropObjective:
+class LoraDropObjective(Objective):
     """Trains a LoRA for each dropped layer.
 
     Args:
@@ -93,13 +92,14 @@ class LoraDropObjective:
         seed: int,
         device: torch.device,
     ) -> None:
-        config, source = checkpoint.config, source_of(checkpoint)
+        config = checkpoint.config
         check_base(config)
-        self.window, self.device, width = window, device, config.hidden_size
+        self.window, width = window, config.hidden_size
         self.sizes = {
             "layers": config.layers, "hidden_size": width, "rank": rank,
             "dropped": inner_layers(config, share),
         }  # fmt: skip
+        super().__init__(checkpoint, device, "lora-drop", window=window, **self.sizes)
         random, made = np.random.default_rng(seed), dict[str, np.ndarray]()
         for name, shape in DropAdapters(self.sizes, {}).shapes().items():
             made[name] = np.zeros(shape)
@@ -107,9 +107,6 @@ class LoraDropObjective:
                 made[name] = random.standard_normal(shape) / np.sqrt(width)
         self.trained = {n: torch.from_numpy(t).float().to(device) for n, t in made.items()}
         self.model = Dropping(config, checkpoint.weights, self.trained, device)
-        self.facts = {
-            "objective": "lora-drop", "weights": digest(source), "window": window, **self.sizes,
-        }  # fmt: skip
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
         """Cross-entropy of the answers."""
@@ -129,8 +126,8 @@ class LoraDropObjective:
         seen = causal & (since == 0)[:, None] | torch.eye(len(places), device=self.device).bool()
         self.model.holes = attention_in(inside, seen[:, None])
         states = final_states(self.model, tokens, places, causal, inside)
-        row, at = rows.answers.nonzero(as_tuple=True)
-        return self.model.logits(states[row, at - 1]), tokens[row, at]
+        before, right = rows.predicted(states)
+        return self.model.logits(before), right
 
     def export(self, folder: Path) -> None:
         """Write ADAPTERS; the model itself is unchanged, and is not written."""

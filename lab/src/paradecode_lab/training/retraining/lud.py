@@ -18,8 +18,8 @@ from torch import Tensor
 
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.batched import final_states, spread
-from paradecode_lab.training.retraining.masked import MaskedObjective
-from paradecode_lab.training.retraining.texts import AnswerRows
+from paradecode_lab.training.retraining.run import MaskedObjective
+from paradecode_lab.training.retraining.texts import AnswerRows, causal_states
 
 GROUPS = 8
 """Groups of placeholders in a text, each behind another token of its answer."""
@@ -67,8 +67,8 @@ class LexicalUnitObjective(MaskedObjective):
         # A placeholder that is not trained is behind those of its group that are: none sees it.
         needed = torch.cat([rows.inside, wanted], 1)
         states = final_states(self.model, columns, places, seen[:, None], needed)
-        row, at = answers.nonzero(as_tuple=True)
-        plain = F.cross_entropy(self.model.logits(states[row, at - 1]), tokens[row, at])
+        before, right = rows.predicted(states)
+        plain = F.cross_entropy(self.model.logits(before), right)
         logits = self.model.logits(states[:, length:][wanted])
         return plain + F.cross_entropy(logits, labels[wanted])
 
@@ -76,13 +76,9 @@ class LexicalUnitObjective(MaskedObjective):
     def _chances(self, rows: AnswerRows) -> Tensor:
         """float32 [B, L]: each answer token's probability before this training; 0 for other
         tokens."""
-        tokens, answers = rows.tokens, rows.answers
-        places = torch.arange(tokens.shape[1], device=self.device)
-        causal = places <= places[:, None]
-        states = final_states(self.before, tokens, places, causal, rows.inside)
-        row, at = answers.nonzero(as_tuple=True)
-        chances = self.before.logits(states[row, at - 1]).softmax(-1)
-        return spread(chances.gather(-1, tokens[row, at, None])[:, 0], answers)
+        states, right = rows.predicted(causal_states(self.before, rows))
+        chances = self.before.logits(states).softmax(-1)
+        return spread(chances.gather(-1, right[:, None])[:, 0], rows.answers)
 
     def _roots(self, rows: AnswerRows, random: np.random.Generator) -> Tensor:
         """int64 [B, GROUPS]: tokens whose next token belongs to the answer."""

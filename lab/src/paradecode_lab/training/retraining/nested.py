@@ -18,12 +18,13 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import Attend, Transformer
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.drafters.draft_model import usual_exits
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
-from paradecode_lab.measure.machine import digest
-from paradecode_lab.training.batched import final_states, spread
-from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
-from paradecode_lab.training.unmasking.folder import change_config, save_folder, source_of
+from paradecode_lab.training.batched import spread
+from paradecode_lab.training.retraining.run import Objective
+from paradecode_lab.training.retraining.texts import MODEL, AnswerRows, causal_states
+from paradecode_lab.training.unmasking.folder import change_config
 
 
 class NestedModel(Transformer):
@@ -40,48 +41,44 @@ class NestedModel(Transformer):
         return self.behind[index + 1]
 
 
-class NestedObjective:
+class NestedObjective(Objective):
     """Trains all weights of a model up to its last exit; deeper layers are left out.
 
     Args:
         checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
-        exits: number of layers before each exit, ascending.
+        exits: number of layers before each exit, ascending; none are the usual ones.
         drawn: number of exits that a step learns from; 0 means all.
     """
 
     def __init__(
         self, checkpoint: Checkpoint, exits: tuple[int, ...], drawn: int, device: torch.device
     ) -> None:
-        source, config = source_of(checkpoint), checkpoint.config
+        config = checkpoint.config
         check_base(config)
+        exits = exits or usual_exits(config.layers)
         if exits[-1] > config.layers:
             raise InvalidInput("--exits", exits[-1], f"the model has {config.layers} layers")
         if drawn > len(exits):
             raise InvalidInput("--drawn", drawn, f"there are {len(exits)} exits")
-        self.checkpoint, self.device = checkpoint, device
+        super().__init__(checkpoint, device, "nested", exits=list(exits), drawn=drawn)
         self.exits, self.drawn = exits, drawn
         cut = replace(config, layers=exits[-1])
         self.model = NestedModel(cut, checkpoint.weights, torch.float32, device)
         self.trained = self.model.w
-        self.facts = {
-            "objective": "nested", "weights": digest(source), "exits": list(exits), "drawn": drawn,
-        }  # fmt: skip
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
         """The mean over exits of the cross-entropy of the answers."""
-        tokens, answers, model = rows.tokens, rows.answers, copy(self.model)
+        model = copy(self.model)
         exits: list[int] = list(self.exits)
         if self.drawn:
             exits = random.choice(self.exits, self.drawn, replace=False).tolist()
         model.config, model.behind = replace(model.config, layers=max(exits)), {}
-        places, inside = torch.arange(tokens.shape[1], device=self.device), rows.inside
-        final_states(model, tokens, places, places <= places[:, None], inside)
-        row, at = answers.nonzero(as_tuple=True)
-        states = (spread(model.behind[one], inside)[row, at - 1] for one in exits)
-        right = tokens[row, at]
-        return torch.stack([F.cross_entropy(model.logits(one), right) for one in states]).mean()
+        causal_states(model, rows)
+        found = (rows.predicted(spread(model.behind[one], rows.inside)) for one in exits)
+        losses = [F.cross_entropy(model.logits(states), right) for states, right in found]
+        return torch.stack(losses).mean()
 
     def export(self, folder: Path) -> None:
         """Write MODEL, a folder of a model that ends with the last exit."""
-        save_folder(self.checkpoint, self.trained, folder / MODEL)
+        super().export(folder)
         change_config(folder / MODEL, self.exits[-1])

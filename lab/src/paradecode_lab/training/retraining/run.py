@@ -1,113 +1,118 @@
-"""A model that is trained to decode in another way; it can be stopped and continued."""
+"""Models that are trained to decode in another way: what is trained, and the training."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from paradecode.backends.torch.model import Transformer
+from paradecode.models.adapter import check_base, unused_token
+from paradecode.models.checkpoint import Checkpoint
+from paradecode_lab.measure import machine
 from paradecode_lab.training.adaptation.texts import BlockText, digest
-from paradecode_lab.training.retraining.texts import AnswerRows, rows_of
-from paradecode_lab.training.running import Training, go_on
-
-RISE = 20
-"""Number of steps in which the learning rate rises; after them it falls to 0."""
+from paradecode_lab.training.retraining.texts import MODEL, AnswerRows, rows_of
+from paradecode_lab.training.running import TuneSettings, WeightTraining
+from paradecode_lab.training.unmasking.folder import change_config, save_folder, source_of
 
 
-@dataclass(frozen=True)
-class RetrainingPlan:
-    """Settings of the training.
+class Objective:
+    """The common part of objectives.
+
+    Args:
+        checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
+        name: name of the objective.
+        settings: settings that the result depends on.
 
     Attributes:
-        steps: number of steps of AdamW, with ``batch`` texts each.
-        rate: the highest learning rate.
-        seed: seed of each step's texts, and of the objective's draws.
+        trained: name -> tensor that the optimiser changes.
+        facts: settings, objective and weights; a checkpoint with others is refused.
+
+    Raises:
+        InvalidInput, InvalidModel: if the model cannot be written.
     """
+
+    trained: Mapping[str, Tensor]
+
+    def __init__(
+        self, checkpoint: Checkpoint, device: torch.device, name: str, **settings: object
+    ) -> None:
+        self.checkpoint, self.device = checkpoint, device
+        self.facts = {
+            "objective": name,
+            "weights": machine.digest(source_of(checkpoint)),
+            **settings,
+        }
+
+    def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
+        """The loss of a step; ``done`` is the share of all steps that are done."""
+        raise NotImplementedError
+
+    def export(self, folder: Path) -> None:
+        """Write MODEL, a copy of the model's folder with the trained weights."""
+        save_folder(self.checkpoint, self.trained, folder / MODEL)
+
+
+class MaskedObjective(Objective):
+    """Training of all weights of a causal model that gets a mask token.
+
+    Args:
+        checkpoint: its configuration may have fewer layers than the file; deeper ones are left
+            out.
+
+    Attributes:
+        mask: id of the mask token.
+
+    Raises:
+        InvalidInput, InvalidModel: if the model cannot be written, is not dense and causal, or has
+            no token to spare.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, device: torch.device, name: str, **settings: object
+    ) -> None:
+        check_base(checkpoint.config)
+        self.mask = unused_token(checkpoint)
+        super().__init__(checkpoint, device, name, mask=self.mask, **settings)
+        self.model = Transformer(checkpoint.config, checkpoint.weights, torch.float32, device)
+        self.trained = self.model.w
+
+    def export(self, folder: Path) -> None:
+        """Write MODEL, a folder whose configuration names the mask token."""
+        super().export(folder)
+        layers = self.checkpoint.config.layers
+        change_config(folder / MODEL, layers, attention="causal", mask_token_id=self.mask)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainingPlan(TuneSettings):
+    """Settings of the training; ``seed`` is that of each step's texts and of the objective's
+    draws."""
 
     steps: int = 600
     batch: int = 32
     rate: float = 5e-4
-    seed: int = 0
 
 
-class Objective(Protocol):
-    """The trained tensors and their loss."""
-
-    device: torch.device
-
-    @property
-    def facts(self) -> Mapping[str, object]:
-        """Settings that the result depends on; a checkpoint with other settings is refused."""
-        ...
-
-    @property
-    def trained(self) -> Mapping[str, Tensor]:
-        """Name -> tensor that the optimiser changes."""
-        ...
-
-    def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """The loss of a step; ``done`` is the share of all steps that are done."""
-        ...
-
-    def export(self, folder: Path) -> None:
-        """Write the result."""
-        ...
-
-
-class Retraining(Training):
-    """The training of an objective. Equal plans, objectives and texts give equal weights on one
-    machine."""
+class Retraining(WeightTraining):
+    """The training of an objective."""
 
     def __init__(
         self, plan: RetrainingPlan, objective: Objective, texts: Sequence[BlockText]
     ) -> None:
         self.plan, self.objective, self.texts = plan, objective, texts
-        self.steps, self._began, self._digest = plan.steps, time.monotonic(), digest(texts)
-        self._tensors = [tensor.requires_grad_() for tensor in objective.trained.values()]
-        self._optimizer = torch.optim.AdamW(self._tensors, plan.rate, weight_decay=0.0)
+        facts = {**asdict(plan), **objective.facts, "texts": digest(texts)}
+        super().__init__(objective.trained, plan, facts)
 
-    def advance(self) -> float:
+    def losses(self, random: np.random.Generator) -> Iterator[Tensor]:
         plan = self.plan
-        random = np.random.default_rng((plan.seed, self.step))
         chosen = random.choice(len(self.texts), plan.batch, len(self.texts) < plan.batch)
         rows = rows_of([self.texts[index] for index in chosen], self.objective.device)
-        loss = self.objective.loss(rows, random, self.step / plan.steps)
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(self._tensors, 1.0)
-        rate = plan.rate * min((self.step + 1) / RISE, 1.0 - self.step / plan.steps)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self.step += 1
-        return loss.item()
-
-    def _facts(self) -> dict[str, Any]:
-        return {**asdict(self.plan), **self.objective.facts, "texts": self._digest}
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "facts": self._facts(), "step": self.step, "weights": dict(self.objective.trained),
-            "optimizer": self._optimizer.state_dict(),
-        }  # fmt: skip
-
-    def log_line(self) -> dict[str, Any]:
-        return {"seconds": round(time.monotonic() - self._began, 1)}
+        yield self.objective.loss(rows, random, self.step / plan.steps)
 
     def export(self, folder: Path) -> None:
         self.objective.export(folder)
-
-    def resume(self, path: Path) -> None:
-        """Continue from a checkpoint of the same plan, model and texts.
-
-        Raises:
-            InvalidModel: the file is damaged.
-            InvalidInput: it belongs to another run.
-        """
-        go_on(self, path, self._facts(), self.objective.trained, self._optimizer)

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paradecode.backends.torch.model import Transformer
 from paradecode_lab.measure.tasks.task import Task, stream
 from paradecode_lab.training.adaptation.texts import BlockText
+from paradecode_lab.training.batched import final_states
 
 MODEL = "model"
 """The folder of the result, in the folder of a run."""
@@ -49,6 +51,17 @@ class AnswerRows:
     def inside(self) -> Tensor:
         """bool [B, L]: the columns of texts, without padding."""
         return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.end[:, None]
+
+    def predicted(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """States [K, D] that predict the answers' tokens, of states [B, L, D]; these tokens [K]."""
+        row, at = self.answers.nonzero(as_tuple=True)
+        return states[row, at - 1], self.tokens[row, at]
+
+
+def causal_states(model: Transformer, rows: AnswerRows) -> Tensor:
+    """States [B, L, D] before the last norm; each token sees the text up to itself."""
+    places = torch.arange(rows.tokens.shape[1], device=rows.tokens.device)
+    return final_states(model, rows.tokens, places, places <= places[:, None], rows.inside)
 
 
 def rows_of(texts: list[BlockText], device: torch.device) -> AnswerRows:

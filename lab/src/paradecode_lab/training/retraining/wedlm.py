@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paradecode.models.checkpoint import Checkpoint
 from paradecode_lab.training.batched import final_states
-from paradecode_lab.training.retraining.masked import MaskedObjective
+from paradecode_lab.training.retraining.run import MaskedObjective
 from paradecode_lab.training.retraining.texts import AnswerRows
 
 
@@ -47,8 +47,8 @@ class WedlmObjective(MaskedObjective):
         places = torch.arange(length, device=self.device)
         seen, both = columns_seen(hidden, rows.inside, self.block), rows.inside.tile(2)
         states = final_states(self.model, columns, places.tile(2), seen[:, None], both)
-        row, at = rows.answers.nonzero(as_tuple=True)
-        plain = F.cross_entropy(self.model.logits(states[row, at - 1]), tokens[row, at])
+        before, right = rows.predicted(states)
+        plain = F.cross_entropy(self.model.logits(before), right)
         if not masked.any():
             return self.weight * plain / (1 + self.weight)
         logits = self.model.logits(states[:, length:][hidden])

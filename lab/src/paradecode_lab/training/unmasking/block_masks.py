@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paradecode_lab.training.batched import BatchedModel
-from paradecode_lab.training.unmasking.fine_tune import Rows, TuneSettings
+from paradecode_lab.training.running import TuneSettings
+from paradecode_lab.training.unmasking.fine_tune import Rows
 from paradecode_lab.training.unmasking.trajectories import OUTSIDE, Trajectories, four_times
 
 SURE = 0.8

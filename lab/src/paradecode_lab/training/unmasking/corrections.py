@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paradecode_lab.training.batched import BatchedModel
-from paradecode_lab.training.unmasking.fine_tune import Run, TuneReport, TuneSettings, fine_tune
+from paradecode_lab.training.running import TuneSettings
+from paradecode_lab.training.unmasking.fine_tune import Run, TuneReport, fine_tune
 from paradecode_lab.training.unmasking.trajectories import MASKED, OUTSIDE, Trajectories, four_times
 
 

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from paradecode.core.errors import InvalidInput
 from paradecode_lab.training.acceptance.metrics import split
-from paradecode_lab.training.running import Training, go_on
+from paradecode_lab.training.running import TuneSettings, WeightTraining
 from paradecode_lab.training.samples import Samples
 
 FEWEST = 8
 """The least number of training texts."""
-RISE = 20
-"""Number of steps in which the learning rate rises; after them it falls to 0."""
 Figures = TypeVar("Figures")
 Rows = NDArray[np.integer]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneSettings:
-    """Settings of the training.
-
-    Attributes:
-        steps: number of optimiser steps, with ``batch`` texts each.
-        rate: learning rate of AdamW; it rises for 20 steps and then falls to 0.
-        seed: seed of the split and the masks.
-    """
-
-    steps: int = 400
-    batch: int = 16
-    rate: float = 1e-4
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,8 +35,8 @@ class TuneReport(Generic[Figures]):
     after: Figures
 
 
-class FineTuning(Training):
-    """Weights that AdamW trains; equal arguments give equal weights on one machine.
+class FineTuning(WeightTraining):
+    """Weights of a model that are trained further.
 
     Args:
         parameters: name -> weight.
@@ -68,38 +48,12 @@ class FineTuning(Training):
         self, parameters: Mapping[str, Tensor], settings: TuneSettings, texts: str,
         loss: Callable[[np.random.Generator], Tensor],
     ) -> None:  # fmt: skip
-        self.steps, self._settings, self._loss = settings.steps, settings, loss
-        self._facts = {"objective": type(settings).__name__, **asdict(settings), "texts": texts}
-        self._parameters = dict(parameters)
-        trained = [weight.requires_grad_() for weight in parameters.values()]
-        self._optimizer = torch.optim.AdamW(trained, settings.rate, weight_decay=0.0)
+        facts = {"objective": type(settings).__name__, **asdict(settings), "texts": texts}
+        super().__init__(parameters, settings, facts)
+        self._loss = loss
 
-    def advance(self) -> float:
-        settings, step = self._settings, self.step
-        loss = self._loss(np.random.default_rng((settings.seed, step)))
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), 1.0)
-        for group in self._optimizer.param_groups:
-            group["lr"] = settings.rate * min((step + 1) / RISE, 1.0 - step / self.steps)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self.step += 1
-        return loss.item()
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "facts": self._facts, "step": self.step, "weights": self._parameters,
-            "optimizer": self._optimizer.state_dict(),
-        }  # fmt: skip
-
-    def resume(self, path: Path) -> None:
-        """Continue from a checkpoint of the same settings, model and texts.
-
-        Raises:
-            InvalidModel: the file is damaged.
-            InvalidInput: it belongs to another run.
-        """
-        go_on(self, path, self._facts, self._parameters, self._optimizer)
+    def losses(self, random: np.random.Generator) -> Iterator[Tensor]:
+        yield self._loss(random)
 
 
 Run = Callable[[FineTuning], None]

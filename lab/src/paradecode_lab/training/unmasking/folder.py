@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -43,7 +44,7 @@ def source_of(checkpoint: Checkpoint) -> Path:
     return source
 
 
-def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path) -> None:
+def save_folder(checkpoint: Checkpoint, weights: Mapping[str, Tensor], output: Path) -> None:
     """Write ``weights`` (canonical names) in the precision of the source, and under its names if it
     is a folder.
 

@@ -20,7 +20,8 @@ from paradecode_lab.training.acceptance.metrics import split
 from paradecode_lab.training.batched import BatchedModel
 from paradecode_lab.training.decoding import Progress
 from paradecode_lab.training.fitting import fit
-from paradecode_lab.training.unmasking.fine_tune import FEWEST, TuneSettings
+from paradecode_lab.training.running import TuneSettings
+from paradecode_lab.training.unmasking.fine_tune import FEWEST
 from paradecode_lab.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories, four_times
 
 CHECKS, CHECKED = 10, 64

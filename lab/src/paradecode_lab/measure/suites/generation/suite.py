@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from paradecode.llm import LLM
 from paradecode.methods.choice import PLAIN_DECODERS
 from paradecode.methods.specs import Spec, parse
 from paradecode.prompts import Messages, encoder
-from paradecode_lab.measure.answers import is_right
 from paradecode_lab.measure.cases import Cases, Progress, measure_cases
 from paradecode_lab.measure.machine import digest, weights_of
 from paradecode_lab.measure.prompts import (
@@ -223,3 +223,27 @@ def _scores(llm: LLM, items: Sequence[Item], results: Results) -> dict[OutputKey
     pages, longest = llm.engine.pools[TARGET].count, max(len(ids) for _, ids in outputs)
     scorer = OutputScorer(llm.backend, items, longest, reserved=pages)
     return {key: scorer.score(by_id[key[0]], key[1]) for key in distinct_outputs(outputs)}
+
+
+NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
+
+
+def is_right(text: str, answers: Sequence[str]) -> bool:
+    """Whether ``text`` says one of ``answers``.
+
+    An answer that is a number must be the last number of the text (GSM8K's convention: the result
+    comes last). Any other answer must occur in the text; case and spacing do not matter.
+    """
+    said = " ".join(text.split()).casefold()
+    numbers = [_value(found) for found in NUMBER.findall(text)]
+    for answer in answers:
+        if NUMBER.fullmatch(answer.strip()):
+            if numbers and numbers[-1] == _value(answer.strip()):
+                return True
+        elif " ".join(answer.split()).casefold() in said:
+            return True
+    return False
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))

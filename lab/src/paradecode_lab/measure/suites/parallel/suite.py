@@ -1,4 +1,4 @@
-"""The suite's cases: held-out instances of tasks, by canvas methods; and the files of a result."""
+"""The suite's cases: held-out instances of tasks, by canvas methods."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.methods.specs import parse
 from paradecode_lab.measure.cases import Cases, Progress, measure_cases
-from paradecode_lab.measure.charts.style import can_draw
 from paradecode_lab.measure.machine import digest
 from paradecode_lab.measure.prompts import Item
-from paradecode_lab.measure.result_files import write_results
 from paradecode_lab.measure.results import ItemInfo, Results
-from paradecode_lab.measure.suites.parallel.columns import report
 from paradecode_lab.measure.suites.parallel.methods import (
     REFERENCE,
     canonical,
     default_methods,
     plain_of,
 )
-from paradecode_lab.measure.suites.parallel.pictures import draw_all
 from paradecode_lab.measure.suites.parallel.summary import MethodSummary, too_short_to_rank
 from paradecode_lab.measure.suites.parallel.verdicts import TargetVerdict
 from paradecode_lab.measure.tasks.task import Task, TaskInstance
@@ -178,21 +174,12 @@ def batches_by_turns(items: Sequence[Item], batch: int) -> list[Unit]:
     return [unit for turn in zip_longest(*units) for unit in turn if unit is not None]
 
 
-def write_files(
-    results: Results,
-    output: Path,
-    summaries: Sequence[MethodSummary],
-    found: Sequence[TargetVerdict],
-) -> list[Path]:
-    """Write JSON, Markdown beside it and, if matplotlib is installed, two pictures; returns the
-    files."""
-    text = output.with_suffix(".md")
-    aggregates = {
+def aggregates(
+    results: Results, summaries: Sequence[MethodSummary], found: Sequence[TargetVerdict]
+) -> dict[str, Any]:
+    """The figures in result files, for programs."""
+    return {
         "methods": [asdict(summary) for summary in summaries],
         "verdicts": [asdict(verdict) for verdict in found],
         "too_short": too_short_to_rank(results, summaries),
     }
-    write_results(results, output, aggregates)
-    text.write_text(report(results, summaries, found), "utf-8")
-    drawn = draw_all(results, summaries, output.with_suffix("")) if summaries and can_draw() else []
-    return [output, text, *drawn]

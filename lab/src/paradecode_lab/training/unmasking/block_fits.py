@@ -1,4 +1,5 @@
-"""dParallel's certainty forcing: a masked diffusion model becomes sure of many tokens at once."""
+"""Fine-tuning by blocks, so that a masked diffusion model decides many tokens at once: dParallel's
+certainty forcing, and R2-dLLM's texts that the model decodes quickly."""
 
 from __future__ import annotations
 
@@ -66,3 +67,29 @@ def forced(logits: Tensor, right: Tensor, weight: float) -> Tensor:
     if weight > 0 and good.any():
         loss = loss + weight * entropy(logits[good] / TEMPERATURE).mean()
     return loss
+
+
+@dataclass(frozen=True)
+class ShortReport(TuneReport[Certainty]):
+    """Also the mean number of forwards that a text of the samples took."""
+
+    forwards: float
+
+
+def fit_short(
+    model: BatchedModel, made: Trajectories, settings: BlockSettings, run: Run
+) -> ShortReport:
+    """Fine-tune all weights of ``model``.
+
+    Raises:
+        InvalidInput: if there are too few texts.
+    """
+
+    def loss(rows: Rows, random: np.random.Generator) -> Tensor:
+        return F.cross_entropy(*block_logits(model, made, rows, settings.block, random))
+
+    report = fine_tune(
+        model.parameters, made, settings, loss,
+        lambda held: certainty(model, made, held, settings), run,
+    )  # fmt: skip
+    return ShortReport(**vars(report), forwards=float((made.step.max(axis=1) + 1).mean()))
