@@ -16,6 +16,7 @@ import argparse
 import ast
 import io
 import json
+import re
 import sys
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -29,12 +30,17 @@ FOLDERS = ("src", "lab", "bench", "tools")
 """Where the project's own Python is; tests are not counted."""
 
 METHOD_FOLDERS = ("draft/drafters", "draft/schedules", "canvas/policies", "retrained")
+PART_FOLDERS = (*METHOD_FOLDERS, "draft/budgets", "draft/verifiers", "canvas/caches")
+"""Folders of files with parts that users choose by name, which are nobody's helpers."""
 METHOD_CODE = 150
-"""Lines of code that a method and the helpers that only it uses may have together."""
+"""Lines of code that a method and the helpers that only it uses may have together. Methods of one
+file share its lines."""
+DECLARED = re.compile(r"^@(?:drafter|head_method|method|policy)\(", re.MULTILINE)
 LONGER_METHODS = {
     "suffix": "its suffix automaton, 127 lines, is a data structure with papers of its own",
     "triforce": "it drafts on two levels, each of which is a drafter with rows of its own",
     "aded": "it learns trigrams and searches them with a bandit, two parts of its paper",
+    "prompt_rows": "its two methods share a rule that says where rows pay, a third of the code",
     "freedave": "it plans, verifies and accepts steps of a canvas: a whole loop of its own",
 }
 """Method file -> why it may have more."""
@@ -59,7 +65,8 @@ ALLOWED = {
     "completion": INTERFACE | {"methods", "engine", "completion"},
     "search": BACKENDS | {"methods", "engine", "completion", "search"},
     "llm": FRONT - {""},
-    "": FRONT | {"timing"},  # paradecode/__init__.py: what users import.
+    "moved": {"core", "methods", "moved"},  # Old names of modules.
+    "": FRONT | {"moved", "timing"},  # paradecode/__init__.py: what users import.
 }
 """Room -> rooms it may import from."""
 
@@ -90,13 +97,14 @@ BUDGETS = {
     "backends.torch": 930,
     "backends.native": 510,
     "backends": 130,
-    "methods": 9320,
+    "methods": 9260,
     "engine": 2570,
     "constraints": 1940,
     "completion": 140,
     "search": 1300,
     "llm": 570,
-    "paradecode": 60,
+    "paradecode": 30,
+    "moved": 30,
     "__main__": 20,
     "prompts": 40,
     "serve": 6950,
@@ -115,7 +123,7 @@ BUDGETS = {
     "lab.training": 6390,
     "lab": 0,
     "lab.commands": 1860,
-    "tools": 6460,
+    "tools": 6470,
     "tests": 49750,
     "examples": 40,
     "plugins": 60,
@@ -124,7 +132,7 @@ BUDGETS = {
 its commit says why; no docstring or comment is shortened for it, since these do not count."""
 
 LIBRARIES = {
-    "core": {"numpy"},
+    "core": {"numpy", "safetensors"},
     "backends.heads": {"numpy"},
     "methods": {"numpy"},
     "engine": {"numpy"},
@@ -327,19 +335,22 @@ def method_code() -> dict[str, int]:
         for target in targets:
             users[target].add(module)
     room = SOURCE / "paradecode" / "methods"
-    methods = {
-        name_of(path, SOURCE) for place in METHOD_FOLDERS for path in (room / place).glob("*.py")
-    }
+    methods, parts = (
+        {name_of(path, SOURCE) for place in places for path in (room / place).glob("*.py")}
+        for places in (METHOD_FOLDERS, PART_FOLDERS)
+    )
     found = {}
     for method in sorted(methods):
         own = {method}
         while helpers := {
             module
             for module, its_users in users.items()
-            if its_users and its_users <= own and module not in own | methods
+            if its_users and its_users <= own and module not in own | parts
         }:
             own |= helpers
-        found[method.rpartition(".")[2]] = sum(code_lines(MODULES[module]) for module in own)
+        declared = DECLARED.findall(MODULES[method].read_text("utf-8"))
+        lines = sum(code_lines(MODULES[module]) for module in own)
+        found[method.rpartition(".")[2]] = lines // max(1, len(declared))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from acceptance_models import head, selector
 
-from paradecode.methods.canvas.networks import JointLayer, UnmaskFilter
+from paradecode.methods.canvas.policies.learned import JointLayer, UnmaskFilter
 from paradecode.methods.draft.budgets.networks import ResidualHead, TreeSelector
 
 FACTS = {

@@ -11,8 +11,8 @@ from train_command import run
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.methods.draft.draft_tree import load_tree
 from paradecode.methods.draft.drafters.stand import NgramDistributions
+from paradecode.methods.draft.model_free import load_tree
 from paradecode_lab.training.acceptance import draft_tree
 from paradecode_lab.training.acceptance.draft_tree import Recorded
 

@@ -14,7 +14,7 @@ from part_files import OPENED, header_of, made, opened, random_part, rewritten
 from paradecode.backends.native.heads import run_networks
 from paradecode.core import tensor_file
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.networks import UnmaskFilter
+from paradecode.methods.canvas.policies.learned import UnmaskFilter
 from paradecode.methods.draft.budgets.networks import ResidualHead
 from paradecode.methods.specs import parse
 

@@ -29,7 +29,7 @@ from rich.progress import Progress
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.networks import JointLayer
+from paradecode.methods.canvas.policies.learned import JointLayer
 from paradecode.testing.trained_parts import joint_layer
 from paradecode_lab.measure.machine import weights_of
 from paradecode_lab.measure.results import Results

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paradecode.methods.canvas.networks import JointLayer, UnmaskFilter
+from paradecode.methods.canvas.policies.learned import JointLayer, UnmaskFilter
 from paradecode.testing.toy import WIDTH
 
 

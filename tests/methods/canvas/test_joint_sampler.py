@@ -11,7 +11,7 @@ from canvases import MASK, run, toy
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.native.heads import run_networks
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.networks import JointLayer
+from paradecode.methods.canvas.policies.learned import JointLayer
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.trained_parts import joint_layer
 

@@ -10,7 +10,7 @@ from canvases import ATTENTION, EOS, run, steps, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.policies.learn2pd import Learn2PD
+from paradecode.methods.canvas.policies.learned import Learn2PD
 from paradecode.methods.specs import parse
 from paradecode.testing.network_reference import apply_network
 from paradecode.testing.toy import ToyBackend, toy_config

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from views import canvas_of, view_of
 
-from paradecode.methods.canvas.policies.r2 import R2
+from paradecode.methods.canvas.policies.remask import R2
 
 
 def decide(policy: R2, confidence: list[float], tokens: list[int] | None = None, **more) -> list:

@@ -23,11 +23,10 @@ from paradecode.core.logits import Logits
 from paradecode.core.trace import CanvasStep, TokenLogprob, token_logprobs
 from paradecode.methods.canvas.block_rules import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan
-from paradecode.methods.canvas.canvas import Canvas, Decision, Progress, View, Window
+from paradecode.methods.canvas.canvas import Canvas, Decision, Progress, View, Window, propose
 from paradecode.methods.canvas.feasible import Marks, Positions, Rules
 from paradecode.methods.canvas.forwards import forward_of
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.proposals import propose
 from paradecode.methods.parts import make, method, parameter, parameters_of, part, read
 
 PATIENCE = 16

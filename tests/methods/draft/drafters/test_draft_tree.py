@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drafting import Request, draft
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, draft
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.draft.draft_tree import DraftTree, load_tree
 from paradecode.methods.draft.drafters.stand import NgramDistributions, Stand
+from paradecode.methods.draft.model_free import DraftTree, load_tree
 from paradecode.methods.specs import parse
 from paradecode_lab.training.acceptance.draft_tree import rates_of
 

@@ -13,9 +13,9 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 from chisquare import SIGNIFICANT, p_value
-from drafting import Request
 from languages import RULES, Builder, Language, distance, drafts, emitted, expected_length
 
+from drafting import Request
 from paradecode.core import tree_builder
 from paradecode.core.decoder import TARGET, Forward, ModelFacts, Reply
 from paradecode.core.logits import ArrayLogits
@@ -24,7 +24,7 @@ from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft import greedy_draws
 from paradecode.methods.draft.budgets import estimated
 from paradecode.methods.draft.budgets.shapes import Action
-from paradecode.methods.draft.drafters.deer import Deer
+from paradecode.methods.draft.drafters.draft_model import Deer
 from paradecode.methods.draft.drafters.stand import NgramDistributions
 from paradecode.methods.specs import parse
 

@@ -17,10 +17,10 @@ from paradecode.core.tree import TokenTree
 from paradecode.core.tree_builder import draw_swor
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.shapes import Path
-from paradecode.methods.draft.draft_tree import MOST_PLACES, DraftTree
 from paradecode.methods.draft.drafters.stand import WIDTH, NgramDistributions, Stand
 from paradecode.methods.draft.growth import log_softmax
 from paradecode.methods.draft.loop import Budget, DraftVerify
+from paradecode.methods.draft.model_free import MOST_PLACES, DraftTree
 from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import Progress, play
 

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from paradecode.backends.torch.network import TorchNetworks, compute
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.networks import UnmaskFilter
+from paradecode.methods.canvas.policies.learned import UnmaskFilter
 from paradecode_lab.training.acceptance.metrics import Quality, quality, split
 from paradecode_lab.training.decoding import Progress
 from paradecode_lab.training.fitting import fit

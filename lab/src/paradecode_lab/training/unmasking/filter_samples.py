@@ -20,7 +20,7 @@ from paradecode.methods.canvas.caches.blockwise import NoCache
 from paradecode.methods.canvas.canvas import Canvas, Decision, View
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.learn2pd import DECIDED_INPUT
+from paradecode.methods.canvas.policies.learned import DECIDED_INPUT
 from paradecode_lab.training.decoding import Progress, decode_all
 from paradecode_lab.training.samples import Samples
 from paradecode_lab.training.unmasking.trajectories import RecordedSteps

@@ -15,7 +15,7 @@ from paradecode.backends.torch.network import compute
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Op
 from paradecode.core.tensor_file import MOST_BYTES
-from paradecode.methods.canvas.networks import JointLayer
+from paradecode.methods.canvas.policies.learned import JointLayer
 from paradecode_lab.training.acceptance.metrics import split
 from paradecode_lab.training.batched import BatchedModel
 from paradecode_lab.training.decoding import Progress

@@ -17,11 +17,10 @@ from paradecode.core.sampling import Sampler
 from paradecode.core.tree import ROOT, Mode, TokenTree
 from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, draw
 from paradecode.methods.draft.acceptance import kind_of
-from paradecode.methods.draft.draft_tree import load_tree
 from paradecode.methods.draft.greedy_draws import Draws, GreedyDraws
 from paradecode.methods.draft.growth import Candidate, Path, fill, grow, guess, log_softmax
 from paradecode.methods.draft.loop import Needs, drafter
-from paradecode.methods.draft.model_free import ModelFree, RatedTree
+from paradecode.methods.draft.model_free import ModelFree, RatedTree, load_tree
 from paradecode.methods.parts import local_path, parameter
 
 WIDTH = 10
