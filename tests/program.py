@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from paradecode import prompts
 from paradecode.backends.interface import Backend
 from paradecode.cli import main
 from paradecode.engine import cost
 from paradecode.engine.cost import CostCurve
+from paradecode_lab.measure import prompts
 
 
 def in_process(
@@ -59,7 +59,7 @@ def quick_costs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def short_prompts(monkeypatch: pytest.MonkeyPatch, folder: Path, characters: int = 120) -> None:
-    """Cut the package's prompts: for commands of which only that they run is of interest."""
+    """Cut the laboratory's prompts: for commands of which only that they run is of interest."""
     lines = [json.loads(line) for line in prompts.DEFAULT_FILE.read_text("utf-8").splitlines()]
     for line in lines:  # Their ends differ, where many begin alike.
         line["turns"] = [turn[-characters:] for turn in line["turns"]]

@@ -150,5 +150,5 @@ def test_a_diffusion_model_is_sent_to_the_command_that_takes_it(
     given = [*command, "-m", "paradecode/tiny-diffusion"]
     status, error = in_process(given, monkeypatch, capsys)
     assert status == 2
-    assert error.startswith("error: model: 'paradecode/tiny-diffusion'")
+    assert error.startswith("error: --model: 'paradecode/tiny-diffusion'")
     assert "bench --suite parallel" in error

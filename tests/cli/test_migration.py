@@ -27,7 +27,7 @@ CONFIGS = re.findall(r"--speculative-config '(.+?)'", HERE)
 
 def options(*commands: str) -> set[str]:
     known = get_command(app).commands  # type: ignore[attr-defined]
-    parameters = [p for command in commands for p in known[command].params]
+    parameters = [p for command in commands for p in known[command].load().params]
     return {name for p in parameters for name in (*p.opts, *p.secondary_opts)}
 
 

@@ -25,7 +25,7 @@ def llm():
 @pytest.mark.parametrize(
     ("title", "expected"),
     [
-        ("open question", "scatter"),
+        ("open question", "problem-solving"),
         ("edit", 'print("Good morning, " + name + "!")'),
     ],
 )

@@ -110,7 +110,7 @@ def _set(*path):
         (_set("outputs", 0, "token_ids", [1, None]), r"outputs\[0\].token_ids\[1\]"),
         (_set("outputs", 0, "score", [1.0]), r"outputs\[0\].score"),
         (_set("items", 0, "prompt_tokens", "many"), r"items\[0\].prompt_tokens"),
-        (_set("items", 0, {}), r"items\[0\].id.*missing"),
+        (_set("items", 0, {}), r"items\[0\].id.*nothing is given"),
         (_set("engines", 1, "name", "a/q"), "engines.*a/q.*twice"),
         (_set("engines", 0, "versions", []), r"engines\[0\].versions"),
         (_set("machine", "cores", None), "machine.cores"),

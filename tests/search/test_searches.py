@@ -196,7 +196,7 @@ def test_branches_share_the_pages_of_their_prompt() -> None:
 @pytest.mark.parametrize(("score", "said"), [
     (lambda prompt, texts: [math.nan] * len(texts), "finite"),
     (lambda prompt, texts: [1.0], "3 scores"),
-    (lambda prompt, texts: ["good"] * len(texts), "numbers"),
+    (lambda prompt, texts: ["good"] * len(texts), "finite number"),
     (lambda prompt, texts: 1 / 0, "division"),
 ])  # fmt: skip
 def test_a_scorer_that_fails_ends_its_search_only(score: Callable[..., Any], said: str) -> None:

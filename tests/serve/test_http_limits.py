@@ -20,6 +20,7 @@ KEYS = (
     Key(name="few", key="key-of-few-requests", requests_per_minute=3),
     Key(name="short", key="key-of-few-tokens", tokens_per_minute=100),
     Key(name="narrow", key="key-of-one-output", sequences=1, queue=1),
+    Key(name="boss", key="key-of-the-operator", operator=True),
     Key(name="low", key="key-of-low-priority", priorities=(10, 20), salts=("a",)),
 )
 
@@ -121,7 +122,9 @@ def test_one_output_at_a_time(server: Running) -> None:
 
 
 def metrics(server: Running) -> str:
-    return server.client.get("/metrics").text
+    """All counts, which only an operator's key sees."""
+    headers = {"authorization": "Bearer key-of-the-operator"}
+    return server.client.get("/metrics", headers=headers).text
 
 
 def test_a_client_that_leaves_the_queue(server: Running) -> None:

@@ -209,6 +209,9 @@ def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
 BUSY = """
 import sys, json, time
 sys.stdin.readline()
+COUNTS = ("running", "waiting", "waiting_tokens", "batch", "pages", "held_pages", "idle_pages",
+          "forwards", "steps", "refused", "memory_bytes")
+STATS = {"kind": "stats", "id": "worker", **dict.fromkeys(COUNTS, 0)}
 asked = 0
 def say(x): sys.stdout.write(x + "\\n"); sys.stdout.flush()
 say('{"kind":"ready","model":"m","families":[],"context_length":9,"vocab_size":9,'
@@ -216,13 +219,13 @@ say('{"kind":"ready","model":"m","families":[],"context_length":9,"vocab_size":9
 for line in sys.stdin:
     body = json.loads(line)
     asked = asked + 1 if body["kind"] == "stats" else 0
-    say('{"kind":"text","id":"worker","text":"x"}')
+    if body["kind"] == "stats": say(json.dumps(STATS))
     if asked == 12: say('{"kind":"error","id":"r","status":400,"message":"end"}')
 """
 
 
 def test_a_worker_that_is_busy_and_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No token for half as long again as it may say nothing."""
+    """No token for half as long again as it may say nothing. Its engine answers all the while."""
     monkeypatch.setattr(spares, "COMMAND", (spares.COMMAND[0], "-c", BUSY))
 
     async def test() -> None:

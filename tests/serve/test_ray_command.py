@@ -33,7 +33,8 @@ def test_options_that_need_ray() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(["--replicas", "0"], "replicas"), (["--replicas", "4", "--max-replicas", "2"], "give 4 to"),
+    [(["--replicas", "0"], "--replicas: 0 "),
+     (["--replicas", "4", "--max-replicas", "2"], "give 4 to"),
      (["--replicas", "5000"], "1 to 4096")],
 )  # fmt: skip
 def test_what_is_refused(arguments: list[str], told: str) -> None:

@@ -42,7 +42,7 @@ RECORDED = {
 line; change one only if the method is meant to draft otherwise than before."""
 
 DEAR = ("deer", "draft-model", "mirror-sd", "pearl", "s2d")
-"""Those that run a model while they draft."""
+"""Drafters that run a model while they draft."""
 
 OURS = [
     name

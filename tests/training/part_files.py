@@ -30,7 +30,7 @@ def random_part(kind: str) -> Any:
     if kind == "tree_selector":
         return selector(4)
     facts, random = FACTS[kind], np.random.default_rng(0)
-    shapes = OPENED[kind].shapes(facts).items()
+    shapes = OPENED[kind](facts, {}).shapes().items()
     tensors = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes}
     return OPENED[kind](facts, tensors)
 

@@ -184,7 +184,7 @@ def test_a_changed_file_is_read_again(tmp_path):
     path = made(tmp_path / "part", "filter")
     before = opened(path, "filter").tensors["b2"][0]
     facts = {"block": 4, "width": 5}
-    ones = {n: np.ones(shape, np.float32) for n, shape in UnmaskFilter.shapes(facts).items()}
+    ones = {n: np.ones(shape, np.float32) for n, shape in UnmaskFilter(facts, {}).shapes().items()}
     UnmaskFilter(facts, ones).save(path)
     assert opened(path, "filter").tensors["b2"][0] == 1.0 != before
     parse(f"learn2pd(filter='{path}')")

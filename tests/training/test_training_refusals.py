@@ -30,7 +30,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(tmp_path, command,
         ([Path(__file__).parent], "OUTPUT"),
         ([tmp_path / "no" / "out"], "OUTPUT"),
         ([good, "--samples", tmp_path / "no" / "samples"], "--samples"),
-        ([good, "--max-tokens", 1 << 40], "max_tokens"),
+        ([good, "--max-tokens", 1 << 40], "--max-tokens"),
         *own,
     ):
         with pytest.raises(InvalidInput, match=field):

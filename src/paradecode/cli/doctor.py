@@ -42,8 +42,10 @@ class Finding:
 
 @grouped
 def doctor(as_json: Json = False) -> None:
-    """What is installed, and what is slow on this machine and why; the status is 1 where nothing
-    can run."""
+    """What is installed, and what is slow on this machine and why.
+
+    The status is 1 where nothing can run.
+    """
     found = [*machine(), model(), *packages()]
     if as_json:
         print_json([asdict(each) for each in found])

@@ -27,9 +27,7 @@ ENGINE = {
         "Every decoding method, with its guarantee; with a name, its paper and settings.",
     "models:models_app": "Models: list them, get them.",
     "info:info": "This machine: versions, kernels, and the cost of a forward.",
-    "doctor:doctor":
-        "What is installed, and what is slow on this machine and why; the status is 1 where "
-        "nothing can run.",
+    "doctor:doctor": "What is installed, and what is slow on this machine and why.",
     "serve:serve":
         "Serve models over HTTP, as OpenAI's API. Ctrl-C finishes what was accepted, then stops.",
     "datastore:datastore":

@@ -234,10 +234,13 @@ def flag(name: str) -> str:
 
 
 def _spelled(name: str, about: tuple[Any, ...]) -> str:
-    """The long name of an option, or the name of an argument in capitals, as help shows them."""
+    """The first long name of an option, or the name of an argument in capitals, as in its help."""
     if not about or not isinstance(about[0], OptionInfo):
         return name.upper()
-    return next((one for one in about[0].param_decls or () if one.startswith("--")), flag(name))
+    # Typer keeps the first name of an annotation where a default would be.
+    names = [str(about[0].default), *(about[0].param_decls or ())]
+    long = (one.partition("/")[0] for one in names if one.startswith("--"))
+    return next(long, flag(name))
 
 
 def read_text(option: str, path: Path) -> str:

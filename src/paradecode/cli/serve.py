@@ -38,9 +38,12 @@ class Listening:
         None,
         "A key that clients must give; repeat for more.",
         "--api-key",
+        sets="api_key",
         envvar="PARADECODE_API_KEY",
     )
-    keys_file: Path | None = option(None, "JSON file of keys, each with its limits.", "--keys")
+    keys_file: Path | None = option(
+        None, "JSON file of keys, each with its limits.", "--keys", sets="keys"
+    )
     public: list[str] | None = option(
         None, "Needs no key: health, metrics or openapi; repeat for more."
     )
@@ -48,6 +51,7 @@ class Listening:
         None,
         "Without a key: one more name in the Host header, such as host.docker.internal; repeat.",
         "--allowed-host",
+        sets="allowed-host",
     )
     force: bool = option(False, "Listen beyond this machine without a key.")
     connections: int = option(1024, "Most connections at the same time.")
@@ -77,6 +81,7 @@ class Listening:
         None,
         "Web pages of this origin may use the server (* is any); repeat for more.",
         "--cors-origin --allowed-origins",
+        sets="origin",
     )
     log_requests: bool = option(True, "A line for each request, no texts.")
 
@@ -127,7 +132,10 @@ class Working:
         "--prefix-cache/--no-prefix-cache --enable-prefix-caching/--no-enable-prefix-caching",
     )
     queue: int = option(
-        256, "Outputs that may wait at a worker; more get a 429.", "--queue --max-queued-requests"
+        256,
+        "Outputs that may wait at a worker; more get a 429.",
+        "--queue --max-queued-requests",
+        sets="queue_requests",
     )
     max_tokens: int = option(1024, "Of requests that do not say.", "--max-tokens -n")
     python_constraints: bool = option(

@@ -19,6 +19,8 @@ FORMATS = (
     "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
 )  # fmt: skip
 """Formats that the parser knows. Any other one is an annotation, as the standard says."""
+PLACED = ("$id", "$defs", "definitions")
+"""Keywords that references find by where they stand."""
 WORDS = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly")
 
 WHOLE, REAL, STEP = 10**18 - 1, 10**15, 1e-9
@@ -89,7 +91,9 @@ def plain(schema: Schema) -> Schema:
 def _or_null(schema: Schema) -> Schema:
     kind = schema.get("type")
     if not isinstance(kind, str):
-        return {"anyOf": [schema, {"type": "null"}]}
+        outside = {key: value for key, value in schema.items() if key in PLACED}
+        inside = {key: value for key, value in schema.items() if key not in PLACED}
+        return {**outside, "anyOf": [inside, {"type": "null"}]}
     made = {**schema, "type": [kind, "null"]}
     if isinstance(chosen := made.get("enum"), list) and None not in chosen:
         made["enum"] = [*chosen, None]

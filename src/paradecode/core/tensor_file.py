@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
 
 from paradecode.core.errors import InvalidInput, reason
 
@@ -54,6 +52,8 @@ def save(
     Raises:
         InvalidInput: if the tensors are too large or the file cannot be written.
     """
+    from safetensors.numpy import save as to_bytes  # Here, so that a list of methods starts soon.
+
     arrays = {name: np.ascontiguousarray(values, dtype) for name, values in tensors.items()}
     size = sum(array.nbytes for array in arrays.values())
     if size > most:
@@ -81,6 +81,8 @@ def load(
         InvalidInput: naming ``field``, if the file is missing, too large, damaged or of another
             kind.
     """
+    from safetensors import SafetensorError, safe_open  # Here for the same reason as in `save`.
+
     try:
         info = os.stat(path)
         if not stat.S_ISREG(info.st_mode):

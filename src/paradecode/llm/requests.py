@@ -18,7 +18,7 @@ from paradecode.engine.request import GenerationRequest, token_ids
 from paradecode.llm.settings import RequestSettings
 from paradecode.methods.choice import Decoder, check_draft_model, spec_for, with_settings
 from paradecode.methods.specs import Spec
-from paradecode.models.chat import MAX_TEMPLATE, ChatTemplate, find_template
+from paradecode.models.chat import MAX_TEMPLATE, ChatTemplate, check_messages, find_template
 from paradecode.models.checkpoint import Checkpoint
 
 Said = Union[str, Sequence[Mapping[str, Any]]]
@@ -159,6 +159,7 @@ class RequestMaker:
         if chat_template is not None:
             template = self.template(chat_template)
         if template is None:
+            check_messages(said)  # What is no conversation needs no template.
             fix = (
                 "it has no chat template: continue a raw text with complete(text) or "
                 "stream(encode(text)), or give chat_template="

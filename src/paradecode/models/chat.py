@@ -92,7 +92,7 @@ class ChatTemplate:
             InvalidInput: the messages are wrong, or the template refuses them.
             InvalidModel: the template is broken or exceeds its limits.
         """
-        _check(messages)
+        check_messages(messages)
         messages = [{**message, "content": _content(message)} for message in messages]
         return self._for(kwargs).rendered(messages, add_generation_prompt, kwargs)
 
@@ -114,7 +114,7 @@ class ChatTemplate:
             InvalidInput, InvalidModel: as ``render``; also if a message contains the text of such
                 a token, and the template changes messages so that its place is unknown.
         """
-        _check(messages)
+        check_messages(messages)
         chosen = self._for(kwargs)
         ids = chosen._encode(tokenizer, messages, add_generation_prompt, kwargs)
         begin = self.begin
@@ -224,7 +224,8 @@ def find_template(sources: Mapping[str, str], tokenizer: Tokenizer) -> ChatTempl
     return ChatTemplate(source, tokens, named, tokenizer.bos if tokenizer.starts_chats else None)
 
 
-def _check(messages: Sequence[Message]) -> None:
+def check_messages(messages: Sequence[Message]) -> None:
+    """Raise InvalidInput, naming what is wrong, unless this is a conversation."""
     if isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence):
         raise InvalidInput("messages", messages, "give a list of {'role': ..., 'content': ...}")
     if not 1 <= len(messages) <= MAX_MESSAGES:

@@ -80,11 +80,12 @@ def read_tokenizer(
 
 def _settings(folder: Path) -> Metadata:
     """tokenizer_config.json; without ``added_tokens_decoder``, special_tokens_map.json replaces
-    what it says."""
+    what it says about tokens."""
     path, older = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
     settings = read_json(path) if path.is_file() else Metadata()
     if "added_tokens_decoder" not in settings and older.is_file():
-        settings |= read_json(older)
+        about = read_json(older).items()
+        settings |= {key: value for key, value in about if key.endswith(("_token", "_tokens"))}
     return settings
 
 

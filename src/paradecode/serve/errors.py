@@ -53,7 +53,8 @@ class ApiError(Exception):
         param, message = failure.param, failure.message
         own = next((own for own in names if param and f"{param}.".startswith(f"{own}.")), None)
         if own is not None and param is not None:
-            message = names[own] + message.removeprefix(own) if message.startswith(own) else message
+            if message.startswith((f"{own}:", f"{own}.")):  # Clients know whole sentences by heart.
+                message = names[own] + message.removeprefix(own)
             param = names[own] + param.removeprefix(own)
         return cls(
             failure.status, message, param=param, code=failure.code,

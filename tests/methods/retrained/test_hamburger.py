@@ -28,7 +28,7 @@ def parts(layers: int, width: int, heads: int, most: int = 3) -> TokenGroups:
     facts = {"layers": layers, "hidden_size": width, "heads": heads, "inner": 20, "blocks": 2,
              "most": most}  # fmt: skip
     random, made = np.random.default_rng(3), {}
-    for name, shape in TokenGroups.shapes(facts).items():
+    for name, shape in TokenGroups(facts, {}).shapes().items():
         made[name] = random.standard_normal(shape).astype(np.float32) * 2 / np.sqrt(shape[0])
     return TokenGroups(facts, made)
 

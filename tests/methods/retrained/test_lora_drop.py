@@ -24,7 +24,7 @@ MODEL = "paradecode/tiny-autoregressive"
 def adapters(layers: int, width: int, dropped: list[int], size: float) -> DropAdapters:
     random = np.random.default_rng(0)
     facts = {"layers": layers, "hidden_size": width, "rank": 3, "dropped": dropped}
-    shapes = DropAdapters.shapes(facts).items()
+    shapes = DropAdapters(facts, {}).shapes().items()
     made = {name: size * random.standard_normal(shape).astype(np.float32) for name, shape in shapes}
     return DropAdapters(facts, made)
 

@@ -51,7 +51,7 @@ def enforceable(schema: Schema) -> tuple[Schema, list[str]]:
     a document may be of two kinds at once. A schema that is too long stays: a worker refuses it.
     """
     dropped: list[str] = []
-    if len(json.dumps(schema)) > MAX_TEXT:
+    if len(json.dumps(schema, ensure_ascii=False)) > MAX_TEXT:  # As the worker counts.
         return schema, dropped
 
     def visit(part: Schema, place: Place) -> Schema:
