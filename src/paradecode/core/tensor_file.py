@@ -61,7 +61,7 @@ def save(
     metadata = {"paradecode": kind, "facts": json.dumps(facts, sort_keys=True)}
     part = f"{fspath(path)}.part"
     try:
-        Path(part).write_bytes(to_bytes(arrays, metadata))
+        Path(part).write_bytes(_in_order(to_bytes(arrays, metadata)))
         os.replace(part, path)
     except (OSError, ValueError) as error:
         raise InvalidInput(
@@ -70,6 +70,15 @@ def save(
     finally:
         with suppress(OSError, ValueError):
             os.unlink(part)  # It still exists only if something went wrong.
+
+
+def _in_order(data: bytes) -> bytes:
+    """The same file with a sorted header: safetensors writes the facts in an order of chance, and
+    equal trainings end with equal bytes."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + data[end:]
 
 
 def load(
