@@ -101,7 +101,7 @@ def test_too_little_text_and_bad_places_are_refused(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("Hello.", "utf-8")
     for arguments, named in (
         ([str(tmp_path / "a.ngrams"), str(tmp_path / "short.txt")], "TEXTS: 1 "),
-        ([str(tmp_path / "a.ngrams"), str(tmp_path / "none.txt")], "none.txt"),
+        ([str(tmp_path / "a.ngrams"), str(tmp_path / "none.txt")], "no such file"),
         ([str(tmp_path / "no" / "a.ngrams")], "OUTPUT"),
         ([str(tmp_path / "a.ngrams"), "--data", str(tmp_path / "no")], "train head"),
     ):
