@@ -6,10 +6,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from drafting import Request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.delayed import Delayed, actions
 from paradecode.methods.draft.budgets.shapes import Forest, Ranks, Sequoia, Shape, paths_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafting import Request, certain, draft, hashed, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, certain, draft, hashed, play
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.drafters.aded import Aded, TriGrams
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams

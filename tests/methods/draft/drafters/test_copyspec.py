@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from drafting import Request, certain, draft, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, certain, draft, play
 from paradecode.core.decoder import Verdict
 from paradecode.core.logits import ArrayLogits
 from paradecode.methods.draft.drafters.copyspec import CopySpec

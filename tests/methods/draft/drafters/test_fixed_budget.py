@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drafting import Request, hashed, play
 from small_models import deep, engine, serve
 
+from drafting import Request, hashed, play
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.sequence import LiveSequence
 from paradecode.testing.draft_heads import KINDS, random_head

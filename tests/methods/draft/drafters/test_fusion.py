@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafting import Request, certain, draft, hashed, play, reply_to
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, certain, draft, hashed, play, reply_to
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import merge

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafting import Request, hashed, reply_to, verdict_along
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, hashed, reply_to, verdict_along
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Odds, kind_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafting import Request, certain, draft, hashed, play, reply_to
 
+from drafting import Request, certain, draft, hashed, play, reply_to
 from paradecode.core.tree import ROOT
 from paradecode.methods.draft.budgets.auto import AutoBudget
 from paradecode.methods.draft.drafters.jacobi import Jacobi, Lookahead, RejectedDrafts

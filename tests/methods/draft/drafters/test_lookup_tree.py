@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drafting import Request
 
+from drafting import Request
 from paradecode import LLM
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import ROOT, TokenTree

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drafting import Request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drafting import Request
 
+from drafting import Request
 from paradecode.core.logits import ArrayLogits
 from paradecode.llm import LLM
 from paradecode.methods.draft.candidates import candidates

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drafting import Request, draft
 
+from drafting import Request, draft
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.drafters.copyspec import CopySpec
 from paradecode.methods.draft.model_free import DEFAULT, load_priors, priors_of, save_priors

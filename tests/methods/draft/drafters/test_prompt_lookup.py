@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from drafting import Request, certain, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, certain, play
 from paradecode.core.decoder import Reply, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits

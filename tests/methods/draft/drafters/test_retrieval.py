@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drafting import Request, certain, draft, hashed, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, certain, draft, hashed, play
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import ROOT
 from paradecode.methods.draft.drafters.retrieval import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafting import Request, certain, reply_to
 from small_models import deep, engine, serve
 
+from drafting import Request, certain, reply_to
 from paradecode.core.decoder import Forward, ModelFacts
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import Half

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafting import Request, certain, draft, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, certain, draft, play
 from paradecode.core.decoder import Verdict
 from paradecode.methods.draft.drafters.suffix import START, PastOutputs, Suffix, SuffixAutomaton
 from paradecode.methods.draft.history import expected

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafting import Request, certain, draft, hashed, play, reply_to, verdict_along
 
+from drafting import Request, certain, draft, hashed, play, reply_to, verdict_along
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.drafters.token_recycling import RecyclingTable, TokenRecycling
 

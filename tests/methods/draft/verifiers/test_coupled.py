@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drafting import Request, hashed, play, reply_to
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafting import Request, hashed, play, reply_to
 from paradecode.core.decoder import Reply
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
