@@ -80,7 +80,7 @@ release: wheel
 	for package in . lab data; do $(BIN)/python -m build --sdist --outdir dist $$package || exit 1; done
 	rm -rf build/bill && $(PYTHON) -m venv --without-pip build/bill
 	$(BIN)/python -m pip --python build/bill install --quiet dist/paradecode-*.whl
-	$(BIN)/cyclonedx-py environment build/bill --output-reproducible --outfile dist/paradecode.cdx.json
+	$(BIN)/cyclonedx-py environment build/bill --output-reproducible --output-file dist/paradecode.cdx.json
 	cd dist && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
 
 # Demo and tests from the wheels of engine and data, with no compiler within reach.
