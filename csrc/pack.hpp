@@ -26,18 +26,6 @@ void make_interleaved(Arena& arena, Format format, int rows, int cols, Matrix& f
 // different panels may be packed at the same time.
 void pack_row(const Matrix& matrix, int target, Source source, const std::uint8_t* row);
 
-// What 5 bits make of a group of 32 inputs with 8 bits, for the outputs of a panel: the square of
-// the error's length, the largest magnitude in 8 bits, and that of the minimum in 5.
-struct Narrowed {
-  float error[kLanes];
-  float largest[kLanes];
-  float least[kLanes];
-};
-
-// Rounds a panel of a Q8 matrix into a Q5_0 matrix of the same shape; fills out[groups]. Values
-// that are no finite numbers leave errors that are none.
-void narrow_panel(const Matrix& from, const Matrix& to, int panel, Narrowed* out);
-
 // Output `row` as float32.
 void unpack_row(const Matrix& matrix, int row, float* out);
 

@@ -1,4 +1,4 @@
-#include "python_head.hpp"
+#include "python_parts.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

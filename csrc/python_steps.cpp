@@ -15,6 +15,7 @@
 #include <string>
 
 #include "python_arrays.hpp"
+#include "python_parts.hpp"
 #include "steps.hpp"
 
 namespace paradecode {

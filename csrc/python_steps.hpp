@@ -30,9 +30,6 @@ using PythonState =
     std::tuple<std::vector<Numbers>, std::vector<Numbers>, Numbers, std::vector<std::int64_t>>;
 using PythonWarp = std::tuple<double, std::int64_t, double, double>;
 
-// The classes NgramTable, Experience, StepSequence and CostCurve.
-void define_steps(nb::module_& module);
-
 // Model.steps: for each sequence its part of the steps that were committed, each (drafted tokens
 // and their estimates or None, tokens, their log-probabilities if wanted, when the step ended,
 // seconds of its forward, hidden states of the rows before the tokens or None).

@@ -6,6 +6,7 @@
 
 #include "exact.hpp"
 #include "pack.hpp"
+#include "rounding.hpp"
 
 namespace paradecode {
 namespace {
