@@ -14,6 +14,7 @@ from tools.structure import (
     LONGER_METHODS,
     METHOD_CODE,
     MODULES,
+    MethodFile,
     circles,
     files_entered,
     long_methods,
@@ -49,6 +50,21 @@ def test_a_room_without_a_budget_or_beyond_it_is_noticed(monkeypatch):
 
 def test_a_method_is_short_with_its_helpers():
     assert long_methods() == {}
+
+
+def test_a_longer_method_is_noticed(monkeypatch, tmp_path):
+    monkeypatch.delitem(LONGER_METHODS, "suffix")
+    assert list(long_methods()) == ["suffix"]
+    body = "    x = 1\n" * METHOD_CODE
+    family = tmp_path / "family.py"
+    family.write_text(
+        f"def helper():\n{body}\n\n@drafter('long')\nclass Long:\n    y = helper()\n\n"
+        f"@drafter('short')\nclass Short:\n{body[:10]}"
+    )
+    file = MethodFile(family)
+    assert {name: file.lines(file.reached(name)) for name in file.methods} == {
+        "long": METHOD_CODE + 4, "short": 3,
+    }  # fmt: skip
 
 
 def test_what_may_be_longer_is():

@@ -16,10 +16,10 @@ import argparse
 import ast
 import io
 import json
-import re
 import sys
 import tokenize
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,19 @@ METHOD_FOLDERS = ("draft/drafters", "draft/schedules", "canvas/policies", "retra
 PART_FOLDERS = (*METHOD_FOLDERS, "draft/budgets", "draft/verifiers", "canvas/caches")
 """Folders of files with parts that users choose by name, which are nobody's helpers."""
 METHOD_CODE = 150
-"""Lines of code that a method and the helpers that only it uses may have together. Methods of one
-file share its lines."""
-DECLARED = re.compile(r"^@(?:drafter|head_method|method|policy)\(", re.MULTILINE)
+"""Lines of code that a method may have, with all that it uses of its own file and of modules that
+only this file uses. Nothing is divided among the methods of a file."""
+DECLARING = {"drafter", "head_method", "method", "policy"}
+"""Decorators whose first argument is the name of a method."""
 LONGER_METHODS = {
     "suffix": "its suffix automaton, 127 lines, is a data structure with papers of its own",
-    "triforce": "it drafts on two levels, each of which is a drafter with rows of its own",
-    "aded": "it learns trigrams and searches them with a bandit, two parts of its paper",
-    "prompt_rows": "its two methods share a rule that says where rows pay, a third of the code",
     "freedave": "it plans, verifies and accepts steps of a canvas: a whole loop of its own",
+    "aded": "it learns trigrams and searches them with a bandit, two parts of its paper",
+    "lookup-tree": "it is prompt-lookup, which it inherits, with a tree in place of the chain",
+    "ppd": "its rule of where rows pay, 200 lines, serves hidden-transfer as well",
+    "hidden-transfer": "it has PPD's rule of where rows pay, and rows that enter inner layers",
 }
-"""Method file -> why it may have more."""
+"""Method -> why it may have more."""
 
 CORE = {"core"}
 MODELS = CORE | {"models"}
@@ -274,8 +276,9 @@ def lines() -> dict[str, int]:
     }
 
 
-def code_lines(path: Path) -> int:
-    """Lines of code in a file of Python: no blank lines, comments and docstrings."""
+def lines_of_code(path: Path) -> set[int]:
+    """Numbers of the lines of code in a file of Python: no blank lines, comments and
+    docstrings."""
     source = path.read_text("utf-8")
     docstrings = {
         line
@@ -290,7 +293,12 @@ def code_lines(path: Path) -> int:
         if token.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
         for line in range(token.start[0], token.end[0] + 1)
     }
-    return len(lines - docstrings)
+    return lines - docstrings
+
+
+def code_lines(path: Path) -> int:
+    """How many lines of code a file has."""
+    return len(lines_of_code(path))
 
 
 def code() -> dict[str, int]:
@@ -328,29 +336,98 @@ def over_budget() -> dict[str, str]:
     }
 
 
+@dataclass
+class MethodFile:
+    """A file that declares methods.
+
+    Attributes:
+        path: the file.
+        methods: name of a method -> the class or function that its decorator declares.
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        self._code = lines_of_code(self.path)
+        self._defined: dict[str, ast.stmt] = {}
+        self.methods: dict[str, str] = {}
+        for node in ast.parse(self.path.read_text("utf-8")).body:
+            for name in _defines(node):
+                self._defined[name] = node
+            for mark in getattr(node, "decorator_list", ()):
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) in DECLARING:
+                    assert isinstance(mark.args[0], ast.Constant)
+                    self.methods[mark.args[0].value] = _defines(node)[0]
+
+    def reached(self, method: str) -> set[str]:
+        """Names at the top of the file that a method uses, itself or by what it uses."""
+        found, ahead = set[str](), [self.methods[method]]
+        while ahead:
+            name = ahead.pop()
+            if name in self._defined and name not in found:
+                found.add(name)
+                nodes = ast.walk(self._defined[name])
+                ahead += [node.id for node in nodes if isinstance(node, ast.Name)]
+        return found
+
+    def lines(self, reached: set[str]) -> int:
+        """Lines of code of what has these names, imports and decorators included."""
+        return len({
+            line
+            for node in map(self._defined.__getitem__, reached)
+            for part in (node, *getattr(node, "decorator_list", ()))
+            for line in range(part.lineno, (part.end_lineno or part.lineno) + 1)
+        } & self._code)  # fmt: skip
+
+    def imported(self, module: str, reached: set[str]) -> set[str]:
+        """Modules that these names come from; ``module`` is the file's own name."""
+        nodes = (self._defined[name] for name in reached)
+        lines = "\n".join(ast.unparse(one) for one in nodes if isinstance(one, IMPORTS))
+        return {target for _, target in imports(module, lines, False)}
+
+
+IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+def _defines(node: ast.stmt) -> list[str]:
+    """Names that a statement at the top of a file defines."""
+    if isinstance(node, IMPORTS):
+        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [one.id for each in targets for one in ast.walk(each) if isinstance(one, ast.Name)]
+    return [node.name] if hasattr(node, "name") else []
+
+
 def method_code() -> dict[str, int]:
-    """Method -> lines of code in its file and in the helpers that only it uses."""
+    """Method -> lines of code that it uses of its file, and of the helpers that only this file
+    uses."""
+    arrow = arrows()
     users: dict[str, set[str]] = {module: set() for module in MODULES}
-    for module, targets in arrows().items():
+    for module, targets in arrow.items():
         for target in targets:
             users[target].add(module)
     room = SOURCE / "paradecode" / "methods"
-    methods, parts = (
+    files, parts = (
         {name_of(path, SOURCE) for place in places for path in (room / place).glob("*.py")}
         for places in (METHOD_FOLDERS, PART_FOLDERS)
     )
     found = {}
-    for method in sorted(methods):
-        own = {method}
+    for module in sorted(files):
+        own = {module}
         while helpers := {
-            module
-            for module, its_users in users.items()
-            if its_users and its_users <= own and module not in own | parts
+            one for one, by in users.items() if by and by <= own and one not in own | parts
         }:
             own |= helpers
-        declared = DECLARED.findall(MODULES[method].read_text("utf-8"))
-        lines = sum(code_lines(MODULES[module]) for module in own)
-        found[method.rpartition(".")[2]] = lines // max(1, len(declared))
+        file = MethodFile(MODULES[module])
+        for method in file.methods:
+            reached = file.reached(method)
+            ahead, used = file.imported(module, reached), set[str]()
+            while ahead := (ahead & own) - used - {module}:
+                used |= ahead
+                ahead = {target for one in ahead for target in arrow[one]}
+            helping = sum(code_lines(MODULES[one]) for one in used)
+            found[method] = file.lines(reached) + helping
     return found
 
 

@@ -45,8 +45,7 @@ def check(facts: ModelFacts, prompt: int, keys: int) -> None:
     if not facts.gives_attention:
         fix = "this backend gives no attention weights: use one process"
     elif prompt > max(keys, farthest(facts)):
-        most = farthest(facts)
-        fix = f"it reads the attention of this model to at most {most} tokens, not {prompt}"
+        fix = f"it reads this model's attention to at most {farthest(facts)} tokens, not {prompt}"
     if fix:
         raise InvalidInput("decoder", "triforce", fix)
 
