@@ -14,11 +14,11 @@ from tools.structure import (
     LONGER_METHODS,
     METHOD_CODE,
     MODULES,
-    MethodFile,
     circles,
     files_entered,
     long_methods,
     method_code,
+    methods_in,
     over_budget,
     room_of,
     shared_names,
@@ -55,16 +55,12 @@ def test_a_method_is_short_with_its_helpers():
 def test_a_longer_method_is_noticed(monkeypatch, tmp_path):
     monkeypatch.delitem(LONGER_METHODS, "suffix")
     assert list(long_methods()) == ["suffix"]
-    body = "    x = 1\n" * METHOD_CODE
-    family = tmp_path / "family.py"
+    family, body = tmp_path / "family.py", "    x = 1\n" * METHOD_CODE
+    short = f"@drafter('short')\nclass Short:\n{body[:10]}"
     family.write_text(
-        f"def helper():\n{body}\n\n@drafter('long')\nclass Long:\n    y = helper()\n\n"
-        f"@drafter('short')\nclass Short:\n{body[:10]}"
+        f"{short}\ndef helper():\n{body}\n@drafter('long')\nclass Long:\n    y = helper()\n"
     )
-    file = MethodFile(family)
-    assert {name: file.lines(file.reached(name)) for name in file.methods} == {
-        "long": METHOD_CODE + 4, "short": 3,
-    }  # fmt: skip
+    assert methods_in(family) == {"short": (3, set()), "long": (METHOD_CODE + 4, set())}
 
 
 def test_what_may_be_longer_is():

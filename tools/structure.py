@@ -4,7 +4,7 @@
     python -m tools.structure --json     # the same for a program
     python -m tools.structure --seconds  # those of build and tests, too: ten minutes
 
-A *circle* is a set of files that import one another, imports inside of functions and those for
+A *circle* is a ring of files that import one another, imports inside of functions and those for
 types alone included. An *upward arrow* is an import from a room that is not below. *Files entered*
 are the files of the package in which some function ran during one step of the engine, in the
 middle of an answer.
@@ -19,7 +19,7 @@ import json
 import sys
 import tokenize
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -230,32 +230,15 @@ def arrows() -> dict[str, set[str]]:
 
 
 def circles() -> list[list[str]]:
-    """Sets of two or more modules that reach one another by imports (Tarjan's algorithm)."""
-    arrow = arrows()
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(module: str) -> None:
-        order[module] = low[module] = len(order)
-        stack.append(module)
-        for target in sorted(arrow[module]):
-            if target not in order:
-                visit(target)
-                low[module] = min(low[module], low[target])
-            elif target in stack:
-                low[module] = min(low[module], order[target])
-        if low[module] == order[module]:
-            group = stack[stack.index(module) :]
-            del stack[stack.index(module) :]
-            if len(group) > 1:
-                found.append(sorted(group))
-
-    for module in sorted(arrow):
-        if module not in order:
-            visit(module)
-    return found
+    """Modules that import one another in a ring, one ring of each tangle."""
+    found, arrow = list[list[str]](), arrows()
+    while True:
+        try:
+            TopologicalSorter(arrow).prepare()
+            return found
+        except CycleError as error:
+            found.append(ring := sorted(set(error.args[1])))
+            arrow = {one: arrow[one].difference(ring) for one in arrow.keys() - ring}
 
 
 def shared_names() -> dict[str, list[str]]:
@@ -314,12 +297,8 @@ def code() -> dict[str, int]:
 def wings() -> dict[str, int]:
     """Lines of code of the engine, of the laboratory with the tools, and of the tests."""
     found = code()
-    beside = {
-        "tools": "laboratory",
-        "tests": "tests",
-        "examples": "examples",
-        "plugins": "examples",
-    }
+    beside = {"tools": "laboratory", "tests": "tests"}
+    beside |= dict.fromkeys(("examples", "plugins"), "examples")
     sums: dict[str, int] = {}
     for room, lines in found.items():
         wing = beside.get(room, "laboratory" if room.startswith("lab") else "engine")
@@ -336,77 +315,39 @@ def over_budget() -> dict[str, str]:
     }
 
 
-@dataclass
-class MethodFile:
-    """A file that declares methods.
-
-    Attributes:
-        path: the file.
-        methods: name of a method -> the class or function that its decorator declares.
-    """
-
-    path: Path
-
-    def __post_init__(self) -> None:
-        self._code = lines_of_code(self.path)
-        self._defined: dict[str, ast.stmt] = {}
-        self.methods: dict[str, str] = {}
-        for node in ast.parse(self.path.read_text("utf-8")).body:
-            for name in _defines(node):
-                self._defined[name] = node
-            for mark in getattr(node, "decorator_list", ()):
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) in DECLARING:
-                    assert isinstance(mark.args[0], ast.Constant)
-                    self.methods[mark.args[0].value] = _defines(node)[0]
-
-    def reached(self, method: str) -> set[str]:
-        """Names at the top of the file that a method uses, itself or by what it uses."""
-        found, ahead = set[str](), [self.methods[method]]
+def methods_in(path: Path, module: str = "") -> dict[str, tuple[int, set[str]]]:
+    """Method that a file declares -> lines of code that it uses of this file, itself or by what it
+    uses, and the modules that these lines import."""
+    code, defined, declared = lines_of_code(path), dict[str, ast.stmt](), dict[str, ast.stmt]()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        names = [alias.asname or alias.name for alias in getattr(node, "names", ())]
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            parts = [part for part in ast.walk(node) if isinstance(part, ast.Name)]
+            names = [part.id for part in parts if isinstance(part.ctx, ast.Store)]
+        defined |= dict.fromkeys([*names, getattr(node, "name", "")], node)
+        for mark in getattr(node, "decorator_list", ()):
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) in DECLARING:
+                declared[ast.literal_eval(mark.args[0])] = node
+    found = {}
+    for method, node in declared.items():
+        used, ahead = list[ast.stmt](), [node]
         while ahead:
-            name = ahead.pop()
-            if name in self._defined and name not in found:
-                found.add(name)
-                nodes = ast.walk(self._defined[name])
-                ahead += [node.id for node in nodes if isinstance(node, ast.Name)]
-        return found
-
-    def lines(self, reached: set[str]) -> int:
-        """Lines of code of what has these names, imports and decorators included."""
-        return len({
-            line
-            for node in map(self._defined.__getitem__, reached)
-            for part in (node, *getattr(node, "decorator_list", ()))
-            for line in range(part.lineno, (part.end_lineno or part.lineno) + 1)
-        } & self._code)  # fmt: skip
-
-    def imported(self, module: str, reached: set[str]) -> set[str]:
-        """Modules that these names come from; ``module`` is the file's own name."""
-        nodes = (self._defined[name] for name in reached)
-        lines = "\n".join(ast.unparse(one) for one in nodes if isinstance(one, IMPORTS))
-        return {target for _, target in imports(module, lines, False)}
-
-
-IMPORTS = (ast.Import, ast.ImportFrom)
-
-
-def _defines(node: ast.stmt) -> list[str]:
-    """Names that a statement at the top of a file defines."""
-    if isinstance(node, IMPORTS):
-        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
-    if isinstance(node, (ast.Assign, ast.AnnAssign)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return [one.id for each in targets for one in ast.walk(each) if isinstance(one, ast.Name)]
-    return [node.name] if hasattr(node, "name") else []
+            if (one := ahead.pop()) not in used:
+                used.append(one)
+                names = [each.id for each in ast.walk(one) if isinstance(each, ast.Name)]
+                ahead += [defined[name] for name in names if name in defined]
+        spans = [part for one in used for part in (one, *getattr(one, "decorator_list", ()))]
+        lines = {n for part in spans for n in range(part.lineno, 1 + (part.end_lineno or 0))}
+        text = "\n".join(ast.unparse(one) for one in used if hasattr(one, "names"))
+        found[method] = len(lines & code), {target for _, target in imports(module, text, False)}
+    return found
 
 
 def method_code() -> dict[str, int]:
     """Method -> lines of code that it uses of its file, and of the helpers that only this file
     uses."""
     arrow = arrows()
-    users: dict[str, set[str]] = {module: set() for module in MODULES}
-    for module, targets in arrow.items():
-        for target in targets:
-            users[target].add(module)
+    users = {one: {by for by in arrow if one in arrow[by]} for one in MODULES}
     room = SOURCE / "paradecode" / "methods"
     files, parts = (
         {name_of(path, SOURCE) for place in places for path in (room / place).glob("*.py")}
@@ -415,19 +356,14 @@ def method_code() -> dict[str, int]:
     found = {}
     for module in sorted(files):
         own = {module}
-        while helpers := {
-            one for one, by in users.items() if by and by <= own and one not in own | parts
-        }:
-            own |= helpers
-        file = MethodFile(MODULES[module])
-        for method in file.methods:
-            reached = file.reached(method)
-            ahead, used = file.imported(module, reached), set[str]()
+        while more := {one for one in users if users[one] and users[one] <= own} - own - parts:
+            own |= more
+        for method, (lines, ahead) in methods_in(MODULES[module], module).items():
+            used: set[str] = set()
             while ahead := (ahead & own) - used - {module}:
                 used |= ahead
                 ahead = {target for one in ahead for target in arrow[one]}
-            helping = sum(code_lines(MODULES[one]) for one in used)
-            found[method] = file.lines(reached) + helping
+            found[method] = lines + sum(code_lines(MODULES[one]) for one in used)
     return found
 
 

@@ -14,8 +14,8 @@ from paradecode.core.tree import EMPTY, ROOT, Mode, TokenTree
 from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, distribution, draw, draw_pooled
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.candidates import candidates, processed
+from paradecode.methods.draft.contracts import Budget, Drafter, Proposal
 from paradecode.methods.draft.greedy_draws import Draws
-from paradecode.methods.draft.loop import Budget, Drafter, Proposal
 from paradecode.methods.draft.source import DraftSource, ExitRows
 
 Law = tuple[Ids, Ids, Weights]

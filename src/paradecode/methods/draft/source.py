@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import DRAFT, TARGET, Forward, ModelFacts, Reply, TokenSequence
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.methods.draft.loop import LAST, DraftRows, Seconds
+from paradecode.methods.draft.contracts import LAST, DraftRows, Seconds
 
 NO_TOKENS = np.empty(0, np.int32)
 NO_STATES = np.empty((0, 0), np.float32)
@@ -137,8 +137,9 @@ class PathRows:
         tree = TokenTree(np.array(tokens, np.int32), np.maximum(above - first, ROOT))
         text = text[lead:]
         rows = [len(text) + self.slots[path] - first for path in paths] if logits else []
-        # A prompt without a tree may be cut if nothing is said about its rows.
-        wanted = np.array(rows, np.int32) if len(tree) else None
+        # A prompt may be cut if nothing is said about its rows.
+        usual = rows == [*range(max(len(text) - 1, 0), len(text) + len(tree))]
+        wanted = None if usual else np.array(rows, np.int32)
         return Forward(
             text, tree=tree, under=above, layers=self.layers, visible=self.visible, logits=wanted,
             hidden=hidden, model=self.model,

@@ -15,7 +15,7 @@ from paradecode.core.logits import Logits
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.networks import TreeSelector, choices
 from paradecode.methods.draft.budgets.shapes import Action, Shape, Shaped, actions
-from paradecode.methods.draft.loop import LAST, DraftRows, Needs, Nodes, needs_levels
+from paradecode.methods.draft.contracts import LAST, DraftRows, Needs, Nodes, needs_levels
 from paradecode.methods.parts import declare, local_path
 
 DIVERGENCE_TOKENS = 64

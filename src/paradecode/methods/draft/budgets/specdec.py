@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import Apply, TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
-from paradecode.methods.draft.loop import Budget, DraftRows, Needs, Nodes, Seconds, needs_levels
+from paradecode.methods.draft.contracts import (
+    Budget,
+    DraftRows,
+    Needs,
+    Nodes,
+    Seconds,
+    needs_levels,
+)
 from paradecode.methods.parts import declare, local_path, parameter
 
 FEATURES = ("log-odds of the estimate", "siblings of higher estimate", "depth", "one")

@@ -18,7 +18,8 @@ from paradecode.methods.canvas.canvas import Canvas, Window
 from paradecode.methods.canvas.feasible import Tokens
 from paradecode.methods.canvas.forwards import forward_of
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.loop import LAST, DraftRows, Needs, Nodes, Proposal, drafter
+from paradecode.methods.draft.contracts import LAST, DraftRows, Nodes, Proposal
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.source import NO_STATES, NO_TOKENS, LevelRows, Source
 from paradecode.methods.parts import parameter, text

@@ -12,8 +12,8 @@ import numpy as np
 from paradecode.core.decoder import TARGET, Reply, TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
+from paradecode.methods.draft.contracts import Proposal
 from paradecode.methods.draft.head_drafter import HeadDrafter, head_method
-from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.source import Source
 from paradecode.methods.parts import parameter
 

@@ -16,12 +16,15 @@ from paradecode.core.logits import Logits
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.candidates import candidates
-from paradecode.methods.draft.loop import LAST, DraftRows, Needs, Nodes, Proposal, drafter
+from paradecode.methods.draft.contracts import LAST, DraftRows, Nodes, Proposal
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.source import NO_STATES, LevelRows, Path, PathRows
 from paradecode.methods.parts import parameter
 
 # Rows of the target that see few of the cached keys, with a small model that guesses ahead of them.
+
+Running = Generator[Forward, Reply, None]
 
 CHUNK = 8
 """Neighbouring keys that are chosen together; more choose faster, and less exactly."""
@@ -124,9 +127,7 @@ class TwoLevels(LevelRows):
         self.pace += 0.1 * (missing - self.pace)
         return DraftRows(TARGET, *self._found[TARGET, path])
 
-    def _run(
-        self, rows: PathRows, path: Path, hidden: tuple[int, ...] = ()
-    ) -> Generator[Forward, Reply, None]:
+    def _run(self, rows: PathRows, path: Path, hidden: tuple[int, ...] = ()) -> Running:
         """Run the missing rows of a path, from the root on, in one forward, and keep what it said
         behind each: logits of one row, and the state behind the last layer if it is asked for."""
         ends = (path[:end] for end in range(len(path) + 1))

@@ -12,7 +12,7 @@ from paradecode.core.decoder import DRAFT, Forward, Overlap, Reply, Steps, Token
 from paradecode.core.logits import Logits
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.candidates import candidates
-from paradecode.methods.draft.loop import MAX_DRAFT
+from paradecode.methods.draft.contracts import MAX_DRAFT
 from paradecode.methods.draft.source import Path, PathRows
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import choice, method, parameter
