@@ -177,7 +177,7 @@ class Delayed(Shaped):
         if now is None or self._selector is None:
             return
         inputs = vars(now)
-        self._selector.expect({name: values.shape[1] for name, values in inputs.items()})
+        self._selector.expect(inputs)
         scores = yield Apply(self._selector.network, inputs)
         options = choices(self._selector.facts["count"])
         fits = [action.nodes <= self.count for action in options]

@@ -157,7 +157,7 @@ class SpecDecPP(Budget):
             self._new = np.arange(len(tree), dtype=np.int32), features(tree).astype(np.float32)
         if self._new is not None:
             (nodes, inputs), self._new = self._new, None
-            self._head.expect(inputs.shape[1])
+            self._head.expect({"x": inputs})
             chances = yield Apply(self._head.network, {"x": inputs})
             self._seen.update(zip(nodes.tolist(), chances[:, 0].tolist(), strict=True))
 

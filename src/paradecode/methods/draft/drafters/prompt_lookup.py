@@ -116,7 +116,7 @@ class PromptLookup(ModelFree):
                 table.odds.write(state.table_odds)
             budget.write(BudgetState(state.calibration, state.refusals))
 
-        begun, entries = budget.read(), table and table.table
+        begun, entries = budget.read(), None if table is None else table.table
         assert begun is not None
         ends = index.shortest, index.longest
         return MultiStep(Lookup(*ends, budget.count, begun.patience, entries, read, write))
