@@ -4,7 +4,7 @@
     python -m tools.structure --json     # the same for a program
     python -m tools.structure --seconds  # those of build and tests, too: ten minutes
 
-A *circle* is a set of files that import one another, imports inside of functions and those for
+A *circle* is a ring of files that import one another, imports inside of functions and those for
 types alone included. An *upward arrow* is an import from a room that is not below. *Files entered*
 are the files of the package in which some function ran during one step of the engine, in the
 middle of an answer.
@@ -16,10 +16,10 @@ import argparse
 import ast
 import io
 import json
-import re
 import sys
 import tokenize
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,19 @@ METHOD_FOLDERS = ("draft/drafters", "draft/schedules", "canvas/policies", "retra
 PART_FOLDERS = (*METHOD_FOLDERS, "draft/budgets", "draft/verifiers", "canvas/caches")
 """Folders of files with parts that users choose by name, which are nobody's helpers."""
 METHOD_CODE = 150
-"""Lines of code that a method and the helpers that only it uses may have together. Methods of one
-file share its lines."""
-DECLARED = re.compile(r"^@(?:drafter|head_method|method|policy)\(", re.MULTILINE)
+"""Lines of code that a method may have, with all that it uses of its own file and of modules that
+only this file uses. Nothing is divided among the methods of a file."""
+DECLARING = {"drafter", "head_method", "method", "policy"}
+"""Decorators whose first argument is the name of a method."""
 LONGER_METHODS = {
     "suffix": "its suffix automaton, 127 lines, is a data structure with papers of its own",
-    "triforce": "it drafts on two levels, each of which is a drafter with rows of its own",
-    "aded": "it learns trigrams and searches them with a bandit, two parts of its paper",
-    "prompt_rows": "its two methods share a rule that says where rows pay, a third of the code",
     "freedave": "it plans, verifies and accepts steps of a canvas: a whole loop of its own",
+    "aded": "it learns trigrams and searches them with a bandit, two parts of its paper",
+    "lookup-tree": "it is prompt-lookup, which it inherits, with a tree in place of the chain",
+    "ppd": "its rule of where rows pay, 200 lines, serves hidden-transfer as well",
+    "hidden-transfer": "it has PPD's rule of where rows pay, and rows that enter inner layers",
 }
-"""Method file -> why it may have more."""
+"""Method -> why it may have more."""
 
 CORE = {"core"}
 MODELS = CORE | {"models"}
@@ -228,32 +230,15 @@ def arrows() -> dict[str, set[str]]:
 
 
 def circles() -> list[list[str]]:
-    """Sets of two or more modules that reach one another by imports (Tarjan's algorithm)."""
-    arrow = arrows()
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(module: str) -> None:
-        order[module] = low[module] = len(order)
-        stack.append(module)
-        for target in sorted(arrow[module]):
-            if target not in order:
-                visit(target)
-                low[module] = min(low[module], low[target])
-            elif target in stack:
-                low[module] = min(low[module], order[target])
-        if low[module] == order[module]:
-            group = stack[stack.index(module) :]
-            del stack[stack.index(module) :]
-            if len(group) > 1:
-                found.append(sorted(group))
-
-    for module in sorted(arrow):
-        if module not in order:
-            visit(module)
-    return found
+    """Modules that import one another in a ring, one ring of each tangle."""
+    found, arrow = list[list[str]](), arrows()
+    while True:
+        try:
+            TopologicalSorter(arrow).prepare()
+            return found
+        except CycleError as error:
+            found.append(ring := sorted(set(error.args[1])))
+            arrow = {one: arrow[one].difference(ring) for one in arrow.keys() - ring}
 
 
 def shared_names() -> dict[str, list[str]]:
@@ -274,8 +259,9 @@ def lines() -> dict[str, int]:
     }
 
 
-def code_lines(path: Path) -> int:
-    """Lines of code in a file of Python: no blank lines, comments and docstrings."""
+def lines_of_code(path: Path) -> set[int]:
+    """Numbers of the lines of code in a file of Python: no blank lines, comments and
+    docstrings."""
     source = path.read_text("utf-8")
     docstrings = {
         line
@@ -290,7 +276,12 @@ def code_lines(path: Path) -> int:
         if token.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
         for line in range(token.start[0], token.end[0] + 1)
     }
-    return len(lines - docstrings)
+    return lines - docstrings
+
+
+def code_lines(path: Path) -> int:
+    """How many lines of code a file has."""
+    return len(lines_of_code(path))
 
 
 def code() -> dict[str, int]:
@@ -306,12 +297,8 @@ def code() -> dict[str, int]:
 def wings() -> dict[str, int]:
     """Lines of code of the engine, of the laboratory with the tools, and of the tests."""
     found = code()
-    beside = {
-        "tools": "laboratory",
-        "tests": "tests",
-        "examples": "examples",
-        "plugins": "examples",
-    }
+    beside = {"tools": "laboratory", "tests": "tests"}
+    beside |= dict.fromkeys(("examples", "plugins"), "examples")
     sums: dict[str, int] = {}
     for room, lines in found.items():
         wing = beside.get(room, "laboratory" if room.startswith("lab") else "engine")
@@ -328,29 +315,55 @@ def over_budget() -> dict[str, str]:
     }
 
 
+def methods_in(path: Path, module: str = "") -> dict[str, tuple[int, set[str]]]:
+    """Method that a file declares -> lines of code that it uses of this file, itself or by what it
+    uses, and the modules that these lines import."""
+    code, defined, declared = lines_of_code(path), dict[str, ast.stmt](), dict[str, ast.stmt]()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        names = [alias.asname or alias.name for alias in getattr(node, "names", ())]
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            parts = [part for part in ast.walk(node) if isinstance(part, ast.Name)]
+            names = [part.id for part in parts if isinstance(part.ctx, ast.Store)]
+        defined |= dict.fromkeys([*names, getattr(node, "name", "")], node)
+        for mark in getattr(node, "decorator_list", ()):
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) in DECLARING:
+                declared[ast.literal_eval(mark.args[0])] = node
+    found = {}
+    for method, node in declared.items():
+        used, ahead = list[ast.stmt](), [node]
+        while ahead:
+            if (one := ahead.pop()) not in used:
+                used.append(one)
+                names = [each.id for each in ast.walk(one) if isinstance(each, ast.Name)]
+                ahead += [defined[name] for name in names if name in defined]
+        spans = [part for one in used for part in (one, *getattr(one, "decorator_list", ()))]
+        lines = {n for part in spans for n in range(part.lineno, 1 + (part.end_lineno or 0))}
+        text = "\n".join(ast.unparse(one) for one in used if hasattr(one, "names"))
+        found[method] = len(lines & code), {target for _, target in imports(module, text, False)}
+    return found
+
+
 def method_code() -> dict[str, int]:
-    """Method -> lines of code in its file and in the helpers that only it uses."""
-    users: dict[str, set[str]] = {module: set() for module in MODULES}
-    for module, targets in arrows().items():
-        for target in targets:
-            users[target].add(module)
+    """Method -> lines of code that it uses of its file, and of the helpers that only this file
+    uses."""
+    arrow = arrows()
+    users = {one: {by for by in arrow if one in arrow[by]} for one in MODULES}
     room = SOURCE / "paradecode" / "methods"
-    methods, parts = (
+    files, parts = (
         {name_of(path, SOURCE) for place in places for path in (room / place).glob("*.py")}
         for places in (METHOD_FOLDERS, PART_FOLDERS)
     )
     found = {}
-    for method in sorted(methods):
-        own = {method}
-        while helpers := {
-            module
-            for module, its_users in users.items()
-            if its_users and its_users <= own and module not in own | parts
-        }:
-            own |= helpers
-        declared = DECLARED.findall(MODULES[method].read_text("utf-8"))
-        lines = sum(code_lines(MODULES[module]) for module in own)
-        found[method.rpartition(".")[2]] = lines // max(1, len(declared))
+    for module in sorted(files):
+        own = {module}
+        while more := {one for one in users if users[one] and users[one] <= own} - own - parts:
+            own |= more
+        for method, (lines, ahead) in methods_in(MODULES[module], module).items():
+            used: set[str] = set()
+            while ahead := (ahead & own) - used - {module}:
+                used |= ahead
+                ahead = {target for one in ahead for target in arrow[one]}
+            found[method] = lines + sum(code_lines(MODULES[one]) for one in used)
     return found
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paradecode.core.checks import listed, text, whole
-from paradecode.core.errors import InvalidInput, reason
+from paradecode.core.checks import listed, text, text_in, whole
+from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM
@@ -28,12 +28,7 @@ Messages = list[dict[str, str]]
 
 def read_text(file: Path, field: str = "prompts") -> str:
     """The text of a file; raises InvalidInput that names ``field``."""
-    try:
-        if file.stat().st_size > MOST_BYTES:
-            raise InvalidInput(field, str(file), f"give a file below {MOST_BYTES >> 20} MiB")
-        return file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(field, str(file), f"give a readable file ({reason(error)})") from None
+    return text_in(file, field, MOST_BYTES)
 
 
 def json_lines(name: str, lines: str) -> Iterator[tuple[str, Any]]:

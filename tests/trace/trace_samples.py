@@ -14,7 +14,6 @@ from paradecode.core import trace as core
 from paradecode.core.trace import Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.trace import Trace, trace_record
-from paradecode.trace.record import BranchRecord
 
 EOS = "<|end|>"
 BLOCK = 16
@@ -116,8 +115,7 @@ def searched() -> Trace:
         SearchedBranch(0, " a rug", 2, "stop", -12.25, False),
         SearchedBranch(1, "", 0, "cancelled", None, False),
     ]
-    branches: list[BranchRecord] = [cast(BranchRecord, vars(way)) for way in ways]
-    return {**drafted(), "branches": branches}
+    return {**drafted(), "branches": [vars(way) for way in ways]}
 
 
 def denoised() -> Trace:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -409,26 +409,18 @@ class Head:
     def held_in(self, dtype: str) -> Head:
         """This head with networks of another ``dtype``."""
 
-        def held(network: Network) -> Network:
-            return replace(network, dtype=dtype)
+        def held(part: Any) -> Any:
+            if isinstance(part, Network):
+                return replace(part, dtype=dtype)
+            if isinstance(part, tuple):
+                return tuple(map(held, part))
+            if not isinstance(part, (Block, Masks, Cell, Lstm, Head)):
+                return part
+            parts = {each.name: held(getattr(part, each.name)) for each in fields(part)}
+            return replace(part, **parts)
 
-        def perhaps(network: Network | None) -> Network | None:
-            return network and held(network)
-
-        blocks = tuple(
-            replace(b, before=held(b.before), after=held(b.after), text=perhaps(b.text))
-            for b in self.blocks
-        )
-        masks, cell = self.masks, self.cell
-        return replace(
-            self, enter=held(self.enter), blocks=blocks, outs=tuple(map(held, self.outs)),
-            back=perhaps(self.back), anchor=perhaps(self.anchor),
-            masks=masks and replace(masks, bias=perhaps(masks.bias)),
-            transfers=tuple(map(held, self.transfers)),
-            cell=cell and Cell(held(cell.embed), tuple(map(held, cell.steps))),
-            lstm=tuple(Lstm(held(layer.before), held(layer.step)) for layer in self.lstm),
-            pace=DraftPace(),
-        )  # fmt: skip
+        head: Head = replace(held(self), pace=DraftPace())
+        return head
 
     def check(self, draft: HeadDraft) -> None:
         """Raise InvalidInput unless the features and tokens of a draft fit this head."""

@@ -52,6 +52,15 @@ def key(seed: int, position: int, purpose: Purpose = Purpose.TOKEN) -> int:
     return mix(mix(mix(seed & MASK64) ^ (position & MASK64)) ^ int(purpose))
 
 
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """What :func:`mix` makes of each number behind its addition; changes them in place."""
+    for shift, factor in _ROUNDS:
+        values ^= values >> shift
+        values *= factor
+    values ^= values >> _LAST
+    return values
+
+
 def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
     """float64, same shape as ``ids``: uniforms in (0, 1) with 32 bits of resolution.
 
@@ -59,11 +68,7 @@ def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
         ids: token ids, with at least one dimension.
     """
     z = (ids.astype(np.uint64) + _ONE) * _GOLDEN + np.uint64(base)
-    for shift, factor in _ROUNDS:
-        z ^= z >> shift
-        z *= factor
-    z ^= z >> _LAST
-    return ((z >> _HALF).astype(np.float64) + 0.5) * 2.0**-32
+    return ((mixed(z) >> _HALF).astype(np.float64) + 0.5) * 2.0**-32
 
 
 def gumbel(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ or hidden states.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,21 @@ ROWS = 128
 memory."""
 
 NOTHING = CanvasStep((), (), (), (), (0, 0), 0)
+Own = TypeVar("Own", bound="OneUse")
 
 
-class PromptReader:
+class OneUse:
+    """A decoder that is its own factory: the object serves one request and keeps the results."""
+
+    def __call__(self: Own) -> Own:
+        return self
+
+    def end(self, seq: TokenSequence) -> None:
+        """End the request without a further token."""
+        seq.fill([], NOTHING, [], end="length")
+
+
+class PromptReader(OneUse):
     """A decoder that reads the prompt and commits no token. The object is its own factory.
 
     Rows that are in the prefix cache are computed once more, over the cached rows before them, and
@@ -47,9 +59,6 @@ class PromptReader:
         self.top, self.norm, self.eps = top, norm, eps
         self.logprobs: list[TokenLogprob] = []
         self.mean = np.zeros(0 if norm is None else len(norm), np.float32)
-
-    def __call__(self) -> PromptReader:
-        return self
 
     def decode(self, seq: TokenSequence) -> Steps:
         tokens, cached = seq.tokens.copy(), len(seq.tokens) - len(seq.pending)
@@ -73,14 +82,14 @@ class PromptReader:
             if self.norm is not None:
                 self._collect(reply.hidden[-1], length)
             start = stop
-        seq.fill([], NOTHING, [], end="length")
+        self.end(seq)
 
     def _collect(self, states: NDArray[np.float32], length: int) -> None:
         scale = np.sqrt(np.mean(np.square(states, dtype=np.float64), axis=1) + self.eps)
         self.mean += ((states / scale[:, None]).sum(axis=0) * self.norm / length).astype(np.float32)
 
 
-class LastStateReader:
+class LastStateReader(OneUse):
     """A decoder that commits no token and reads the prompt's last hidden state, before the final
     norm. The object is its own factory.
 
@@ -95,9 +104,6 @@ class LastStateReader:
         self.network = network
         self.output = np.zeros(0, np.float32)
 
-    def __call__(self) -> LastStateReader:
-        return self
-
     def decode(self, seq: TokenSequence) -> Steps:
         none = np.empty(0, np.int32)
         reply = yield Forward(seq.pending, logits=none, hidden=(-1,))
@@ -105,7 +111,7 @@ class LastStateReader:
         if self.network is not None:
             outputs = yield Apply(self.network, {"x": outputs})
         self.output = np.array(outputs[0], np.float32)
-        seq.fill([], NOTHING, [], end="length")
+        self.end(seq)
 
 
 def reading_request(
@@ -135,7 +141,7 @@ MOST_TOKENS = 512
 """The most tokens of one candidate; all of its rows must fit into one forward."""
 
 
-class CandidateReader:
+class CandidateReader(OneUse):
     """A decoder that commits no token and scores candidates; the request's prompt is the context.
 
     The context is read once. Candidates follow it at the same positions. A candidate sees the
@@ -158,9 +164,6 @@ class CandidateReader:
         self.candidates = candidates
         self.logprobs: list[list[TokenLogprob]] = []
 
-    def __call__(self) -> CandidateReader:
-        return self
-
     def decode(self, seq: TokenSequence) -> Steps:
         context = len(seq.tokens)
         reply = yield Forward(seq.pending)
@@ -173,7 +176,7 @@ class CandidateReader:
             for place, made in zip(places, replies):
                 later = self.candidates[place][1:].tolist()
                 self.logprobs[place] += token_logprobs(made.logits, range(len(later)), later, 0)
-        seq.fill([], NOTHING, [], end="length")
+        self.end(seq)
 
     def _rows(self, place: int, context: int) -> Forward:
         tokens = self.candidates[place][:-1]

@@ -7,7 +7,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
 from paradecode.backends.interface import PAGE, Backend, RunsHeads, RunsNetworks
-from paradecode.core.checks import attributes, flag, whole
+from paradecode.core.checks import attributes, checked, flag, whole
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import CapacityError, InvalidInput, InvalidModel
 from paradecode.core.network import Array, Head
@@ -39,25 +39,15 @@ class Limits:
         prefix_cache: whether prompts reuse the K/V of earlier requests.
     """
 
-    batch: int = 64
-    step_tokens: int = 512
-    kv_tokens: int = 32768
-    draft_tokens: int = 64
-    learned_bytes: int = 128 << 20
-    prefix_cache: bool = True
+    batch: int = checked(whole(1, 4096), 64)
+    step_tokens: int = checked(whole(1, 1 << 20), 512)
+    kv_tokens: int = checked(whole(PAGE, 1 << 30), 32768)
+    draft_tokens: int = checked(whole(0, 4096), 64)
+    learned_bytes: int = checked(whole(0, 1 << 40), 128 << 20)
+    prefix_cache: bool = checked(flag, True)
 
     def __post_init__(self) -> None:
-        attributes(self, _LIMITS)
-
-
-_LIMITS = {
-    "batch": whole(1, 4096),
-    "step_tokens": whole(1, 1 << 20),
-    "kv_tokens": whole(PAGE, 1 << 30),
-    "draft_tokens": whole(0, 4096),
-    "learned_bytes": whole(0, 1 << 40),
-    "prefix_cache": flag,
-}
+        attributes(self)
 
 
 @dataclass(eq=False)

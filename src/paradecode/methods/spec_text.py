@@ -18,6 +18,7 @@ MAX_DEPTH = 16
 
 _NAME = re.compile(r"[A-Za-z_][\w.+-]*\s*(\(.*\))?", re.DOTALL)
 """A value without quotes: a word, a part's name, or a part with settings in brackets."""
+_QUOTED_OR_SIGN = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)
 
 
 def parts_of(text: str) -> list[str]:
@@ -60,23 +61,16 @@ def name_and_settings(text: str) -> tuple[str, dict[str, Any]]:
 
 def _cut(text: str, mark: str) -> list[str]:
     """Cut at each ``mark`` outside of brackets and quotes; ValueError if these do not match."""
-    pieces, depth, quote, escaped = [""], 0, "", False
-    for letter in text:
-        if quote:
-            if letter == quote and not escaped:
-                quote = ""
-            escaped = letter == "\\" and not escaped
-        elif letter in "'\"":
-            quote = letter
-        else:
-            depth += (letter in "([{") - (letter in ")]}")
-            if not 0 <= depth <= MAX_DEPTH:
-                raise ValueError
-        if letter == mark and not quote and depth == 0:
+    pieces, depth = [""], 0
+    for part in _QUOTED_OR_SIGN.findall(text):
+        depth += (part in "([{") - (part in ")]}")
+        if not 0 <= depth <= MAX_DEPTH or part in "'\"":  # A quote that nothing closes.
+            raise ValueError
+        if part == mark and depth == 0:
             pieces.append("")
         else:
-            pieces[-1] += letter
-    if depth or quote:
+            pieces[-1] += part
+    if depth:
         raise ValueError
     return pieces
 

@@ -136,6 +136,13 @@ class TrainedPart:
                 where = f"{method}.{self.field}"
                 raise InvalidInput(where, model.name, f"{fix}: train one for this model")
 
+    def expect(self, inputs: Mapping[str, Array]) -> None:
+        """Raise InvalidInput if it was trained with inputs of other widths."""
+        for name, width in self.inputs().items():
+            if inputs[name].shape[1] != width:
+                fix = f"{name} has {inputs[name].shape[1]} here: train one with these models"
+                raise InvalidInput(self.field, f"a file for {width} numbers of {name}", fix)
+
     @classmethod
     def _read(cls: type[P], path: str) -> P:
         facts, tensors = load(path, cls.kind, cls.field)

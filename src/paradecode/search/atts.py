@@ -15,7 +15,7 @@ from paradecode.core.decoder import DRAFT, Fork, Forward, Steps, TokenSequence, 
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.noise import Purpose, key
-from paradecode.engine.prompt import NOTHING, ROWS
+from paradecode.engine.prompt import ROWS, OneUse
 from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.methods.trained import TrainedPart
 from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
@@ -58,7 +58,7 @@ class ChunkScores(TrainedPart):
 # One sample that the draft model writes in chunks; the target accepts each chunk or writes it anew.
 
 
-class ChunkedSample:
+class ChunkedSample(OneUse):
     """A decoder of one request; each chunk is drafted on a fork, which its sequence may adopt.
 
     The draft model draws with noise of its own, so that the target's chunk after a rejection does
@@ -84,9 +84,6 @@ class ChunkedSample:
         self.scores: list[float] = []
         self.accepted: list[bool] = []
 
-    def __call__(self) -> ChunkedSample:
-        return self
-
     def decode(self, seq: TokenSequence) -> Steps:
         if seq.about(DRAFT).vocabulary is not None:
             fix = "chunks need a draft model with the target's own tokens"
@@ -104,7 +101,7 @@ class ChunkedSample:
                 score, after = yield from self._score(child, logits)
                 self.scores.append(score)
                 if self._calibrated is None:
-                    seq.fill([], NOTHING, [], end="length")
+                    self.end(seq)
                     return
                 self.accepted.append(p_value(score, self._calibrated) > self._alpha)
                 if self.accepted[-1]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import Fork, Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Logits
-from paradecode.engine.prompt import NOTHING
+from paradecode.engine.prompt import OneUse
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.parts import choice, declare, parameter
 from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
@@ -53,7 +53,7 @@ Penalty = Callable[[Beam, Sequence[Group]], tuple[float, dict[int, float]]]
 on some tokens; none is below 0."""
 
 
-class BeamDecoder:
+class BeamDecoder(OneUse):
     """A decoder of one request, whose forks are the beams; it commits no token of its own.
 
     All beams are rows of one forward. A beam that nothing continues is released at once. Each beam
@@ -78,9 +78,6 @@ class BeamDecoder:
         self.width, self.power = width, length_penalty
         self.groups = [Group() for _ in range(groups)]
         self._penalty, self.made = penalty, 0
-
-    def __call__(self) -> BeamDecoder:
-        return self
 
     def search(self, task: SearchTask) -> Search:
         """The best beams of all groups, ordered by likelihood or by the scorer."""
@@ -115,7 +112,7 @@ class BeamDecoder:
                 break
             replies = yield [Forward(one.pending, on=one) for one in going]
             logits = {id(one): answer.logits for one, answer in zip(going, replies)}
-        seq.fill([], NOTHING, [], end="length")
+        self.end(seq)
 
     def _extend(
         self, root: LiveSequence, group: Group, before: Sequence[Group], logits: dict[int, Logits]

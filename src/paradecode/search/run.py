@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -16,11 +16,20 @@ from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
 from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.noise import Purpose, key
 from paradecode.engine.engine import Engine
-from paradecode.engine.prompt import LastStateReader, reading_request
+from paradecode.engine.prompt import LastStateReader, OneUse, reading_request
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.text_stream import OutputText
-from paradecode.search.branch import Branch, Grow, Rate, Searched, SearchTask, Start, Strategy
+from paradecode.search.branch import (
+    Branch,
+    Grow,
+    Rate,
+    Search,
+    Searched,
+    SearchTask,
+    Start,
+    Strategy,
+)
 from paradecode.search.scorers.scorer import BranchScorer, Rated, ReadsStates, find_scorer
 
 
@@ -49,7 +58,7 @@ class StepText(OutputText):
 
 
 @dataclass(frozen=True)
-class StepDecoder:
+class StepDecoder(OneUse):
     """A method that decodes to the end of a step.
 
     Attributes:
@@ -59,9 +68,6 @@ class StepDecoder:
 
     decoder: Callable[[], Decoder]
     marks: tuple[str, ...]
-
-    def __call__(self) -> StepDecoder:
-        return self
 
     def decode(self, seq: TokenSequence) -> Steps:
         assert isinstance(seq, LiveSequence)
@@ -75,71 +81,6 @@ class StepDecoder:
                     return
                 # A backend that makes several steps by itself would not see a mark.
                 reply = StepsMade() if isinstance(asked, MultiStep) else (yield asked)
-
-
-# The scores of branches, computed at once or when the engine has read their hidden states.
-
-
-class Rating:
-    """The computation of scores. The constructor queues requests that read hidden states, if
-    needed.
-
-    Args:
-        request: request of the search.
-        prompt: text of its prompt.
-        branches: the branches to rate.
-
-    Attributes:
-        sequences: sequences that read the branches' states; the prefix cache has most rows.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        request: GenerationRequest,
-        scorer: BranchScorer,
-        prompt: str,
-        branches: Sequence[Branch],
-    ) -> None:
-        self._request, self._scorer, self._prompt = request, scorer, prompt
-        self.branches, self._readers = branches, list[LastStateReader]()
-        self.sequences: list[LiveSequence] = []
-        if scorer.reads == "states":
-            network = cast(ReadsStates, scorer).network
-            for branch in branches:
-                tokens = [*request.prompt.tolist(), *branch.tokens]
-                if branch.tokens and tokens[-1] in engine.config.eos_tokens:
-                    del tokens[-1]  # No state behind it means anything.
-                reader = LastStateReader(network)
-                self._readers.append(reader)
-                asked = reading_request(
-                    engine.config, tokens[: engine.config.context_length - 1], reader,
-                    priority=request.priority, salt=request.salt, owner=request.owner,
-                )  # fmt: skip
-                self.sequences.append(engine.add(asked))
-
-    @property
-    def ready(self) -> bool:
-        return all(sequence.finished for sequence in self.sequences)
-
-    def scores(self) -> list[float]:
-        """The score of each branch, a finite number.
-
-        Raises:
-            InvalidInput: if the scorer returned something else.
-            Exception: raised by the scorer, or the error that ended the reading.
-        """
-        for sequence in self.sequences:
-            if sequence.error is not None:
-                raise sequence.error
-        outputs = [reader.output for reader in self._readers]
-        read = np.stack(outputs) if outputs else np.empty((0, 0), np.float32)
-        rated = Rated(self._prompt, self._request.prompt, self.branches, read)
-        scores = list(self._scorer.rate(rated))
-        if len(scores) != len(self.branches):
-            fix = f"it must give {len(self.branches)} scores, one for each output"
-            raise InvalidInput("scorer", scores, fix)
-        return [number()("scorer", score) for score in scores]
 
 
 MOST_BRANCHES = 64
@@ -208,12 +149,10 @@ class SearchRun:
         self.readings: list[LiveSequence] = []
         self.started = self.ended = time.perf_counter()
         self._growing: list[_Begun] = []
-        self._grow: Grow | None = None
-        self._rating: Rating | None = None
         judged = self._scorer.reads != "logprobs"
         task = SearchTask(request.params, text_of, tokens, judged)
-        self._steps = strategy.search(task)
-        self._resume(None)
+        self._driver = self._drive(strategy.search(task))
+        self.advance()
 
     @property
     def finished(self) -> bool:
@@ -227,73 +166,94 @@ class SearchRun:
 
     def advance(self) -> None:
         """Look at the branches, and resume the strategy when its request is done."""
-        try:
-            if self._rating is not None and self._rating.ready:
-                rating, self._rating = self._rating, None
-                self._resume(self._scored(rating))
-            if self._grow is None:
-                return
-            self._begin_waiting()
-            begun = [each.sequence for each in self._growing if each.sequence is not None]
-            for sequence in begun:
-                if sequence.error is not None:
-                    raise sequence.error
-            ended = len(begun) == len(self._growing) and all(each.finished for each in begun)
-            enough = self._grow.enough
-            if ended or (enough is not None and enough(self._branches())):
-                self._cancel()
-                self._resume(self._branches())
-        except Exception as error:  # Whoever raised it, it ends this search only.
-            self.close(error)
+        next(self._driver, None)
 
     def close(self, error: Exception | None = None) -> None:
         """End the search with an error, if it has not ended; its branches free their pages."""
-        self._cancel()
-        self._steps.close()
+        self._driver.close()
         if not self.finished:
             self.error = error or DecoderError("the search was cancelled")
-            self.ended = time.perf_counter()
 
-    def _resume(self, reply: Any) -> None:
+    def _drive(self, steps: Search) -> Generator[None, None, None]:
+        """Do what the strategy asks for, until it ends; each yield waits for a step of the
+        engine."""
+        reply: Any = None
         try:
-            asked = self._steps.send(reply)
-            while isinstance(asked, Rate):
-                rating = Rating(
-                    self.engine, self.request, self._scorer, self._prompt, asked.branches
-                )
-                self.readings += rating.sequences
-                if not rating.ready:
-                    self._rating = rating
-                    return
-                asked = self._steps.send(self._scored(rating))
-            self._start(asked)
+            while True:
+                asked = steps.send(reply)
+                doing = self._rate(asked) if isinstance(asked, Rate) else self._grow(asked)
+                reply = yield from doing
         except StopIteration as end:
-            self._grow, self.found = None, end.value
+            self.found = end.value
+        except Exception as error:  # Whoever raised it, it ends this search only.
+            self.error = error
+        finally:
+            self._cancel()
+            steps.close()
             self.ended = time.perf_counter()
-        except Exception as error:
-            self.close(error)
 
-    def _scored(self, rating: Rating) -> list[float]:
-        scores = rating.scores()
-        for branch, score in zip(rating.branches, scores):
-            if branch.sequence is not None:
-                self.scores[branch.sequence] = score
+    def _rate(self, asked: Rate) -> Generator[None, None, list[float]]:
+        """The score of each branch, a finite number, at once or when the engine has read the hidden
+        states; the prefix cache has most of their rows.
+
+        Raises:
+            InvalidInput: if the scorer returned something else.
+            Exception: raised by the scorer, or the error that ended the reading.
+        """
+        engine, request, scorer = self.engine, self.request, self._scorer
+        readers, reading = list[LastStateReader](), list[LiveSequence]()
+        for branch in asked.branches if scorer.reads == "states" else ():
+            tokens = [*request.prompt.tolist(), *branch.tokens]
+            if branch.tokens and tokens[-1] in engine.config.eos_tokens:
+                del tokens[-1]  # No state behind it means anything.
+            readers.append(LastStateReader(cast(ReadsStates, scorer).network))
+            one = reading_request(
+                engine.config, tokens[: engine.config.context_length - 1], readers[-1],
+                priority=request.priority, salt=request.salt, owner=request.owner,
+            )  # fmt: skip
+            reading.append(engine.add(one))
+            self.readings.append(reading[-1])
+        while not all(sequence.finished for sequence in reading):
+            yield
+        for sequence in reading:
+            if sequence.error is not None:
+                raise sequence.error
+        outputs = [reader.output for reader in readers]
+        read = np.stack(outputs) if outputs else np.empty((0, 0), np.float32)
+        scores = list(scorer.rate(Rated(self._prompt, request.prompt, asked.branches, read)))
+        if len(scores) != len(asked.branches):
+            fix = f"it must give {len(asked.branches)} scores, one for each output"
+            raise InvalidInput("scorer", scores, fix)
+        scores = [number()("scorer", score) for score in scores]
+        rated = zip(asked.branches, scores)
+        self.scores |= {own: score for each, score in rated if (own := each.sequence) is not None}
         return scores
 
-    def _start(self, grow: Grow) -> None:
-        width = sum(start.width for start in grow.starts)
+    def _grow(self, asked: Grow) -> Generator[None, None, list[Branch]]:
+        """Grow branches until all have ended, or enough of them."""
+        width = sum(start.width for start in asked.starts)
         if not 1 <= width <= self._most:
             fix = f"this search may grow 1 to {self._most} outputs at a time"
             raise InvalidInput("branches", width, fix)
-        if len(self.sequences) + len(grow.starts) > MOST_STARTED:
+        if len(self.sequences) + len(asked.starts) > MOST_STARTED:
             raise CapacityError(f"a search may begin {MOST_STARTED} branches; lower its budget")
         share = (self._budget - sum(self.made)) // width
         if share < 1:
             fix = "lower the number of branches or max_tokens"
             raise CapacityError(f"the search has used its {self._budget} tokens; {fix}")
-        self._grow = grow
-        self._growing = [_Begun(start, self._request_of(start, share)) for start in grow.starts]
-        self._begin_waiting()
+        self._growing = [_Begun(start, self._request_of(start, share)) for start in asked.starts]
+        ended = False
+        while not ended:
+            self._begin_waiting()
+            yield
+            begun = [each.sequence for each in self._growing if each.sequence is not None]
+            for sequence in begun:
+                if sequence.error is not None:
+                    raise sequence.error
+            ended = len(begun) == len(self._growing) and all(each.finished for each in begun)
+            ended = ended or (asked.enough is not None and asked.enough(self._branches()))
+        self._cancel()
+        return self._branches("cancelled")
 
     def _begin_waiting(self) -> None:
         """Begin the first branch of each prefix, and its other branches when the prefix has been
@@ -331,14 +291,14 @@ class SearchRun:
             decoder=StepDecoder(decoder, start.marks) if start.marks else decoder,
         )  # fmt: skip
 
-    def _branches(self) -> list[Branch]:
-        return [self._branch(growing) for growing in self._growing]
+    def _branches(self, waiting: str | None = None) -> list[Branch]:
+        """The branches as they are; ``waiting`` is the reason of those that have not begun."""
+        return [self._branch(growing, waiting) for growing in self._growing]
 
-    def _branch(self, growing: _Begun) -> Branch:
+    def _branch(self, growing: _Begun, waiting: str | None) -> Branch:
         start, sequence = growing.start, growing.sequence
         if sequence is None:
-            reason = None if self._grow else "cancelled"
-            return Branch(start, None, start.tokens, 0, "", reason, False)
+            return Branch(start, None, start.tokens, 0, "", waiting, False)
         own = _made(start, sequence)
         if not sequence.finished:  # This is asked after every step: no copy of the tokens.
             return Branch(start, sequence, (), own, "", None, False)
@@ -358,7 +318,6 @@ class SearchRun:
         for reading in self.readings:
             if not reading.finished:
                 self.engine.cancel(reading)
-        self._grow = self._rating = None
 
 
 def _made(start: Start, sequence: LiveSequence) -> int:

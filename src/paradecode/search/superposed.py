@@ -15,7 +15,7 @@ import numpy as np
 from paradecode.core.decoder import Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
-from paradecode.engine.prompt import NOTHING
+from paradecode.engine.prompt import OneUse
 from paradecode.methods.draft.ngram_table import NgramTable, load_ngrams
 from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
@@ -74,7 +74,7 @@ class Mixed(NamedTuple):
         return self.total / max(1, len(self.tokens))
 
 
-class Superposition:
+class Superposition(OneUse):
     """A decoder of one request. Its sequence holds the best draft's token of each step as a
     placeholder.
 
@@ -100,9 +100,6 @@ class Superposition:
         self.alive, self.ended = [Mixed()], list[Mixed]()
         self._stops: set[int] = set()
 
-    def __call__(self) -> Superposition:
-        return self
-
     def decode(self, seq: TokenSequence) -> Steps:
         facts, params = seq.about(), self._params
         if not facts.writes or seq.constraint is not None:
@@ -116,7 +113,7 @@ class Superposition:
         while True:
             self._extend(seq.sampler.processed(reply.logits, 0, ()), prompt, ngrams)
             if self._settled(seq.room):
-                seq.fill([], NOTHING, [], end="length")
+                self.end(seq)
                 return
             seq.commit(Verdict([self.alive[0].tokens[-1]], [0], reply.logits))
             if seq.finished:

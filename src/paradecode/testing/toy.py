@@ -22,7 +22,7 @@ from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
 from paradecode.core.layers import halves
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.network import Array, Item, Network
-from paradecode.core.noise import GOLDEN
+from paradecode.core.noise import GOLDEN, mixed
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.testing.network_reference import apply_network
 
@@ -30,8 +30,6 @@ Hashes = NDArray[np.uint64]
 WIDTH = 5
 """Hidden size: four 16-bit pieces of the hash, and the token; all exact in float32."""
 _ADDED = np.uint64(GOLDEN)
-_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 _PIECES = np.array([0, 16, 32, 48], np.uint64)
 
 
@@ -249,13 +247,7 @@ def letter(token: int) -> str:
 
 def mix(values: Hashes) -> Hashes:
     """SplitMix64's finaliser, elementwise."""
-    z = values + _ADDED
-    z ^= z >> _SHIFTS[0]
-    z *= _FACTORS[0]
-    z ^= z >> _SHIFTS[1]
-    z *= _FACTORS[1]
-    z ^= z >> _SHIFTS[2]
-    return z
+    return mixed(values + _ADDED)
 
 
 def _value(x: Hashes, positions: NDArray[np.integer], layer: int) -> Hashes:

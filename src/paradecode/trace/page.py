@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from html import escape
 from pathlib import Path
 
@@ -34,13 +35,8 @@ def page(trace: Trace) -> str:
         "trace": embedded(trace),
         "program": program,
     }
-    # The template is cut at its marks, and the parts are not searched for marks.
-    head, *rest = _asset("page.html").split("{{")
-    html = [head]
-    for chunk in rest:
-        name, _, after = chunk.partition("}}")
-        html += [parts[name], after]
-    return "".join(html)
+    # The parts are not searched for marks.
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
 
 
 def embedded(value: object) -> str:

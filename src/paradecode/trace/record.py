@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from math import exp, isfinite
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from paradecode import __version__
-from paradecode.completion import Completion, SearchedBranch
+from paradecode.completion import Completion
 from paradecode.core.trace import Step
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.llm import LLM
@@ -109,25 +109,6 @@ class CanvasStepRecord(TypedDict):
     provisional: Placed
 
 
-class BranchRecord(TypedDict):
-    """A branch of a search.
-
-    Attributes:
-        after: index of the branch that it goes on from; None is the prompt.
-        text: what it wrote itself, ``tokens`` tokens.
-        reason: why it ended.
-        score: what the scorer gave it; None if it was not asked.
-        chosen: whether it is a part of the answer.
-    """
-
-    after: int | None
-    text: str
-    tokens: int
-    reason: str
-    score: float | None
-    chosen: bool
-
-
 class Trace(TypedDict):
     """A whole request.
 
@@ -141,7 +122,8 @@ class Trace(TypedDict):
         stats: counts and seconds, the fields of :class:`paradecode.core.trace.Stats`.
         pieces: token id (as text) -> the token's own text, for every id that occurs.
         control: those of the ids that are control tokens.
-        branches: of the search that found the output, in the order in which they began; or empty.
+        branches: of the search that found the output, in the order in which they began, or empty;
+            each has the attributes of :class:`paradecode.completion.SearchedBranch`.
     """
 
     format: Literal["paradecode-trace"]
@@ -161,7 +143,7 @@ class Trace(TypedDict):
     control: list[int]
     tokens: list[TokenRecord]
     steps: list[DraftStepRecord] | list[CanvasStepRecord]
-    branches: list[BranchRecord]
+    branches: list[dict[str, Any]]
 
 
 # Steps of a completion's trace in their JSON form.
@@ -284,15 +266,8 @@ def trace_record(
         "control": [token for token in sorted(ids) if tokenizer.is_control(token)],
         "tokens": tokens,
         "steps": steps,
-        "branches": [_branch(each) for each in searched.tree] if searched else [],
+        "branches": list(map(asdict, searched.tree)) if searched else [],
     }
-
-
-def _branch(branch: SearchedBranch) -> BranchRecord:
-    return {
-        "after": branch.after, "text": branch.text, "tokens": branch.tokens,
-        "reason": branch.reason, "score": branch.score, "chosen": branch.chosen,
-    }  # fmt: skip
 
 
 def _draft_tokens(completion: Completion) -> list[TokenRecord]:

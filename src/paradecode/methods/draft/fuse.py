@@ -10,7 +10,7 @@ from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.constrained import share
-from paradecode.methods.draft.loop import Drafter, Needs, Offer, Proposal, Scoring
+from paradecode.methods.draft.contracts import Drafter, Needs, Offer, Proposal, Scoring
 
 
 @dataclass

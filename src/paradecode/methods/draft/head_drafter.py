@@ -17,7 +17,8 @@ from paradecode.core.multi_step import StepsMade
 from paradecode.core.network import Array, Head, HeadDraft, Memory
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.loop import Needs, Proposal, drafter
+from paradecode.methods.draft.contracts import Proposal
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.parts import choice, local_path, parameter
 

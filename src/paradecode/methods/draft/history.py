@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, OrderedDict
 from heapq import heappop, heappush
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,34 @@ _SHARES = (0.5, 0.9)
 
 Branch = tuple[int, int, float]
 """A node of a tree of continuations: parent, token, and share of the parent's occurrences."""
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Recent(OrderedDict[Key, Value]):
+    """At most ``most`` entries; the one that was put there longest ago goes first.
+
+    Attributes:
+        entry_bytes: bytes that an entry takes in CPython.
+    """
+
+    entry_bytes: ClassVar[int] = 0
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    @property
+    def nbytes(self) -> int:
+        return self.entry_bytes * len(self)
+
+    def put(self, key: Key, value: Value) -> None:
+        self[key] = value
+        self.move_to_end(key)
+        if len(self) > self.most:
+            self.popitem(last=False)
 
 
 def evidence(matched: int, share: float) -> int:

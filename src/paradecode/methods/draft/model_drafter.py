@@ -14,8 +14,8 @@ from paradecode.core.tree import EMPTY, ROOT, Mode, TokenTree
 from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, distribution, draw, draw_pooled
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.candidates import candidates, processed
+from paradecode.methods.draft.contracts import Budget, Drafter, Proposal
 from paradecode.methods.draft.greedy_draws import Draws
-from paradecode.methods.draft.loop import Budget, Drafter, Proposal
 from paradecode.methods.draft.source import DraftSource, ExitRows
 
 Law = tuple[Ids, Ids, Weights]
@@ -118,12 +118,19 @@ class ModelDrafter(Drafter):
         self, seq: TokenSequence, model: str, budget: Budget,
         leaves: NDArray[np.int32], logits: Logits, width: int,
     ) -> NDArray[np.int32]:  # fmt: skip
-        """Add the children that the budget wants; returns the new nodes, the most promising
-        first."""
-        tree = self._tree
-        paths = [tree.tokens_to(leaf) for leaf in leaves.tolist()]
+        """Add the likeliest children; returns the new nodes."""
+        paths = [self._tree.tokens_to(leaf) for leaf in leaves.tolist()]
         vocabulary = seq.about(model).vocabulary
-        own, ids, raw = candidates(seq, logits, paths, width, vocabulary, self.offer.noise)
+        found = candidates(seq, logits, paths, width, vocabulary, self.offer.noise)
+        return self._grown(seq, budget, leaves, *found)
+
+    def _grown(
+        self, seq: TokenSequence, budget: Budget, leaves: NDArray[np.int32],
+        own: NDArray[np.int32], ids: NDArray[np.int32], raw: NDArray[np.floating],
+    ) -> NDArray[np.int32]:  # fmt: skip
+        """Add those of the candidates below each leaf, [len(leaves), width], that the budget wants;
+        returns the new nodes, the most promising first."""
+        tree = self._tree
         later = np.broadcast_to(np.arange(raw.shape[1]) > 0, raw.shape)
         estimates = self._calibration.of(raw, later).astype(np.float32)
         at = np.nonzero(budget.grow(seq, tree, leaves, estimates) & (raw > 0))

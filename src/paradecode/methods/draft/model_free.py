@@ -17,7 +17,7 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.shapes import Path as Ranks
-from paradecode.methods.draft.loop import Drafter
+from paradecode.methods.draft.contracts import Drafter
 from paradecode.methods.parts import local_path
 from paradecode.methods.trained import read_once
 

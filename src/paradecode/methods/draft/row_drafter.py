@@ -19,8 +19,8 @@ from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.auto import OTHERS
 from paradecode.methods.draft.candidates import candidates
+from paradecode.methods.draft.contracts import Budget, Drafter, Needs, Scoring
 from paradecode.methods.draft.growth import grow
-from paradecode.methods.draft.loop import Budget, Drafter, Needs, Scoring
 from paradecode.methods.draft.model_free import RatedTree
 from paradecode.methods.parts import local_path, parameter
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import DRAFT, TARGET, Forward, ModelFacts, Reply, TokenSequence
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.methods.draft.loop import LAST, DraftRows, Seconds
+from paradecode.methods.draft.contracts import LAST, DraftRows, Seconds
 
 NO_TOKENS = np.empty(0, np.int32)
+NO_STATES = np.empty((0, 0), np.float32)
+Path = tuple[int, ...]
 
 
 @dataclass
@@ -86,6 +88,62 @@ class ExitRows:
         )
         place |= {row: len(self._rows) + n for n, row in enumerate(missing.tolist())}
         self.add(forward, (yield forward))
+
+
+@dataclass
+class PathRows:
+    """The tentative rows of one model behind the committed tokens: one for each path that was run.
+
+    A path is the draft tokens from the last committed token on, in the model's own ids; that of the
+    committed token is empty. A commit ends the use of an object.
+
+    Attributes:
+        layers: None, or the numbers of the layers that run: then the rows are for drafting only,
+            the text's are tentative as well, and a verification drops them.
+        visible: cached slots that the rows see; None means all.
+        slots: path -> its row among the tentative ones; -1 for a committed token.
+        taken: number of tentative rows.
+    """
+
+    seq: TokenSequence
+    model: str
+    layers: Layers | None = None
+    visible: NDArray[np.int32] | None = None
+    slots: dict[Path, int] = field(default_factory=dict)
+    taken: int = 0
+
+    def forward(
+        self, paths: Sequence[Path], *, beside: Path = (), hidden: tuple[int, ...] = (),
+        logits: bool = True,
+    ) -> Forward:  # fmt: skip
+        """The forward that runs what is missing of ``paths``, and of ``beside`` before them. Its
+        logits, if any are wanted, are those behind each of ``paths``, which the caller must run."""
+        text, lead, first = NO_TOKENS, 0, self.taken
+        if not self.slots:
+            text = self.seq.pending_for(self.model)
+            lead = 0 if self.layers is None else len(text)
+            self.slots[()], self.taken = lead - 1, lead
+        tokens, under = text[:lead].tolist(), [*range(ROOT, lead - 1)]
+        for path in (beside, *paths):
+            known = len(path)
+            while path[:known] not in self.slots:
+                known -= 1
+            for end in range(known, len(path)):
+                tokens.append(path[end])
+                under.append(self.slots[path[:end]])
+                self.slots[path[: end + 1]] = self.taken
+                self.taken += 1
+        above = np.array(under, np.int32)
+        tree = TokenTree(np.array(tokens, np.int32), np.maximum(above - first, ROOT))
+        text = text[lead:]
+        rows = [len(text) + self.slots[path] - first for path in paths] if logits else []
+        # A prompt may be cut if nothing is said about its rows.
+        usual = rows == [*range(max(len(text) - 1, 0), len(text) + len(tree))]
+        wanted = None if usual else np.array(rows, np.int32)
+        return Forward(
+            text, tree=tree, under=above, layers=self.layers, visible=self.visible, logits=wanted,
+            hidden=hidden, model=self.model,
+        )  # fmt: skip
 
 
 class LevelRows:
@@ -194,74 +252,39 @@ class TreeRows(LevelRows):
     def __init__(self, source: Source, seq: TokenSequence, limit: int) -> None:
         self._source, self._limit = source, limit
         self.model, self._seconds = source.model, source.seconds(seq)
-        self._pending = seq.pending_for(source.model)
-        prompt = source.layers is not None and len(self._pending) > limit
-        self.depth = 0 if prompt else min(limit, source.room(seq))
         # A prompt's rows are the price of drafting at all; those of the output may have waited.
-        waiting = len(self._pending)
+        waiting = len(seq.pending_for(source.model))
+        prompt = source.layers is not None and waiting > limit
+        self.depth = 0 if prompt else min(limit, source.room(seq))
         self._late = min(waiting, len(seq.tokens) - seq.prompt_length)
         if source.layers is None and waiting > self._late:
             self.reading = self._seconds(waiting) - self._seconds(max(self._late, 1))
         self.exit = source.exit(seq)
-        self._slots: dict[int, int] = {}
-        self._taken = 0
+        self._rows = PathRows(seq, source.model, source.layers)
 
     @property
     def room(self) -> int:
         # Draft rows live in memory that is set aside for ``limit`` of them.
-        return max(self._limit - (self._taken + len(self._slots) - 1), 0)
+        return max(self._limit - self._rows.taken, 0)
 
     def seconds(self, rows: int) -> float:
-        return self._seconds(rows if self._slots else max(rows, self._late))
+        return self._seconds(rows if self._rows.slots else max(rows, self._late))
 
     def look(
         self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
     ) -> Generator[Forward, Reply, DraftRows]:
-        source, slots = self._source, self._slots
+        source = self._source
         taps = source.taps or (source.last,)
         hidden = taps if states else ()
         if self.exit is not None:
             hidden = self.exit.hidden
-        if not slots:
-            reply = yield from self._root(hidden)
-            slots[ROOT] = self._taken - 1
-        else:
-            reply = yield from self._run(
-                Forward(
-                    NO_TOKENS,
-                    tree=TokenTree.siblings(np.array([own[leaf] for leaf in leaves], np.int32)),
-                    under=np.array([slots[int(p)] for p in tree.parents[leaves]], np.int32),
-                    layers=source.layers,
-                    logits=None if source.logits else NO_TOKENS,
-                    model=source.model,
-                    hidden=hidden,
-                )
-            )
-            for leaf in leaves.tolist():
-                slots[leaf] = self._taken - 1 + len(slots)
-        # Of a root's forward, the last row is the root's.
-        if not states:
-            return DraftRows(source.model, reply.logits, _NO_STATES)
-        seen = np.concatenate([reply.hidden[tap][-len(leaves) :] for tap in taps], axis=1)
-        return DraftRows(source.model, reply.logits, seen)
-
-    def _root(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, Reply]:
-        """Predict what follows the last committed token."""
-        pending, source = self._pending, self._source
-        if source.layers is not None:
-            self._taken = len(pending)
-            last = np.array([len(pending) - 1], np.int32) if source.logits else NO_TOKENS
-            return (yield from self._run(Forward(
-                NO_TOKENS, tree=TokenTree.chain(pending), layers=source.layers,
-                model=source.model, logits=last, hidden=hidden,
-            )))  # fmt: skip
-        return (yield Forward(pending, model=source.model, hidden=hidden))
-
-    def _run(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
+        paths = [tuple(own[node] for node in tree.path(leaf)) for leaf in leaves.tolist()]
+        forward = self._rows.forward(paths, hidden=hidden, logits=source.logits)
         reply = yield forward
         if self.exit is not None:
             self.exit.add(forward, reply)
-        return reply
-
-
-_NO_STATES = np.empty((0, 0), np.float32)
+        if not states:
+            return DraftRows(source.model, reply.logits, NO_STATES)
+        # Of a root's forward, the last row is the root's.
+        seen = np.concatenate([reply.hidden[tap][-len(leaves) :] for tap in taps], axis=1)
+        return DraftRows(source.model, reply.logits, seen)

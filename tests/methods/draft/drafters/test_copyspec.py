@@ -37,13 +37,6 @@ def test_the_growing_table_equals_a_fresh_one(text, pieces, gamma):
         assert draft(drafter, seq, 7).tokens.tolist() == scan(seq.text, gamma, 7)
 
 
-def test_a_hash_hit_is_not_believed():
-    drafter, seq = CopySpec(2), Request([1, 2, 3, 4, 5, 6])
-    draft(drafter, seq)
-    drafter._first = {drafter._hash: 3}  # As though "2 3" had the hash of "5 6".
-    assert len(draft(drafter, seq)) == 0
-
-
 @pytest.mark.parametrize("gamma", [1, 3, 5])
 def test_periodic_text_is_copied(gamma):
     seq = play(

@@ -8,8 +8,8 @@ import pytest
 from drafting import Request, certain, draft, hashed, play, reply_to
 from paradecode.core.tree import ROOT
 from paradecode.methods.draft.budgets.auto import AutoBudget
+from paradecode.methods.draft.contracts import Offer
 from paradecode.methods.draft.drafters.jacobi import Jacobi, Lookahead, RejectedDrafts
-from paradecode.methods.draft.loop import Offer
 from paradecode.methods.draft.verifiers import coupled
 
 LOOP = (3, 9, 4, 7, 12, 5)

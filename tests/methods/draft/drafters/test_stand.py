@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from drafting import Request, draft, hashed, play
+from paradecode.methods.draft.contracts import Offer
 from paradecode.methods.draft.drafters.stand import WIDTH, NgramDistributions, Stand
-from paradecode.methods.draft.loop import Offer
 from paradecode.methods.specs import parse
 
 

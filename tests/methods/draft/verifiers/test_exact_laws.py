@@ -22,7 +22,7 @@ from languages import (
 )
 
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.verifiers.rule import SpecInfer
+from paradecode.methods.draft.verifiers.top_down import SpecInfer
 from paradecode.methods.parts import known
 
 EXACT = 1e-12

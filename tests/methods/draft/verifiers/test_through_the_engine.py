@@ -21,7 +21,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.loop import Budget, Drafter, DraftVerify
-from paradecode.methods.draft.verifiers.rule import NaiveSampling
+from paradecode.methods.draft.verifiers.top_down import NaiveSampling
 from paradecode.methods.parts import make
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 

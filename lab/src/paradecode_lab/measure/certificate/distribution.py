@@ -16,7 +16,7 @@ from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Rejection, Row, Rows
+from paradecode.methods.draft.verifiers import rule, top_down
 from paradecode_lab.measure.certificate.law import NOMINAL, Word, p_value, statistic
 from paradecode_lab.measure.certificate.places import BATCH, DEPTH, ROOM, LawPlace
 from paradecode_lab.measure.certificate.plan import Trial
@@ -26,23 +26,23 @@ from paradecode_lab.measure.certificate.requests import request, running, serve
 class Skewed:
     """Chance that accepts with min(1, factor p / q) in place of min(1, p / q)."""
 
-    def __init__(self, fair: Chance, factor: float) -> None:
+    def __init__(self, fair: rule.Chance, factor: float) -> None:
         self._fair, self._factor = fair, factor
 
     def accept(self, p: float, q: float = 1.0) -> bool:
         return self._fair.accept(self._factor * p, q)
 
-    def draw(self, weights: Row) -> int:
+    def draw(self, weights: rule.Row) -> int:
         return self._fair.draw(weights)
 
 
 @dataclass
-class BiasedRejection(Rejection):
+class BiasedRejection(top_down.Rejection):
     """Rejection sampling with skewed chance."""
 
     factor: float
 
-    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+    def rule(self, p: rule.Rows, tree: TokenTree, chance: rule.Chance) -> rule.Accepted:
         return super().rule(p, tree, Skewed(chance, self.factor))
 
 

@@ -22,7 +22,7 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.networks import ESTIMATES, HIDDEN
 from paradecode.methods.draft.budgets.specdec import features
-from paradecode.methods.draft.loop import Budget, DraftRows
+from paradecode.methods.draft.contracts import Budget, DraftRows
 from paradecode.methods.specs import Spec
 from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import draft_size, drafting, play

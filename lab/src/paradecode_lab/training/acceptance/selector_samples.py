@@ -24,7 +24,7 @@ from paradecode.llm import LLM
 from paradecode.methods.draft.budgets.delayed import Situation, Situations
 from paradecode.methods.draft.budgets.networks import SCALARS, STATES, choices
 from paradecode.methods.draft.budgets.shapes import BRANCHES, Action
-from paradecode.methods.draft.loop import Budget, DraftRows, Seconds
+from paradecode.methods.draft.contracts import Budget, DraftRows, Seconds
 from paradecode.methods.specs import Spec
 from paradecode_lab.measure.prompts import Item
 from paradecode_lab.training.acceptance.workload import draft_size, drafting, play

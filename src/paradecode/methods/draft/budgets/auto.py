@@ -12,7 +12,7 @@ from paradecode.core.decoder import TokenSequence, Verdict
 from paradecode.core.multi_step import BudgetState
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.budgets.account import HOPE, RECENT, DraftAccount, Experience
-from paradecode.methods.draft.loop import (
+from paradecode.methods.draft.contracts import (
     Budget,
     Estimates,
     Marks,

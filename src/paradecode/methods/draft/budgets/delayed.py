@@ -15,7 +15,7 @@ from paradecode.core.logits import Logits
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.networks import TreeSelector, choices
 from paradecode.methods.draft.budgets.shapes import Action, Shape, Shaped, actions
-from paradecode.methods.draft.loop import LAST, DraftRows, Needs, Nodes, needs_levels
+from paradecode.methods.draft.contracts import LAST, DraftRows, Needs, Nodes, needs_levels
 from paradecode.methods.parts import declare, local_path
 
 DIVERGENCE_TOKENS = 64
@@ -177,7 +177,7 @@ class Delayed(Shaped):
         if now is None or self._selector is None:
             return
         inputs = vars(now)
-        self._selector.expect({name: values.shape[1] for name, values in inputs.items()})
+        self._selector.expect(inputs)
         scores = yield Apply(self._selector.network, inputs)
         options = choices(self._selector.facts["count"])
         fits = [action.nodes <= self.count for action in options]

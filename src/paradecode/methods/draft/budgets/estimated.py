@@ -18,8 +18,8 @@ from paradecode.core.sampling import Sampler
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, draw_swor, noise_key
 from paradecode.methods.draft.acceptance import Calibration
+from paradecode.methods.draft.contracts import Budget, Estimates, Marks, Nodes, Seconds, reach_of
 from paradecode.methods.draft.greedy_draws import Draws, GreedyDraws
-from paradecode.methods.draft.loop import Budget, Estimates, Marks, Nodes, Seconds, reach_of
 from paradecode.methods.parts import declare, parameter
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Op
 from paradecode.methods.draft.budgets.shapes import Action, actions
 from paradecode.methods.trained import TrainedPart, linear, rms_norm
@@ -81,14 +80,6 @@ class ResidualHead(TrainedPart):
         rest = {name: values for name, values in tensors.items() if name != "out"}
         return {**rest, "out.weight": out[:-1, None], "out.bias": out[-1:]}
 
-    def expect(self, width: int) -> None:
-        """Raise InvalidInput if the head was trained for inputs of another size."""
-        if width != self.facts["width"]:
-            raise InvalidInput(
-                self.field, f"a head for {self.facts['width']} inputs",
-                f"this draft gives {width}: train one with it",
-            )  # fmt: skip
-
 
 class TreeSelector(TrainedPart):
     """Thomas et al. 2026 (arXiv 2602.16994): an MLP that scores every action; arg-max is taken.
@@ -141,15 +132,6 @@ class TreeSelector(TrainedPart):
             x = f"{layer} active"
             steps.append(Op(x, "gelu", (layer,)))
         return (*steps, *linear("scores", x, "out.weight", "out.bias"))
-
-    def expect(self, widths: Mapping[str, int]) -> None:
-        """Raise InvalidInput if the selector was trained for states of other sizes."""
-        for name, width in self.inputs().items():
-            if widths[name] != width:
-                raise InvalidInput(
-                    self.field, f"a selector for {name} of {width} numbers",
-                    f"these models have {widths[name]}: train one with them",
-                )  # fmt: skip
 
 
 def choices(count: int) -> list[Action]:

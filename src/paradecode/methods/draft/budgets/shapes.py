@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.loop import Budget, Estimates, Marks, Nodes, Seconds
+from paradecode.methods.draft.contracts import Budget, Estimates, Marks, Nodes, Seconds
 from paradecode.methods.parts import declare
 
 Path = tuple[int, ...]

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import Apply, TokenSequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
-from paradecode.methods.draft.loop import Budget, DraftRows, Needs, Nodes, Seconds, needs_levels
+from paradecode.methods.draft.contracts import (
+    Budget,
+    DraftRows,
+    Needs,
+    Nodes,
+    Seconds,
+    needs_levels,
+)
 from paradecode.methods.parts import declare, local_path, parameter
 
 FEATURES = ("log-odds of the estimate", "siblings of higher estimate", "depth", "one")
@@ -150,7 +157,7 @@ class SpecDecPP(Budget):
             self._new = np.arange(len(tree), dtype=np.int32), features(tree).astype(np.float32)
         if self._new is not None:
             (nodes, inputs), self._new = self._new, None
-            self._head.expect(inputs.shape[1])
+            self._head.expect({"x": inputs})
             chances = yield Apply(self._head.network, {"x": inputs})
             self._seen.update(zip(nodes.tolist(), chances[:, 0].tolist(), strict=True))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import sqrt
@@ -14,6 +13,7 @@ from paradecode.core.noise import Purpose, uniform
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.growth import guess, log_softmax
+from paradecode.methods.draft.history import Recent
 from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
@@ -27,7 +27,7 @@ MOST_PAIRS = 1 << 15
 Pair = tuple[int, int]
 
 
-class TriGrams:
+class TriGrams(Recent[Pair, dict[int, float]]):
     """The probability of the next token behind the last two: at most MOST_RANKS tokens for each
     pair.
 
@@ -38,22 +38,17 @@ class TriGrams:
             most likely first.
     """
 
+    entry_bytes = PAIR_BYTES
+
     def __init__(
         self, corpus: Callable[[Pair], dict[int, float]] | None = None, most_pairs: int = MOST_PAIRS
     ) -> None:
-        self._corpus, self.most_pairs = corpus, most_pairs
-        self._table: OrderedDict[Pair, dict[int, float]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    @property
-    def nbytes(self) -> int:
-        return PAIR_BYTES * len(self)
+        super().__init__(most_pairs)
+        self._corpus = corpus
 
     def of(self, pair: Pair) -> dict[int, float]:
         """Token -> probability, the most likely first; empty for a pair that is not known."""
-        known = self._table.get(pair)
+        known = self.get(pair)
         if known is None:
             return {} if self._corpus is None else self._corpus(pair)
         return known
@@ -69,7 +64,7 @@ class TriGrams:
             after = counts.setdefault((a, b), {})
             after[c] = after.get(c, 0.0) + 1.0
         for pair, after in counts.items():
-            if pair not in self._table:
+            if pair not in self:
                 total = sum(after.values())
                 self.move(pair, {token: count / total for token, count in after.items()}, 0.5)
 
@@ -90,10 +85,7 @@ class TriGrams:
     def _set(self, pair: Pair, weights: dict[int, float]) -> None:
         best = sorted(weights.items(), key=lambda item: -item[1])[:MOST_RANKS]
         total = sum(weight for _, weight in best)
-        self._table[pair] = {token: weight / total for token, weight in best}
-        self._table.move_to_end(pair)
-        if len(self._table) > self.most_pairs:
-            self._table.popitem(last=False)
+        self.put(pair, {token: weight / total for token, weight in best})
 
 
 def trigrams(seq: TokenSequence, table: str) -> TriGrams:

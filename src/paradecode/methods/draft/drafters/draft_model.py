@@ -18,9 +18,10 @@ from paradecode.methods.canvas.canvas import Canvas, Window
 from paradecode.methods.canvas.feasible import Tokens
 from paradecode.methods.canvas.forwards import forward_of
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.loop import LAST, DraftRows, Needs, Nodes, Proposal, drafter
+from paradecode.methods.draft.contracts import LAST, DraftRows, Nodes, Proposal
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.draft.source import NO_TOKENS, LevelRows, Source
+from paradecode.methods.draft.source import NO_STATES, NO_TOKENS, LevelRows, Source
 from paradecode.methods.parts import parameter, text
 
 
@@ -126,7 +127,7 @@ class NestedRows(LevelRows):
             self._whole = len(facts.vocabulary.translate(text) if facts.vocabulary else text)
             for stage in self._stages:
                 stage.rows = self._whole
-            return DraftRows(DRAFT, reply.logits, reply.hidden.get(last, _NO_STATES)[-1:])
+            return DraftRows(DRAFT, reply.logits, reply.hidden.get(last, NO_STATES)[-1:])
         path = [own[node] for node in tree.path(int(leaves[0]))]
         text = np.concatenate([pending, np.array(path, np.int32)])
         most = min(len(self._held), len(text) - 1)
@@ -169,9 +170,6 @@ class NestedRows(LevelRows):
                 one.queue += list(reply.hidden[stage.layers[-1]])
             if stage.rows == end:
                 return reply
-
-
-_NO_STATES = np.empty((0, 0), np.float32)
 
 
 def read_exits(listed: str) -> tuple[int, ...]:
@@ -236,36 +234,6 @@ class SortedDraft(ModelDrafter):
 
 
 # A masked diffusion model drafts: all masks behind the text in one forward.
-
-
-@dataclass
-class MaskSource:
-    """The draft model of one request, with cached keys and values that it keeps from draft to
-    draft.
-
-    With causal attention, or with blocks, these are exactly the text's. With full attention they
-    depend on all that follows, so those of earlier drafts are only nearly right.
-
-    Args:
-        masks: masks behind the text, for full attention; 0 is as many as the output has room for.
-        refresh: drafts after which everything is computed again, for full attention.
-    """
-
-    masks: int
-    refresh: int
-    stored: Tokens | None = field(default=None, init=False)
-    age: int = field(default=0, init=False)
-
-    def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
-        """The rows of a draft. Raises InvalidInput for a draft model without a mask token."""
-        facts = seq.about(DRAFT)
-        if facts.mask_token is None:
-            fix = "it has no mask token: use the method draft-model, or give a diffusion model"
-            raise InvalidInput("draft_model", facts.name, fix)
-        depth = min(limit, seq.room_for(DRAFT))
-        if facts.attention == "causal":
-            return CausalMasks(seq, depth, facts.mask_token, facts.shift)
-        return CanvasMasks(self, seq, depth)
 
 
 class MaskRows(LevelRows):
@@ -339,10 +307,9 @@ class CausalMasks(MaskRows):
 class CanvasMasks(MaskRows):
     """A canvas that holds the text, and behind it masks that see one another."""
 
-    def __init__(self, source: MaskSource, seq: TokenSequence, depth: int) -> None:
+    def __init__(self, source: Deer, seq: TokenSequence, depth: int, mask: int) -> None:
         facts = seq.about(DRAFT)
-        assert facts.mask_token is not None
-        super().__init__(seq, depth, facts.mask_token)
+        super().__init__(seq, depth, mask)
         text, block = seq.pending_for(DRAFT), facts.block_length  # Of a canvas all is pending.
         self._source, self._start = source, len(text)
         if facts.attention == "block":
@@ -350,7 +317,7 @@ class CanvasMasks(MaskRows):
             masks = min(end, facts.context_length) - len(text)
         else:
             masks, block = max(min(source.masks or seq.room, seq.room_for(DRAFT)), depth), 0
-        self._canvas = canvas = Canvas(text, max(masks, 0), facts.mask_token, block, facts.shift)
+        self._canvas = canvas = Canvas(text, max(masks, 0), mask, block, facts.shift)
         if source.stored is None:
             source.stored = text[: seq.found(DRAFT)]
         kept = source.stored[: canvas.end]
@@ -380,7 +347,7 @@ class CanvasMasks(MaskRows):
 
 
 def _states(reply: Reply, rows: NDArray[np.int32] | None) -> NDArray[np.float32]:
-    return reply.hidden[LAST][rows] if LAST in reply.hidden else np.empty((0, 0), np.float32)
+    return reply.hidden[LAST][rows] if LAST in reply.hidden else NO_STATES
 
 
 @drafter(
@@ -409,10 +376,19 @@ class Deer(ModelDrafter):
     width: int = parameter(2, 1, 16, "candidates of each node; 1 drafts a chain")
     masks: int = parameter(32, 0, 4096, "full attention: masks behind the text; 0: max_tokens")
     refresh: int = parameter(16, 1, 4096, "full attention: drafts before all is computed anew")
-    _source: MaskSource = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._source = MaskSource(self.masks, self.refresh)
+    stored: Tokens | None = field(default=None, init=False, repr=False)
+    age: int = field(default=0, init=False, repr=False)
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
-        return self.grow(seq, limit, self._source, self.width, seq.shared("deer", Calibration))
+        return self.grow(seq, limit, self, self.width, seq.shared("deer", Calibration))
+
+    def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
+        """The rows of a draft. Raises InvalidInput for a draft model without a mask token."""
+        facts = seq.about(DRAFT)
+        if facts.mask_token is None:
+            fix = "it has no mask token: use the method draft-model, or give a diffusion model"
+            raise InvalidInput("draft_model", facts.name, fix)
+        depth = min(limit, seq.room_for(DRAFT))
+        if facts.attention == "causal":
+            return CausalMasks(seq, depth, facts.mask_token, facts.shift)
+        return CanvasMasks(self, seq, depth, facts.mask_token)

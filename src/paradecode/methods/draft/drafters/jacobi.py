@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from paradecode.core.decoder import Reply, TokenSequence, Verdict
 from paradecode.core.noise import Purpose, uniform
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.history import Recent
 from paradecode.methods.draft.loop import Budget, Needs, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.parts import choice, parameter
@@ -176,7 +177,7 @@ class NgramPool:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._after: dict[int, OrderedDict[Ngram, None]] = {}
+        self._after: dict[int, Recent[Ngram, None]] = {}
 
     def of(self, first: int) -> list[Ngram]:
         """The n-grams that begin with a token; the one used last comes first."""
@@ -184,11 +185,7 @@ class NgramPool:
 
     def remember(self, first: int, ngram: Ngram) -> None:
         """Add an n-gram, or make a known one the last used."""
-        known = self._after.setdefault(first, OrderedDict())
-        known[ngram] = None
-        known.move_to_end(ngram)
-        if len(known) > self.most:
-            known.popitem(last=False)
+        self._after.setdefault(first, Recent(self.most)).put(ngram, None)
 
 
 @drafter(

@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.core.decoder import TARGET, Reply, TokenSequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
+from paradecode.methods.draft.contracts import Proposal
 from paradecode.methods.draft.head_drafter import HeadDrafter, head_method
-from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.source import Source
 from paradecode.methods.parts import parameter
 
@@ -70,21 +69,12 @@ class Kangaroo(HeadDrafter):
             self._ahead.append(int(seq.tokens[-1]) if level == 0 else self._own[int(leaves[0])])
             self._rows.append((seen.states, np.zeros(1, np.int64)))
             guesses = yield from self._guessed(seq, head, self.width, 1, level)
-            leaves = self._add(seq, leaves, guesses)
+            tokens, raw = guesses.tokens[None], guesses.estimates[None]
+            fresh = np.sort(self._grown(seq, budget, leaves, tokens, tokens, raw))[:1]
+            # The surest guess is drafted on, if the budget wants it.
+            goes_on = self._tree.tokens[fresh] == tokens[0, :1]
+            leaves = fresh[goes_on & (raw[0, :1] >= self.sure)] if len(fresh) else fresh
         return self._tree.best(limit)
-
-    def _add(
-        self, seq: TokenSequence, leaf: NDArray[np.int32], guesses: TokenTree
-    ) -> NDArray[np.int32]:
-        """Add the guesses that the budget wants; returns the one that is drafted on, or none."""
-        raw, first = guesses.estimates, len(self._tree)
-        estimates = self._calibration.of(raw, np.arange(len(raw)) > 0).astype(np.float32)
-        kept = self.offer.budget.grow(seq, self._tree, leaf, estimates[None])[0]
-        self._own += guesses.tokens[kept].tolist()
-        self._raw += raw[kept].tolist()
-        fresh = TokenTree.siblings(guesses.tokens[kept], estimates[kept])
-        self._tree = self._tree.extend(fresh, np.repeat(leaf, len(fresh)))
-        return np.arange(first, first + int(kept[0] and raw[0] >= self.sure), dtype=np.int32)
 
     def _take(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """Drop the adapter's rows of rejected tokens, and keep the states of rows that the

@@ -21,7 +21,8 @@ from paradecode.core.decoder import (
 from paradecode.core.layers import Half, Layers
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.loop import Budget, Needs, Proposal, Seconds, drafter
+from paradecode.methods.draft.contracts import Proposal, Seconds
+from paradecode.methods.draft.loop import Budget, Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.source import Source
 from paradecode.methods.draft.verifiers import coupled

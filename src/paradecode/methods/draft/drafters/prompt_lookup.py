@@ -15,43 +15,13 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.multi_step import BudgetState, Lookup, LookupState, MultiStep
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import BothOdds, Odds
-from paradecode.methods.draft.loop import Budget, drafter
+from paradecode.methods.draft.loop import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.ngram_index import LONGEST, NgramIndex, length_class
 from paradecode.methods.draft.ngram_table import LEAST, ORDER, TableDrafts, load_ngrams
 from paradecode.methods.parts import local_path, parameter
 
 ALONE, AGREES, DIFFERS = range(3)  # What the table says of a copied token.
-
-
-def lookup_steps(
-    index: NgramIndex, table: TableDrafts | None, odds: Odds, budget: Budget
-) -> MultiStep:
-    """The request for several steps of this lookup; these objects give and take what is learned."""
-    begun = _known(budget)
-
-    def read() -> LookupState:
-        known = _known(budget)
-        table_odds = table.odds.read() if table else [[]] * 5
-        return LookupState(odds.read(), table_odds, known.calibration, known.refusals, known.shared)
-
-    def write(state: LookupState) -> None:
-        odds.write(state.odds)
-        if table is not None:
-            table.odds.write(state.table_odds)
-        budget.write(BudgetState(state.calibration, state.refusals))
-
-    entries = None if table is None else table.table
-    lookup = Lookup(
-        index.shortest, index.longest, budget.count, begun.patience, entries, read, write
-    )
-    return MultiStep(lookup)
-
-
-def _known(budget: Budget) -> BudgetState:
-    known = budget.read()
-    assert known is not None  # Or the loop would not ask.
-    return known
 
 
 @drafter(
@@ -131,7 +101,25 @@ class PromptLookup(ModelFree):
             odds.update(kind, int(place < end), 1)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        return lookup_steps(self._index, self._table, self.odds(seq), self.offer.budget)
+        """What lets the backend make several steps at once and keep what they teach."""
+        index, table, odds, budget = self._index, self._table, self.odds(seq), self.offer.budget
+
+        def read() -> LookupState:
+            known = budget.read()
+            assert known is not None  # Or the loop would not ask.
+            said = table.odds.read() if table else [[]] * 5
+            return LookupState(odds.read(), said, known.calibration, known.refusals, known.shared)
+
+        def write(state: LookupState) -> None:
+            odds.write(state.odds)
+            if table is not None:
+                table.odds.write(state.table_odds)
+            budget.write(BudgetState(state.calibration, state.refusals))
+
+        begun, entries = budget.read(), None if table is None else table.table
+        assert begun is not None
+        ends = index.shortest, index.longest
+        return MultiStep(Lookup(*ends, budget.count, begun.patience, entries, read, write))
 
 
 # Prompt lookup as a tree: the copied tokens, and beside them the tokens of an n-gram table.

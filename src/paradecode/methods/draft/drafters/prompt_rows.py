@@ -10,8 +10,8 @@ import numpy as np
 from paradecode.core.decoder import Apply, Forward, Reply, TokenSequence
 from paradecode.core.network import Array, Head
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.contracts import Scoring
 from paradecode.methods.draft.head_drafter import head_method
-from paradecode.methods.draft.loop import Scoring
 from paradecode.methods.draft.row_drafter import Counts, GuessRows, PromptRows, RowCost, RowDrafter
 from paradecode.methods.draft.source import NO_TOKENS, share_of
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.checks import text_in
 from paradecode.core.decoder import TokenSequence
 from paradecode.core.errors import InvalidInput, reason
 from paradecode.core.tree import ROOT, TokenTree
@@ -31,6 +32,8 @@ CONTEXT = 16
 """Tokens of context by which positions are ordered: the longest match that can be found."""
 
 MOST_TOKENS = 1 << 31
+MOST_BYTES = 1 << 34
+"""Bytes of one text file; its tokens are in memory until the store is written."""
 
 
 def build_datastore(
@@ -68,16 +71,8 @@ def read_texts(
     paths: Sequence[str | PathLike[str]], encode: Callable[[str], Sequence[int]]
 ) -> list[list[int]]:
     """Token ids of text files; raises InvalidInput for one that cannot be read."""
-    texts = []
-    for path in paths:
-        try:
-            text = Path(path).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(
-                "paths", fspath(path), f"give UTF-8 text files ({reason(error)})"
-            ) from None
-        texts.append(list(encode(text)))
-    return texts
+    texts = (text_in(Path(path), "paths", MOST_BYTES) for path in paths)
+    return [list(encode(text)) for text in texts]
 
 
 def order_by_context(tokens: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,6 +18,7 @@ from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, draw
 from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.greedy_draws import Draws, GreedyDraws
 from paradecode.methods.draft.growth import Candidate, Path, fill, grow, guess, log_softmax
+from paradecode.methods.draft.history import Recent
 from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree, load_tree
 from paradecode.methods.parts import local_path, parameter
@@ -32,31 +32,26 @@ ENTRY_BYTES = 800
 MOST_ENTRIES = 1 << 15
 
 
-class NgramDistributions:
+Distribution = tuple[NDArray[np.int32], NDArray[np.float64]]
+
+
+class NgramDistributions(
+    Recent[tuple[int, ...], tuple[int, NDArray[np.int32], NDArray[np.float64]]]
+):
     """n-gram -> the model's mean distribution after it; the n-gram unused longest is dropped
     first."""
 
+    entry_bytes = ENTRY_BYTES
+
     def __init__(self, most_entries: int = MOST_ENTRIES) -> None:
-        self.most_entries = most_entries
-        self._entries: OrderedDict[
-            tuple[int, ...], tuple[int, NDArray[np.int32], NDArray[np.float64]]
-        ] = OrderedDict()
+        super().__init__(most_entries)
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @property
-    def nbytes(self) -> int:
-        return ENTRY_BYTES * len(self)
-
-    def of(self, ngram: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.float64]] | None:
+    def of(self, ngram: tuple[int, ...]) -> Distribution | None:
         """Up to WIDTH token ids, the most likely first, and their probabilities (sum 1)."""
-        entry = self._entries.get(ngram)
+        entry = self.get(ngram)
         return None if entry is None else entry[1:]
 
-    def longest(
-        self, text: tuple[int, ...], most: int
-    ) -> tuple[int, tuple[NDArray[np.int32], NDArray[np.float64]] | None]:
+    def longest(self, text: tuple[int, ...], most: int) -> tuple[int, Distribution | None]:
         """The longest known n-gram at the end of ``text``: its size, 2 to ``most``, and its
         distribution."""
         for size in range(min(most, len(text)), 1, -1):
@@ -78,7 +73,7 @@ class NgramDistributions:
     ) -> None:
         """Add a visit of an n-gram: keep the running mean of all visits, cut to the WIDTH
         likeliest tokens."""
-        visits, old = 0, self._entries.get(ngram)
+        visits, old = 0, self.get(ngram)
         if old is not None:
             visits = old[0]
             mean = dict(zip(old[1].tolist(), (old[2] * visits / (visits + 1)).tolist()))
@@ -87,10 +82,7 @@ class NgramDistributions:
             best = sorted(mean.items(), key=lambda item: -item[1])[:WIDTH]
             ids = np.array([token for token, _ in best], np.int32)
             chances = np.array([chance for _, chance in best])
-        self._entries[ngram] = (visits + 1, ids, chances / chances.sum())
-        self._entries.move_to_end(ngram)
-        if len(self._entries) > self.most_entries:
-            self._entries.popitem(last=False)
+        self.put(ngram, (visits + 1, ids, chances / chances.sum()))
 
 
 @dataclass

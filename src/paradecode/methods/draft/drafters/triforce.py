@@ -12,90 +12,19 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import DRAFT, TARGET, Forward, ModelFacts, Reply, TokenSequence
 from paradecode.core.errors import InvalidInput
-from paradecode.core.layers import Layers
 from paradecode.core.logits import Logits
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.candidates import candidates
-from paradecode.methods.draft.loop import LAST, DraftRows, Needs, Nodes, Proposal, drafter
+from paradecode.methods.draft.contracts import LAST, DraftRows, Nodes, Proposal
+from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.draft.source import NO_TOKENS, LevelRows
+from paradecode.methods.draft.source import NO_STATES, LevelRows, Path, PathRows
 from paradecode.methods.parts import parameter
 
-Path = tuple[int, ...]
-"""Draft tokens from the last committed token on; empty for the root."""
-State = NDArray[np.float32]
-
-
-@dataclass
-class PathRows:
-    """The rows of one model in one draft; only the part of a path that has not run yet is run.
-
-    Attributes:
-        layers: None, or the numbers of all layers: then the rows are for drafting only, and a
-            verification drops them.
-        visible: cached slots that the rows see; None means all.
-        states: whether states are wanted as well.
-        found: path -> logits (one row), and the state behind the last layer, float32 [1, hidden
-            size], if it is wanted.
-        taken: number of tentative rows in use.
-    """
-
-    seq: TokenSequence
-    model: str
-    layers: Layers | None = None
-    visible: NDArray[np.int32] | None = None
-    states: bool = False
-    found: dict[Path, tuple[Logits, State]] = field(default_factory=dict)
-    taken: int = 0
-    _slots: dict[Path, int] = field(default_factory=dict)
-
-    def run(self, path: Path) -> Generator[Forward, Reply, None]:
-        """Run the missing rows of a path, from the root on, in one forward."""
-        known, tokens, under = len(path), NO_TOKENS, 0
-        while known and path[:known] not in self._slots:
-            known -= 1
-        chain = np.array(path[known:], np.int32)
-        first = known + 1
-        if not self.found:  # The root is not there either.
-            first = 0
-            pending = self.seq.pending_for(self.model)
-            if self.layers is None:
-                tokens, under = pending, -1
-            else:
-                chain = np.concatenate([pending, chain])
-                under, self.taken = -1, len(pending)
-            self._slots[()] = self.taken - 1
-        else:
-            under = self._slots[path[:known]]
-        wanted = len(path) + 1 - first
-        if not wanted:
-            return
-        rows = len(tokens) + len(chain)
-        reply = yield Forward(
-            tokens,
-            tree=TokenTree.chain(chain),
-            under=np.full(len(chain), under, np.int32),
-            layers=self.layers,
-            visible=self.visible,
-            # A prompt without a tree may be cut if nothing is said about its rows.
-            logits=np.arange(rows - wanted, rows, dtype=np.int32) if len(chain) else None,
-            hidden=(LAST,) * self.states,
-            model=self.model,
-        )
-        for row in range(wanted):
-            place = path[: first + row]
-            if place:
-                self._slots[place] = self.taken
-                self.taken += 1
-            state = reply.hidden[LAST][rows - wanted + row :][:1] if self.states else _NO_STATE
-            self.found[place] = reply.logits.select([row]), state
-
-
-_NO_STATE = np.empty((0, 0), np.float32)
-
-
 # Rows of the target that see few of the cached keys, with a small model that guesses ahead of them.
+
+Running = Generator[Forward, Reply, None]
 
 CHUNK = 8
 """Neighbouring keys that are chosen together; more choose faster, and less exactly."""
@@ -119,8 +48,7 @@ def check(facts: ModelFacts, prompt: int, keys: int) -> None:
     if not facts.gives_attention:
         fix = "this backend gives no attention weights: use one process"
     elif prompt > max(keys, farthest(facts)):
-        most = farthest(facts)
-        fix = f"it reads the attention of this model to at most {most} tokens, not {prompt}"
+        fix = f"it reads this model's attention to at most {farthest(facts)} tokens, not {prompt}"
     if fix:
         raise InvalidInput("decoder", "triforce", fix)
 
@@ -167,6 +95,7 @@ class TwoLevels(LevelRows):
         seq = self.seq
         whole = tuple(range(seq.about().layers))
         self._target = PathRows(seq, TARGET, whole, self.visible)
+        self._found: dict[tuple[str, Path], tuple[Logits, NDArray[np.float32]]] = {}
         self.depth = min(self.limit, (seq.scratch - len(seq.pending)) // (1 + self.guesses))
         if self.guesses:
             behind = len(seq.pending_for(DRAFT))
@@ -191,13 +120,23 @@ class TwoLevels(LevelRows):
         self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool
     ) -> Generator[Forward, Reply, DraftRows]:
         path = tuple(tree.tokens_to(int(leaves[0])))
-        self._target.states = states
-        missing = path not in self._target.found
+        missing = (TARGET, path) not in self._found
         if missing:
             guessed = yield from self._guessed(path)
-            yield from self._target.run((*path, *guessed))
+            yield from self._run(self._target, (*path, *guessed), (LAST,) * states)
         self.pace += 0.1 * (missing - self.pace)
-        return DraftRows(TARGET, *self._target.found[path])
+        return DraftRows(TARGET, *self._found[TARGET, path])
+
+    def _run(self, rows: PathRows, path: Path, hidden: tuple[int, ...] = ()) -> Running:
+        """Run the missing rows of a path, from the root on, in one forward, and keep what it said
+        behind each: logits of one row, and the state behind the last layer if it is asked for."""
+        ends = (path[:end] for end in range(len(path) + 1))
+        missing = [each for each in ends if (rows.model, each) not in self._found]
+        if missing:
+            reply = yield rows.forward(missing, hidden=hidden)
+            for row, each in enumerate(missing):
+                state = reply.hidden[LAST][row - len(missing) :][:1] if hidden else NO_STATES
+                self._found[rows.model, each] = reply.logits.select([row]), state
 
     def _guessed(self, path: Path) -> Generator[Forward, Reply, Path]:
         """The path with the tokens that the small model guesses behind it."""
@@ -206,8 +145,8 @@ class TwoLevels(LevelRows):
         count = min(self.guesses, self.depth - 1 - len(path))
         while len(guessed) < count and self.seq.room_for(DRAFT) > len(path) + len(guessed):
             now = (*path, *guessed)
-            yield from self._small.run(now)
-            logits, _ = self._small.found[now]
+            yield from self._run(self._small, now)
+            logits, _ = self._found[DRAFT, now]
             _, ids, _ = candidates(self.seq, logits, [list(now)], 1, None, self.noise)
             guessed = (*guessed, int(ids[0, 0]))
         return guessed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import DRAFT, Forward, Overlap, Reply, Steps, TokenSequence, Verdict
 from paradecode.core.logits import Logits
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.candidates import candidates
-from paradecode.methods.draft.loop import MAX_DRAFT
+from paradecode.methods.draft.contracts import MAX_DRAFT
+from paradecode.methods.draft.source import Path, PathRows
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import choice, method, parameter
 
@@ -29,119 +30,84 @@ class ChainDraft:
 
     Attributes:
         tokens, own: the chain in the target's ids and in the draft model's.
-        rows: the logits that each token of the chain was chosen from.
-        held: tokens of the chain that the draft model's cache holds.
+        said: the logits that each token of the chain was chosen from.
         ended: whether the draft model cannot continue the chain.
     """
 
+    seq: TokenSequence
     tokens: list[int] = field(default_factory=list)
     own: list[int] = field(default_factory=list)
-    rows: list[Logits] = field(default_factory=list)
-    held: int = 0
+    said: list[Logits] = field(default_factory=list)
     ended: bool = False
 
-    def commit(self, seq: TokenSequence, verdict: Verdict) -> None:
+    def __post_init__(self) -> None:
+        self._rows = PathRows(self.seq, DRAFT)
+
+    def commit(self, verdict: Verdict) -> None:
         """Commit a verdict; if the chain begins with its tokens, keep the rest of the chain."""
         count = len(verdict.tokens)
         same = self.tokens[:count] == verdict.tokens
         behind = slice(count, None) if same else slice(0)
-        self.tokens, self.own = self.tokens[behind], self.own[behind]
-        self.rows, self.held, self.ended = self.rows[behind], 0, False
-        seq.commit(verdict)
+        self.tokens, self.own, self.said = self.tokens[behind], self.own[behind], self.said[behind]
+        self._rows, self.ended = PathRows(self.seq, DRAFT), False
+        self.seq.commit(verdict)
 
-    def fits(self, seq: TokenSequence) -> bool:
+    @property
+    def fits(self) -> bool:
         """Whether the draft model has room for the chain."""
-        return seq.room_for(DRAFT) > len(self.tokens)
+        return self.seq.room_for(DRAFT) > len(self.tokens)
 
-    def forward(self, seq: TokenSequence) -> Forward:
-        """The draft model's forward whose last row predicts the token behind the chain."""
-        pending = seq.pending_for(DRAFT)
-        tree = TokenTree.chain(self.own[self.held :])
-        under = np.full(len(tree), self.held - 1, np.int32)  # -1: the last committed token.
-        # Without a chain the last row is what a forward returns anyway, and prompts may be cut.
-        last = np.array([len(pending) + len(tree) - 1], np.int32) if self.tokens else None
-        self.held = len(self.own)
-        return Forward(pending, tree=tree, under=under, logits=last, model=DRAFT)
-
-    def add(self, seq: TokenSequence, logits: Logits, path: list[int]) -> bool:
-        """Append the likeliest token behind ``path``, which ends with the chain (in the target's
-        ids). Returns False if the target has no such token."""
-        vocabulary = seq.about(DRAFT).vocabulary
-        own, ids, chance = candidates(seq, logits, [path], 1, vocabulary)
+    def add(self, logits: Logits, before: Sequence[int] = ()) -> bool:
+        """Append the likeliest token behind the chain, which comes behind the tokens ``before`` (in
+        the target's ids). Returns False if the target has no such token."""
+        vocabulary = self.seq.about(DRAFT).vocabulary
+        path = [*before, *self.tokens]
+        own, ids, chance = candidates(self.seq, logits, [path], 1, vocabulary)
         self.ended = bool(chance[0, 0] <= 0)
-        if self.ended:
-            return False
-        self.rows.append(logits)
-        self.own.append(int(own[0, 0]))
-        self.tokens.append(int(ids[0, 0]))
-        return True
+        if not self.ended:
+            self.said.append(logits)
+            self.own.append(int(own[0, 0]))
+            self.tokens.append(int(ids[0, 0]))
+        return not self.ended
 
-    def extend(self, seq: TokenSequence, count: int) -> Generator[Forward, Reply, None]:
+    def extend(self, count: int) -> Generator[Forward, Reply, None]:
         """Draft until the chain has ``count`` tokens, or as many as there is room for."""
-        count = min(count, seq.scratch)
-        while not self.ended and len(self.tokens) < count and self.fits(seq):
-            reply = yield self.forward(seq)
-            if not self.add(seq, reply.logits, self.tokens):
-                return
+        while not self.ended and len(self.tokens) < min(count, self.seq.scratch) and self.fits:
+            reply = yield self._rows.forward([tuple(self.own)])
+            self.add(reply.logits)
 
-    def guesses(
-        self, seq: TokenSequence, width: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def guesses(self, width: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """The draft model's candidates at each place of the chain, in the form of
         :func:`candidates`: the target's ids and their probabilities, [len(tokens), width]."""
-        vocabulary = seq.about(DRAFT).vocabulary
+        vocabulary = self.seq.about(DRAFT).vocabulary
         found = [
-            candidates(seq, row, [self.tokens[:place]], width, vocabulary)
-            for place, row in enumerate(self.rows)
+            candidates(self.seq, row, [self.tokens[:place]], width, vocabulary)
+            for place, row in enumerate(self.said)
         ]
         ids, chances = ([each[part] for each in found] for part in (1, 2))
         return np.concatenate(ids), np.concatenate(chances)
 
-    def ahead(self, seq: TokenSequence, corrections: Iterable[Correction]) -> Forward:
-        """The draft model's forward over the rows that its cache lacks, and one row behind each
-        correction. Logits come from the latter."""
-        pending, chain = seq.pending_for(DRAFT), self.own[self.held :]
-        tokens, parents = list(chain), [*range(ROOT, len(chain) - 1)]
-        under = [self.held - 1] * len(chain)
-        for place, token in corrections:
-            own = own_id(seq, token)
-            assert own is not None
-            tokens.append(own)
-            parents.append(max(place - 1 - self.held, ROOT))
-            under.append(place - 1)
-        tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
-        rows = len(pending) + np.arange(len(chain), len(tree), dtype=np.int32)
-        below = np.array(under, np.int32)  # -1: the last committed token.
-        self.held = len(self.own)
-        return Forward(pending, tree=tree, under=below, logits=rows, model=DRAFT)
-
     def behind(
-        self, seq: TokenSequence, corrections: list[Correction], count: int
+        self, corrections: list[Correction], count: int
     ) -> Generator[Forward, Reply, list[ChainDraft]]:
         """A chain of ``count`` tokens behind each correction, or fewer where there is no room.
         All chains grow together, one token in each forward."""
-        found, live = [ChainDraft() for _ in corrections], list(range(len(corrections)))
-        paths = [[*self.tokens[:place], token] for place, token in corrections]
-        forward, used = self.ahead(seq, corrections), len(self.own) + len(corrections)
-        above = np.arange(len(self.own), used, dtype=np.int32)
-        room = min(seq.scratch, seq.room_for(DRAFT))
+        found = [(ChainDraft(self.seq), place, token) for place, token in corrections]
+        live, room = found, min(self.seq.scratch, self.seq.room_for(DRAFT))
         for _ in range(count):
-            logits = (yield forward).logits
+            paths: list[Path] = []
+            for chain, place, token in live:
+                own = own_id(self.seq, token)
+                assert own is not None
+                paths.append((*self.own[:place], own, *chain.own))
+            reply = yield self._rows.forward(paths, beside=tuple(self.own))
             live = [
-                one for row, one in enumerate(live)
-                if found[one].add(seq, logits.select([row]), [*paths[one], *found[one].tokens])
+                each for row, each in enumerate(live)
+                if each[0].add(reply.logits.select([row]), [*self.tokens[: each[1]], each[2]])
             ]  # fmt: skip
-            if not live or used + len(live) > room:
+            if not live or self._rows.taken + len(live) > room:
                 break
-            tokens = np.array([found[one].own[-1] for one in live], np.int32)
-            rows = np.arange(len(live), dtype=np.int32)
-            forward = Forward(
-                tokens[:0], tree=TokenTree.siblings(tokens), under=above[live], logits=rows,
-                model=DRAFT,
-            )  # fmt: skip
-            above[live] = used + rows
-            used += len(live)
-        return found
+        return [chain for chain, _, _ in found]
 
     def tree(self, depth: int) -> TokenTree:
         """The chain as a tree, cut to ``depth`` tokens."""
@@ -183,14 +149,14 @@ class Pearl:
     num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens drafted in each forward")
 
     def decode(self, seq: TokenSequence) -> Steps:
-        draft = ChainDraft()
+        draft = ChainDraft(seq)
         while not seq.finished:
             tree = draft.tree(seq.room - 1)
             # What lies beyond the room is never verified.
             count = min(len(tree) + self.num_speculative_tokens, seq.room)
             verify = Forward(seq.pending, tree=tree)
-            reply, _ = yield Overlap(verify, draft.extend(seq, count))
-            draft.commit(seq, coupled(seq, tree, reply))
+            reply, _ = yield Overlap(verify, draft.extend(count))
+            draft.commit(coupled(seq, tree, reply))
 
 
 # Mirror-SD: while the target verifies, draft behind every correction that it is likely to make.
@@ -223,28 +189,28 @@ class Mirror:
     depth: float = parameter(0.5, 0.0, 1.0, "where the target's early exit is")
 
     def decode(self, seq: TokenSequence) -> Steps:
-        draft = ChainDraft()
+        draft = ChainDraft(seq)
         while not seq.finished:
             tree = draft.tree(seq.room - 1)
             verify, likely = yield from self._announced(seq, draft, tree)
             count = min(self.num_speculative_tokens, seq.room - 1)
-            extend = draft.extend(seq, len(tree) + count)
-            ahead = draft.behind(seq, likely, count) if likely else extend
+            extend = draft.extend(len(tree) + count)
+            ahead = draft.behind(likely, count) if likely else extend
             reply, chains = yield Overlap(verify, ahead)
             verdict = coupled(seq, tree, reply)
             outcome = len(verdict.tokens) - 1, verdict.tokens[-1]
-            draft.commit(seq, verdict)
+            draft.commit(verdict)
             if outcome in likely:
                 draft = chains[likely.index(outcome)]
             if not seq.finished:
-                yield from draft.extend(seq, min(count, seq.room - 1))
+                yield from draft.extend(min(count, seq.room - 1))
 
     def _announced(
         self, seq: TokenSequence, draft: ChainDraft, tree: TokenTree
     ) -> Generator[Forward, Reply, tuple[Forward, list[Correction]]]:
         """The verification, or the part of it that is left, and the outcomes to prepare for."""
         whole, block = Forward(seq.pending, tree=tree), tree.tokens.tolist()
-        if not block or self.candidates == 0 or not draft.fits(seq):
+        if not block or self.candidates == 0 or not draft.fits:
             return whole, []
         if self.announce == "target" and len(seq.pending) + len(block) <= seq.scratch:
             total = seq.about().layers
@@ -259,7 +225,7 @@ class Mirror:
             paths = [block[:place] for place in range(len(block) + 1)]
             _, ids, chance = candidates(seq, reply.logits, paths, 1 + self.candidates, None)
         else:
-            ids, chance = draft.guesses(seq, 1 + self.candidates)
+            ids, chance = draft.guesses(1 + self.candidates)
             ids, chance = ids[: len(block)], chance[: len(block)]
         likely = [
             (place, int(token))
