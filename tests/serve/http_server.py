@@ -22,7 +22,7 @@ from paradecode.core.trace import Stats
 from paradecode.serve.keys import plain_keys
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool, Served
-from paradecode.serve.server import bind, configured
+from paradecode.serve.server import BACKLOG, bind, configured
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.wire import (
     Accepted,
@@ -217,11 +217,13 @@ def running(chosen: ServerSettings, pool: Any = None) -> Iterator[Running]:
             used = Pool(chosen.models, metrics.observe, hang_seconds=chosen.hang_seconds)
             await used.start()
         try:
-            server = uvicorn.Server(configured(chosen, used, metrics))
+            config = configured(chosen, used, metrics)
+            server = uvicorn.Server(config)
             listener = bind(chosen)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             while not server.started:
                 await asyncio.sleep(0.005)
+            listener.listen(BACKLOG)
             found["port"] = listener.getsockname()[1]
             found["loop"], found["pool"] = asyncio.get_running_loop(), used
             started.set()
@@ -229,6 +231,8 @@ def running(chosen: ServerSettings, pool: Any = None) -> Iterator[Running]:
                 await asyncio.sleep(0.02)
             server.should_exit = server.force_exit = True
             await serving
+            if (log := config.app.state.log) is not None:
+                log.close()
         finally:
             if pool is None:
                 await used.close()

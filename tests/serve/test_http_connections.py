@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
+from collections import Counter
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 from http_server import USER, FakePool, Running, raw, running, settings
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from paradecode.serve.door import TURN, Door
+from paradecode.serve import connections
+from paradecode.serve.door import KEYED, TURN, Door
+from paradecode.serve.heads import shown_key
 from paradecode.serve.server import bind, room_for
+from paradecode.serve.settings import ServerSettings
 from patience import PATIENCE, until
 
 # 3: sizes of what arrives, and how long it takes.
@@ -141,20 +148,32 @@ class Guest:
         self.left = True
 
 
-def test_who_is_least_known_leaves_first() -> None:
+def test_who_shows_no_key_leaves_first() -> None:
+    """Of these, who has waited longest: a newcomer has time to ask before others take its place."""
     door = Door(3)
-    keyed, first, _ = guests = [Guest(2), Guest(1), Guest()]
+    keyed, _, newcomer = guests = [Guest(2), Guest(1), Guest()]
     assert all(map(door.enter, guests))
     assert door.enter(Guest())
-    assert [guest.left for guest in guests] == [False, False, True]
-    door.work(first)
+    assert [guest.left for guest in guests] == [False, True, False]
+    door.work(newcomer)
     busy = Guest()
     assert door.enter(busy)
     door.work(busy)
-    assert [guest.left for guest in guests] == [False, False, True]
     assert door.enter(Guest())
     assert keyed.left
-    assert not first.left
+    assert not newcomer.left
+
+
+def test_who_has_been_answered_makes_place_for_who_has_not() -> None:
+    """Connections that idle behind an answer would else leave one place for all that come."""
+    with running(settings(connections=3), FakePool()) as server, ExitStack() as open_ones:
+        for _ in range(3):
+            idle = open_ones.enter_context(held(server, LAST.replace(b"close", b"keep-alive")))
+            assert idle.recv(4096).startswith(b"HTTP/1.1 200")
+        late = [open_ones.enter_context(held(server)) for _ in range(3)]
+        for one in late:
+            one.sendall(LAST)
+            assert one.recv(4096).startswith(b"HTTP/1.1 200")
 
 
 def test_requests_that_arrive_together_take_turns() -> None:
@@ -173,6 +192,73 @@ def test_requests_that_arrive_together_take_turns() -> None:
         assert door.turn(late)
 
     asyncio.run(scenario())
+
+
+def test_a_storm_leaves_every_turn_of_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come at once, a turn accepts few and begins few; streams go on between."""
+    counted: dict[str, Counter[int]] = {"enter": Counter(), "_begin": Counter()}
+    turn, gate, over = [0], threading.Event(), threading.Event()
+    limited = connections.limited
+
+    def watched(chosen: ServerSettings) -> type[HttpToolsProtocol]:
+        kind = limited(chosen)
+        for owner, name in ((Door, "enter"), (kind, "_begin")):
+            plain = getattr(owner, name)
+
+            def noted(self: Any, *given: Any, name: str = name, plain: Any = plain) -> Any:
+                counted[name][turn[0]] += 1
+                return plain(self, *given)
+
+            monkeypatch.setattr(owner, name, noted)
+        return kind
+
+    monkeypatch.setattr("paradecode.serve.server.limited", watched)
+    with running(settings(), FakePool()) as server, ExitStack() as open_ones:
+
+        def tick() -> None:
+            turn[0] += 1
+            if not over.is_set():
+                server.loop.call_soon(tick)
+
+        server.loop.call_soon_threadsafe(tick)
+        server.loop.call_soon_threadsafe(gate.wait, PATIENCE)
+        storm = [open_ones.enter_context(held(server, LAST)) for _ in range(12 * TURN)]
+        gate.set()
+        for one in storm:
+            assert one.recv(4096).startswith(b"HTTP/1.1 200")
+        over.set()
+    for counts in counted.values():
+        assert counts.total() == len(storm)
+        assert max(counts.values()) <= TURN
+
+
+def test_a_key_is_seen_before_anything_else_is_read() -> None:
+    """Its holder is then before all strangers, on a new connection, too."""
+    key = "key-of-somebody"
+    for line in (
+        f"Authorization: Bearer {key}",
+        f"authorization:bearer  {key} ",
+        f"X-API-Key:{key}",
+    ):
+        assert shown_key(f"GET / HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n".encode()) == key
+    for line in (f"X-Authorization: Bearer {key}", f"Authorization: Basic {key}", "X-API-Key:"):
+        assert shown_key(f"GET /?{key} HTTP/1.1\r\n{line}\r\n\r\n".encode()) == ""
+    ranks = []
+    turn = Door.turn
+
+    def noted(door: Door, visitor: Guest) -> bool:
+        ranks.append(visitor.rank)
+        return turn(door, visitor)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Door, "turn", noted)
+        with running(
+            settings(keys=(key, "key-of-another"), public=("health",)), FakePool()
+        ) as server:
+            for shown in (key, "key-of-another", "key-of-nobody", key):
+                mine = b"Authorization: Bearer %s\r\n\r\n" % shown.encode()
+                assert raw(server, LAST[:-2] + mine).startswith(b"HTTP/1.1 200")
+    assert ranks == [KEYED, KEYED, 0, KEYED]
 
 
 def test_descriptors_bound_connections(monkeypatch: pytest.MonkeyPatch) -> None:

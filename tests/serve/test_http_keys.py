@@ -73,7 +73,7 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
     chosen = settings(keys=KEYS)
     guard = security.Guard(None, chosen, security.accounts_of(chosen.keys))  # type: ignore[arg-type]
     for key in (KEYS[0], "short", ""):
-        guard._refusal("/v1/models", security.Headers(), security._digest(key))
+        guard._refusal("/v1/models", security.Headers(), security.digest(key))
     assert compared == [(32, 32)] * 6  # All keys, every time, and digests only.
 
 
@@ -99,6 +99,21 @@ def test_other_hosts_are_refused_without_a_key(server: Running, guarded: Running
     for host in ("localhost", "LOCALHOST:80", f"127.0.0.1:{server.port}", "[::1]:8000"):
         assert server.client.get("/health", headers={"host": host}).status_code == 200, host
     assert guarded.client.get("/v1/models", headers={"host": "any.example"}).status_code == 200
+
+
+@pytest.mark.parametrize(("method", "path"), [*ROUTES, ("GET", "/"), ("GET", "/page")])
+def test_what_a_client_calls_the_server_is_in_no_answer(
+    guarded: Running, method: str, path: str
+) -> None:
+    """Not in a redirect, and not in a link: a proxy may keep the answer for others."""
+    for asked in (path, f"{path}/", f"/{path}", f"{path}?a=b"):
+        for target in (asked, f"http://evil.example{asked}"):
+            head = f"{method} {target} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n"
+            for shown in ("", f"Authorization: Bearer {KEYS[0]}\r\n"):
+                answer = raw(guarded, f"{head}{shown}\r\n".encode())
+                assert answer.startswith(b"HTTP/1.1 ")
+                assert not answer.startswith(b"HTTP/1.1 3")
+                assert b"evil" not in answer
 
 
 def test_no_cross_origin_answers(server: Running) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paradecode.core.trace import Stats
 from paradecode.serve.errors import ApiError
-from paradecode.serve.log import Log, Note, PlacesOnly
+from paradecode.serve.log import WAITING, Log, Note, PlacesOnly
 from paradecode.serve.wire import Done
 
 SECRET = "the launch code is 0000"
@@ -30,6 +32,7 @@ def done() -> Done:
 
 def written(log: Log, stream: io.StringIO, **fields: Any) -> list[dict[str, Any]]:
     log.request(Note(id="req-1", **fields), "/v1/completions", 200, 1.5)
+    log.close()
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -109,10 +112,42 @@ def test_strangers_cannot_fill_the_log() -> None:
     stream, now = io.StringIO(), [0.0]
     log = Log(stream, lambda: now[0])
     for _ in range(500):
-        log.refusal(Note(), "other", 401, 0.0)
-    assert len(stream.getvalue().splitlines()) == 10
+        log.stranger(Note(), "other", 401, 0.0)
     now[0] = 1.5
-    log.refusal(Note(id="next"), "other", 401, 0.0)
-    *_, told, last = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert (told["event"], told["unlisted"]) == ("refusals", 490)
+    log.stranger(Note(id="next"), "other", 401, 0.0)
+    log.close()
+    *first, told, last = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert len(first) == 10
+    assert (told["event"], told["unlisted"]) == ("strangers", 490)
     assert last["id"] == "next"
+
+
+def test_a_reader_who_stops_delays_nobody() -> None:
+    """The pipe is full soon; what it has no room for is counted."""
+    reader, writer = os.pipe()
+    with open(reader, encoding="ascii") as read, open(writer, "w", encoding="ascii") as write:
+        log, sent, arrived, lost = Log(write), 4 * WAITING, 0, 0
+        for _ in range(sent):
+            log.write("request", more="x" * 200)
+        assert log._lost > WAITING
+        while arrived + lost + log._lost < sent:
+            lost += json.loads(read.readline()).get("lost", 0)
+            arrived += 1
+        log.write("last")
+        log.close()
+        last = json.loads(read.readline())
+    assert last["event"] == "last"
+    assert arrived + lost + last["lost"] == sent
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a stream that is full")
+def test_a_log_that_cannot_be_written_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr("sys.stderr", None)
+    for stream in (open("/dev/full", "w", encoding="ascii"), closed, None):  # noqa: SIM115
+        log = Log(stream)
+        for _ in range(3):
+            log.request(Note(), "other", 200, 0.0)
+        log.close()
+        assert not log._thread.is_alive()  # It has gone through all lines.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,38 @@ def test_objects_that_stay_keep_no_memory_of_those_that_went() -> None:
 @linux
 def test_who_looks_on_at_memory_is_not_disturbed() -> None:
     burst("traced")
+
+
+SPARED = """
+import asyncio, gc
+from http_server import FakePool, settings
+from paradecode.serve import server
+from paradecode.serve.metrics import Metrics
+
+class Stopping(server._Server):
+    async def main_loop(self):
+        pass
+
+async def main():
+    chosen = settings()
+    listener = server.bind(chosen)
+    one = Stopping(server.configured(chosen, FakePool(), Metrics(["tiny"])))
+    one.announce = lambda: print(gc.get_freeze_count(), len(gc.get_objects()))
+    one.late = lambda: asyncio.get_running_loop().call_later(9, int)
+    await one.serve(sockets=[listener])
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_server_starts_with_is_not_searched_for_garbage() -> None:
+    """All garbage of a storm of connections would else be looked for among all objects."""
+    command = [sys.executable, "-c", SPARED]
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=path)
+    spared, searched = map(int, done.stdout.split())
+    assert spared > 100_000
+    assert searched < spared / 100
 
 
 def fronts(folder: Path, rounds: int) -> list[int]:

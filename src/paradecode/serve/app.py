@@ -81,7 +81,8 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
                 "x-request-id", IGNORED, "retry-after", "retry-after-ms", *RATE_HEADERS,
             ],
         )  # fmt: skip
-    app.add_middleware(Audit, metrics=metrics, log=Log() if settings.log_requests else None)
+    app.state.log = Log() if settings.log_requests else None
+    app.add_middleware(Audit, metrics=metrics, log=app.state.log)
     return app
 
 

@@ -58,7 +58,9 @@ class Audit:
         status = status or 499  # The client left before it had an answer.
         self.metrics.answered(route, status)
         if self.log is not None:
-            tell = self.log.refusal if status in (401, 403) else self.log.request
+            # The status of the server, and refusals, cost anybody nothing.
+            anybody = status in (401, 403) or scope["method"] in ("GET", "HEAD")
+            tell = self.log.stranger if anybody else self.log.request
             tell(note, route, status, seconds)
 
     def _crashed(self, note: Note, error: Exception) -> None:

@@ -10,8 +10,9 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from paradecode.serve import heads
-from paradecode.serve.door import Door
+from paradecode.serve.door import KEYED, Door
 from paradecode.serve.errors import ApiError
+from paradecode.serve.security import digest
 from paradecode.serve.settings import ServerSettings
 
 LINGER = 1.0
@@ -44,7 +45,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
     request has arrived whole, the rest of the request is thrown away unread. A client may end its
     own side and still read.
     """
-    door = Door(settings.connections)
+    door, known = Door(settings.connections), {digest(key.key) for key in settings.keys}
 
     class Connection(HttpToolsProtocol):
         rank = 0
@@ -166,7 +167,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
         def on_response_complete(self) -> None:
             account = self.cycle.scope["state"].get("account")
             if account is not None:
-                self.rank = max(self.rank, 2 if account.tenant else 1)
+                self.rank = max(self.rank, 1)
             door.wait(self)
             super().on_response_complete()
             self._go_on()
@@ -197,6 +198,8 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             self._unexpect()
             self._head = head
             door.work(self)
+            if digest(heads.shown_key(head)) in known:
+                self.rank = KEYED
             if door.turn(self):
                 self._begin()
                 return True

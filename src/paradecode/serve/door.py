@@ -10,14 +10,15 @@ TURN = 8
 """Requests that are begun in one turn of the event loop; what others wait for is between turns."""
 
 RANKS = 3
+KEYED = RANKS - 1
 
 
 class Visitor(Protocol):
     """A connection.
 
     Attributes:
-        rank: how well it is known: 2 if it has shown a valid key, 1 if it was let in without one,
-            0 before its first answer.
+        rank: how well it is known: :data:`KEYED` if it has shown a valid key, 1 if it was let in
+            without one, 0 before its first answer.
     """
 
     rank: int
@@ -33,9 +34,9 @@ class Door:
     """Lets connections in, and their requests one after another.
 
     A full server closes a connection in favour of a new one, if it waits for its client: for a
-    request, for a body, or for somebody to read the answer. The least known go first, of these the
-    one that has waited longest. Of the requests that have arrived, those of the best known are
-    begun first.
+    request, for a body, or for somebody to read the answer. Those that have shown no key go first,
+    of these the one that has waited longest: whoever comes has the time of a whole house full of
+    others to ask. Of the requests that have arrived, those of the best known are begun first.
 
     Args:
         most: connections at the same time.
@@ -43,7 +44,7 @@ class Door:
 
     def __init__(self, most: int) -> None:
         self._most, self._inside = most, set[Visitor]()
-        self._waiting = tuple(dict[Visitor, None]() for _ in range(RANKS))
+        self._waiting = dict[Visitor, None](), dict[Visitor, None]()  # Without a key, and with one.
         self._queues = tuple(deque[Visitor]() for _ in range(RANKS))
         self._left, self._turning = TURN, False
 
@@ -67,7 +68,7 @@ class Door:
         """Note that a connection waits for its client from now on."""
         if visitor in self._inside:
             self.work(visitor)
-            self._waiting[visitor.rank][visitor] = None
+            self._waiting[visitor.rank == KEYED][visitor] = None
 
     def work(self, visitor: Visitor) -> None:
         """Note that a connection waits for the server."""

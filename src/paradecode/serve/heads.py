@@ -14,6 +14,9 @@ value between commas, a parameter of a query, an escaped letter of a path.
 """
 
 PART = re.compile(rb"[,;&%=]")
+KEY = re.compile(
+    rb"\r\n(?:authorization:[ \t]*bearer[ \t]+|x-api-key:[ \t]*)([!-~]+)", re.IGNORECASE
+)
 END = b"\r\n\r\n"
 JUNK = ApiError(400, "this is not a valid HTTP request")
 ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
@@ -46,6 +49,12 @@ def split(arrived: bytearray, most: int) -> bytes | None:
     if head.index(b"\r\n") > TARGET:
         raise ApiError(431, f"send at most {TARGET} bytes of path and query")
     return head
+
+
+def shown_key(head: bytes) -> str:
+    """The key in a head, before anything else of it is read; "" if there is none."""
+    found = KEY.search(head)
+    return found[1].decode("latin-1") if found else ""
 
 
 def origin_form(target: bytes) -> tuple[bytes, bytes | None]:

@@ -13,8 +13,10 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, TextIO
 
 from paradecode.serve.wire import Done
@@ -28,8 +30,11 @@ MAX_NAME = 256
 MAX_OUTPUTS = 64
 """Outputs of one request that are listed; further ones are counted."""
 
-REFUSALS = 10
-"""Lines a second for requests without a valid key; further ones are counted."""
+STRANGERS = 10
+"""Lines a second for requests that anybody can send; further ones are counted."""
+
+WAITING = 1024
+"""Lines that may wait for a slow reader of the log."""
 
 FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
 """The form of the server's own field names; any other name may be text that the client chose."""
@@ -68,36 +73,57 @@ class PlacesOnly(logging.Formatter):
 
 
 class Log:
-    """Writes lines to a stream (standard error by default); safe from several threads."""
+    """Writes lines to a stream (standard error by default); safe from several threads.
+
+    A thread of its own writes them, so that a reader who is slow, or stops, delays nobody. Lines
+    for which there is no room are counted in the next one. Where the stream cannot be written,
+    nothing is.
+    """
 
     def __init__(
         self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._stream, self._turn, self._clock = stream, threading.Lock(), clock
-        self._since, self._refused = -math.inf, 0
+        self._stream, self._clock = stream, clock
+        self._since, self._strangers, self._lost = -math.inf, 0, 0
+        self._lines: Queue[tuple[TextIO, str] | None] = Queue(WAITING)
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
 
     def write(self, event: str, **fields: Any) -> None:
         """Write one line: time, event, and the fields that are not None."""
         line = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds")}
+        fields["lost"] = self._lost or None
         line |= {"event": event, **{k: v for k, v in fields.items() if v is not None}}
         # Only ASCII and no newline inside: whatever a client sends, a line stays one line.
         text = json.dumps(line, default=str, separators=(",", ":"))
-        with self._turn:
-            stream = self._stream or sys.stderr
-            stream.write(text + "\n")
-            stream.flush()
+        try:
+            self._lines.put_nowait((self._stream or sys.stderr, text + "\n"))
+            self._lost = 0
+        except Full:
+            self._lost += 1
 
-    def refusal(self, note: Note, route: str, status: int, seconds: float) -> None:
-        """Write a line for a request without a key, which anybody can send: after :data:`REFUSALS`
-        lines in a second the others are counted, and told when the next second's first one
-        comes."""
+    def close(self) -> None:
+        """Write what waits, if that is possible within a second."""
+        with suppress(Full):
+            self._lines.put(None, timeout=1)
+            self._thread.join(1)
+
+    def _copy(self) -> None:
+        for stream, text in iter(self._lines.get, None):
+            with suppress(OSError, ValueError, AttributeError):  # It is full, closed or missing.
+                stream.write(text)
+                stream.flush()
+
+    def stranger(self, note: Note, route: str, status: int, seconds: float) -> None:
+        """Write a line for a request that anybody can send: after :data:`STRANGERS` lines in a
+        second the others are counted, and told when the next second's first one comes."""
         now = self._clock()
         if now - self._since >= 1:
-            if self._refused > REFUSALS:
-                self.write("refusals", unlisted=self._refused - REFUSALS)
-            self._since, self._refused = now, 0
-        self._refused += 1
-        if self._refused <= REFUSALS:
+            if self._strangers > STRANGERS:
+                self.write("strangers", unlisted=self._strangers - STRANGERS)
+            self._since, self._strangers = now, 0
+        self._strangers += 1
+        if self._strangers <= STRANGERS:
             self.request(note, route, status, seconds)
 
     def request(self, note: Note, route: str, status: int, seconds: float) -> None:

@@ -35,13 +35,13 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            digest = _digest(_bearer(headers))
-            refusal = self._too_large(scope) or self._refusal(scope["path"], headers, digest)
+            given = digest(_bearer(headers))
+            refusal = self._too_large(scope) or self._refusal(scope["path"], headers, given)
             if refusal is not None:
                 scope["state"]["note"].error = refusal
                 await refusal.response()(scope, receive, send)
                 return
-            scope["state"]["account"] = account = self.accounts.get(digest, self.nobody)
+            scope["state"]["account"] = account = self.accounts.get(given, self.nobody)
             await self.app(scope, receive, _with_limits(send, account))
             return
         if scope["type"] == "websocket":
@@ -82,7 +82,7 @@ def accounts_of(keys: Iterable[Key]) -> dict[bytes, Account]:
     keys = tuple(keys)
     alone = len(keys) == 1
     return {
-        _digest(key.key): Account(
+        digest(key.key): Account(
             key.name, replace(key, operator=key.operator or alone), tenant(key.key)
         )
         for key in keys
@@ -97,8 +97,8 @@ def tenant(key: str, salt: str | None = None) -> str:
     """
     if not key and salt is None:
         return ""
-    own = _digest(key).hex() if key else ""
-    return f"{own}.{_digest(salt).hex() if salt is not None else ''}"
+    own = digest(key).hex() if key else ""
+    return f"{own}.{digest(salt).hex() if salt is not None else ''}"
 
 
 def _with_limits(send: Send, account: Account) -> Send:
@@ -126,5 +126,6 @@ def _hostname(header: str) -> str:
         return ""
 
 
-def _digest(text: str) -> bytes:
+def digest(text: str) -> bytes:
+    """What a key is compared by: two digests are of one length."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -10,13 +10,14 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import uvicorn
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.connections import limited
 from paradecode.serve.door import TURN
-from paradecode.serve.memory import giving_back, small_objects_by_libc
+from paradecode.serve.memory import giving_back, small_objects_by_libc, spare_what_exists
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool
 from paradecode.serve.settings import ServerSettings
@@ -143,9 +144,13 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(BACKLOG)
+        spare_what_exists()
         self.announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         timer = self.late()
         await super().shutdown(sockets)
         timer.cancel()
+        app: Any = self.config.app
+        if app.state.log is not None:
+            await asyncio.to_thread(app.state.log.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 
 from fastapi import APIRouter, HTTPException
@@ -31,14 +32,15 @@ HEADERS = {
 router = APIRouter(include_in_schema=False)
 
 
+# Coroutines: a thread for each of a storm of requests would take the event loop's time.
 @router.get("/")
-def index() -> Response:
+async def index() -> Response:
     """The page."""
     return _file("index.html")
 
 
 @router.get("/page/methods")
-def listed() -> list[dict[str, str | None]]:
+async def listed() -> list[dict[str, str | None]]:
     """The entries of the method picker: name, family, guarantee and a line about each method."""
     return [
         {
@@ -53,7 +55,7 @@ def listed() -> list[dict[str, str | None]]:
 
 
 @router.get("/page/{name}")
-def asset(name: str) -> Response:
+async def asset(name: str) -> Response:
     """One of the page's own files."""
     if name not in ASSETS:
         raise HTTPException(404, "there is no such file")
@@ -61,5 +63,9 @@ def asset(name: str) -> Response:
 
 
 def _file(name: str) -> Response:
-    content = (files("paradecode.serve.page") / "assets" / name).read_bytes()
-    return Response(content, media_type=ASSETS[name], headers=HEADERS)
+    return Response(_content(name), media_type=ASSETS[name], headers=HEADERS)
+
+
+@cache
+def _content(name: str) -> bytes:
+    return (files("paradecode.serve.page") / "assets" / name).read_bytes()

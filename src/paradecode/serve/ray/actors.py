@@ -13,6 +13,7 @@ from ray.serve.handle import DeploymentHandle
 
 from paradecode.serve.app import create_app
 from paradecode.serve.lines import decode, encode
+from paradecode.serve.memory import spare_what_exists
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool
 from paradecode.serve.ray.fleet import Fleet
@@ -36,13 +37,14 @@ class Front:
         fleet = Fleet(replicas, metrics.observe)
         await fleet.start()
         self._app = create_app(settings, fleet, metrics)
+        spare_what_exists()
 
     def __serve_build_asgi_app__(self) -> Any:
         return self._app
 
 
 class RayReplica:
-    """Takes and gives lines of ``wire.py`` as bytes; the two sides check what they read.
+    """Takes and gives lines of the wire as bytes; the two sides check what they read.
 
     Its worker processes end when the replica ends, in whatever way.
     """

@@ -18,6 +18,7 @@ from paradecode.search.strategies import strategies
 from paradecode.serve.failures import failure
 from paradecode.serve.lines import MAX_LINE
 from paradecode.serve.log import PlacesOnly
+from paradecode.serve.memory import spare_what_exists
 from paradecode.serve.wire import WORKER, Drain, Ready
 from paradecode.serve.worker.bits import bits
 from paradecode.serve.worker.inbox import Inbox
@@ -53,6 +54,7 @@ def main() -> int:
         loop = Loop(llm, settings, send)
         loop.warm()
         said = ready(llm, settings)
+        spare_what_exists()
     except Exception as error:
         send([failure(WORKER, error)])
         return NOT_LOADED
