@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -144,6 +145,24 @@ def test_control_c_is_clean() -> None:
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in stderr
+
+
+def test_an_empty_canvas_says_what_to_try() -> None:
+    asked = ("generate", "reverse: Ben Sam Art", "-m", "paradecode/tiny-diffusion")
+    empty, short = paradecode(*asked), paradecode(*asked, "--max-tokens", "32")
+    assert not empty.stdout.strip()
+    assert "try --max-tokens 32" in empty.stderr
+    assert (short.stdout.strip(), short.stderr) == ("Art Sam Ben", "")
+
+
+def test_chat_has_commands_which_the_model_does_not_see() -> None:
+    asked = "Hello\n/help\n/what\n/clear\nHello\n/exit\nnever\n"
+    run = paradecode("chat", "--max-tokens", "8", "--temperature", "0", stdin=asked)
+    assert "/clear  forget the conversation" in run.stdout
+    assert "/what is no command:" in run.stdout
+    answers = re.findall(r"(\S.*)\n\d+ tokens/s", run.stdout)
+    assert len(answers) == 2
+    assert len({answer.strip("> ") for answer in answers}) == 1  # The conversation began anew.
 
 
 def test_chat_holds_a_conversation() -> None:

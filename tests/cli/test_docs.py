@@ -78,8 +78,8 @@ def test_the_page_of_commands_is_that_of_the_program() -> None:
 def test_extras_are_installed_from_the_checkout() -> None:
     """There is no package of this name on the index yet."""
     for page in (
-        "README.md", "docs/quickstart.md", "docs/serve.md", "docs/constraints.md",
-        "docs/measuring.md", "docs/training.md",
+        "README.md", "docs/index.md", "docs/serve.md", "docs/answers.md", "docs/measuring.md",
+        "docs/training.md",
     ):  # fmt: skip
         text = (ROOT / page).read_text("utf-8")
         assert not re.search(r"pip install ['\"]?paradecode", text), page
@@ -92,13 +92,14 @@ def test_readme_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert "forwards for" in capsys.readouterr().out
 
 
-def test_programs_of_searches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_of_answers(capsys: pytest.CaptureFixture[str]) -> None:
     """The blocks of a page are one program."""
-    programs = blocks("docs/search.md", "python")
+    pytest.importorskip("llguidance")
+    programs = blocks("docs/answers.md", "python")
     assert len(programs) > 2
     found: dict[str, object] = {}
     for program in programs:
-        exec(compile(program, "search.md", "exec"), found)
+        exec(compile(program, "answers.md", "exec"), found)
     found["llm"].close()  # type: ignore[attr-defined]
     assert capsys.readouterr().out
 

@@ -39,18 +39,40 @@ from tools.script import err, options, save, stamped
 
 PLAIN = "greedy"
 BUDGETS = {"auto": "", "fixed": ",budget=fixed,num_speculative_tokens=4,width=1"}
-COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
+Row = Mapping[str, Any]
+TOKENS: Column[Row] = Column("tokens a forward", lambda row: f"{row['tokens_a_forward']:.2f}")
+OVER: Column[Row] = Column(
+    "over plain", lambda row: times(row["speed_up"] and Interval(**row["speed_up"]))
+)
+COLUMNS: tuple[Column[Row], ...] = (
     Column("head", lambda row: row["head"]),
     Column("budget", lambda row: row["budget"]),
     Column("MB", lambda row: f"{row['bytes'] / 1e6:.1f}" if row["bytes"] else ""),
     Column("steps", lambda row: str(row["steps"])),
     Column("minutes", lambda row: f"{row['seconds'] / 60:.0f}" if "seconds" in row else ""),
     Column("held out", lambda row: f"{row['held_out']:.2f}" if row["held_out"] else ""),
-    Column("tokens a forward", lambda row: f"{row['tokens_a_forward']:.2f}"),
+    TOKENS,
     Column("draft, ms", lambda row: f"{row['draft_ms']:.2f}"),
-    Column("over plain", lambda row: times(row["speed_up"] and Interval(**row["speed_up"]))),
+    OVER,
     Column("equal", lambda row: f"{row['equal']} of {row['prompts']}"),
 )
+SHOWN: tuple[Column[Sequence[Row]], ...] = (
+    Column("head", lambda rows: f"`{rows[0]['head']}`"),
+    Column("held out", lambda rows: f"{rows[0]['held_out']:.2f}" if rows[0]["held_out"] else ""),
+    *(Column(each.head, lambda rows, cell=each.cell: cell(rows[0])) for each in (TOKENS, OVER)),
+)
+FIXED: tuple[Column[Sequence[Row]], ...] = tuple(
+    Column(f"{each.head}, fixed", lambda rows, cell=each.cell: "".join(map(cell, rows[1:])))
+    for each in (TOKENS, OVER)
+)
+"""What a page has of a head: its line with the automatic budget, then that of ``fixed``."""
+
+
+def shown(rows: Sequence[Row]) -> str:
+    """Markdown for a page: a line a head."""
+    names = dict.fromkeys(row["head"] for row in rows)
+    heads = [[row for row in rows if row["head"] == name] for name in names]
+    return markdown(SHOWN + FIXED if any(lines[1:] for lines in heads) else SHOWN, heads)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -139,7 +161,7 @@ def main() -> None:
     print(table)
     save(made, given.out)
     if given.into:
-        put(given.into, (given.out or given.runs[0]).stem, f"\n{table}\n")
+        put(given.into, (given.out or given.runs[0]).stem, f"\n{shown(made['heads'])}\n")
 
 
 if __name__ == "__main__":

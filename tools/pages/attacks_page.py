@@ -18,7 +18,7 @@ HEAD = (
     "front, MB",
 )  # fmt: skip
 NOTICED = ("pause_ms", "health_ms", "front_mb")
-SHOWN = 6
+SHOWN = 3
 
 
 def text(result: dict[str, Any]) -> str:

@@ -18,11 +18,16 @@ from paradecode_lab.measure.charts.all import charts_of
 from paradecode_lab.measure.charts.chart import looks_of
 from paradecode_lab.measure.charts.svg import document
 from paradecode_lab.measure.report.load import read_sheet
-from paradecode_lab.measure.report.markdown import body
+from paradecode_lab.measure.report.markdown import summary
 from paradecode_lab.measure.report.write import write_run
 from paradecode_lab.measure.result_files import read_results
 from paradecode_lab.measure.sheet import Sheet
 from tools.pages.marked import put
+
+SHOWN = ("Model", "Inputs", "Version")
+"""Conditions that stand above a table; the sources below it name the machine."""
+LEFT_OUT = ("first difference", "prompt tokens/s", "peak MB", "load s")
+"""Columns that the tables of a page do without."""
 
 
 def pictures_of(sheet: Sheet, stem: str) -> dict[str, tuple[str, str]]:
@@ -32,9 +37,17 @@ def pictures_of(sheet: Sheet, stem: str) -> dict[str, tuple[str, str]]:
 
 
 def text_of(sheet: Sheet, pictures: dict[str, tuple[str, str]]) -> str:
-    """Tables, and links to the pictures. The page itself says what the columns are."""
+    """The table, and links to pictures of the rest. The page itself says what the columns are, and
+    where and when they were measured."""
+    used = [n for n, head in enumerate(sheet.head) if head not in LEFT_OUT]
+    sheet = replace(
+        sheet,
+        conditions=tuple(each for each in sheet.conditions if each[0] in SHOWN),
+        head=tuple(sheet.head[n] for n in used),
+        lines=[replace(line, cells=tuple(line.cells[n] for n in used)) for line in sheet.lines],
+    )
     links = [f"![{title}]({path})" for path, (title, _) in pictures.items()]
-    return "\n\n".join([body(replace(sheet, notes=())), *links])
+    return "\n\n".join([*summary(sheet), *links])
 
 
 def main() -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from typer.main import get_command
@@ -17,8 +18,9 @@ from typer.main import get_command
 from paradecode.cli import app
 from paradecode.cli.later import LaterCommand
 
-SHARED = 20
-"""An option that so many commands have in the same words is described once."""
+WIDTH = 110
+MOST = 20
+"""Options of so many commands are those of models, which a command does not name one by one."""
 HEAD = """# Command line
 
 Generated from the program by `python -m tools.pages.cli_page`; do not edit.
@@ -27,6 +29,9 @@ Every command has `-h` (`--help`), and `paradecode --version` prints the version
 line with exit status 2. It names the field, the value and the fix. Ctrl-C leaves with 130 and
 nothing half-written. `bench`, `replay`, `report`, `train`, `tune` and `verify` are of the
 laboratory (`.venv/bin/pip install -e lab`).
+
+A line beginning with *Also* names options that [several commands](#options-of-several-commands)
+or [most commands](#options-of-models) have.
 """
 
 
@@ -44,24 +49,35 @@ def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 def page() -> str:
     """The whole page."""
-    found = dict(commands(get_command(app)))
-    counts = Counter(line for command in found.values() for line in _options(command))
-    shared = [line for line, count in counts.items() if count >= SHARED]
+    found = {name: (command, _options(command)) for name, command in commands(get_command(app))}
+    options = [option for _, lines in found.values() for option in lines.items()]
+    counts = Counter(options)
+    # A name that has several meanings is described once in the one that most commands give it.
+    usual = dict(sorted(counts, key=counts.__getitem__))
+    counts = Counter(option for option in options if usual[option[0]] == option[1])
     parts = [HEAD]
-    for name, command in found.items():
-        own = [line for line in _options(command) if line not in shared]
+    for name, (command, lines) in found.items():
         parts.append(f"## `{' '.join(['paradecode', name, *_arguments(command)])}`\n")
         parts.append(f"{_text(command.help)}\n")
-        if own:
-            parts.append(_table(own))
-        if len(own) < len(_options(command)):
-            parts.append("It also has [options of models](#options-of-models).\n")
-    parts.append(f"## Options of models\n\nMost commands have most of these.\n\n{_table(shared)}")
+        if own := [line for name, line in lines.items() if counts[name, line] < 2]:
+            parts.append(_list(own))
+        also = [f"`{name}`" for name, line in lines.items() if 2 <= counts[name, line] < MOST]
+        if any(counts[option] >= MOST for option in lines.items()):
+            also.append("those of models")
+        if also:
+            parts.append(f"*Also* {', '.join(also)}.\n")
+    several = [line for (_, line), count in counts.items() if 2 <= count < MOST]
+    parts.append(f"## Options of several commands\n\n{_list(several)}")
+    most = [line for (_, line), count in counts.items() if count >= MOST]
+    parts.append(f"## Options of models\n\nMost commands have most of these.\n\n{_list(most)}")
     return "\n".join(parts)
 
 
-def _table(lines: Sequence[str]) -> str:
-    return "\n".join(["| option | |", "|---|---|", *lines, ""])
+def _list(lines: Iterable[str]) -> str:
+    """Options as the program's help shows them; longer lines go on below."""
+    return "\n".join(
+        ["```text", *(fill(line, WIDTH, subsequent_indent="    ") for line in lines), "```", ""]
+    )
 
 
 def _arguments(command: Any) -> Iterator[str]:
@@ -71,19 +87,19 @@ def _arguments(command: Any) -> Iterator[str]:
             yield name if entry.required else f"[{name}]"
 
 
-def _options(command: Any) -> list[str]:
-    """The line of a table of each option."""
-    lines = []
+def _options(command: Any) -> dict[str, str]:
+    """First name of each option -> its line."""
+    lines = {}
     for entry in command.params:
         if entry.param_type_name != "option" or "--help" in entry.opts:
             continue
-        names = [*entry.opts, *entry.secondary_opts]
-        said = _text(entry.help or "")
+        # What switches off what is off is not worth its words.
+        names = [*entry.opts, *(entry.secondary_opts if entry.default is not False else ())]
+        said = (entry.help or "").replace("``", "`")
         default = entry.default
         if default not in (None, False, True, "", (), []) and not callable(default):
-            said = f"{said} Default: `{default}`."
-        shown = ", ".join(f"`{name}`" for name in names)
-        lines.append(f"| {shown} | {said.strip()} |")
+            said = f"{said} [{default}]"
+        lines[names[0]] = f"{', '.join(names)}  {said.strip()}"
     return lines
 
 

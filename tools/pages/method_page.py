@@ -102,7 +102,7 @@ def _condition(method: Method) -> str:
         others = [entry.name for entry in method.parameters if entry.name == "base"]
         left = " or ".join(f"`{name}`" for name in ("cache", "steps", *others))
         return f": the tokens of `static` with the same blocks, unless {left} is set"
-    return " with the default [verifier](../acceptance-rules.md); others may promise less"
+    return " with the default [verifier](../methods.md#acceptance-rules); others may promise less"
 
 
 def _values(each: Parameter) -> str:

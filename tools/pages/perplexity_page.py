@@ -13,9 +13,7 @@ from typing import Any
 from paradecode_lab.measure.tables import table
 from tools.pages.marked import put
 
-HEAD = (
-    "format", "perplexity", "ik_llama.cpp", "nats a token above f32", "95 %", "ik_llama.cpp's"
-)  # fmt: skip
+HEAD = ("format", "nats a token above f32", "95 %", "ik_llama.cpp's")
 
 
 def text(result: dict[str, Any]) -> str:
@@ -28,8 +26,7 @@ def text(result: dict[str, Any]) -> str:
         peer = found.get(("ik_llama.cpp", weights))
         rows.append(
             (
-                weights, f"{own['perplexity']:.3f}", f"{peer['perplexity']:.3f}" if peer else "",
-                f"{own['nll_difference']:+.4f}", f"± {own['spread']:.4f}",
+                weights, f"{own['nll_difference']:+.4f}", f"± {own['spread']:.4f}",
                 f"{peer['nll_difference']:+.4f}" if peer else "",
             )
         )  # fmt: skip

@@ -26,6 +26,8 @@ from tools.script import REPOSITORY
 RESULTS = REPOSITORY / "bench" / "results"
 MARKS = REPOSITORY / "bench" / "marks.json"
 SOURCE = re.compile(r"(?m)^<!-- (source: (.+)|sources) -->\n(?:- .*\n)*")
+CPU = re.compile(r"\(family (\d+), model (\d+)\)")
+"""How results name a processor beside its maker; a page has the numbers alone."""
 NAMED = re.compile(r"`(?:bench/results/)?([\w.]+\.json)`")
 
 
@@ -46,11 +48,12 @@ def line(file: str) -> str:
     known = []
     if machine := about.get("machine"):
         cores = machine["cores"]
-        known += [machine["cpu"], f"{cores} cores" if cores > 1 else "1 core"]
+        cpu = CPU.sub(r"\1/\2", machine["cpu"].replace("(R)", "").replace(" Processor", ""))
+        known += [cpu, f"{cores} cores" if cores > 1 else "1 core"]
     if day := about.get("date") or about.get("created"):
         known.append(day[:10])
     if commit := about.get("commit"):
-        known.append(f"commit {commit[:8]}")
+        known.append(commit[:8])
     said = f"`{file}`: {', '.join(known)}." if known else f"`{file}`."
     return " ".join([said, *(f"**{mark}**" for mark in marks().get(file, ()))])
 

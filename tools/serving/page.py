@@ -28,7 +28,6 @@ COLUMNS: tuple[Column[LoadSummary], ...] = (
     Column("x (95 %)", lambda s: ends(s.speedup) or "1"),
     Column("first token, ms", lambda s: value(s.first["p50"], 1e3)),
     Column("a token, ms", lambda s: value(s.per_token["p50"], 1e3)),
-    Column("failed", lambda s: f"{sum(s.errors.values())} of {s.requests}"),
 )
 
 
@@ -40,8 +39,12 @@ def table(results: Results) -> str:
         f"{settings['requests']} requests, or one a client, of at most "
         f"{settings['max_tokens']} tokens, {settings['rounds']} rounds:"
     )
+    summaries = summarise(results)
+    failed = sum(sum(each.errors.values()) for each in summaries)
     left_out = [f"{name} was left out: {why}." for name, why in settings["left_out"].items()]
-    return "\n\n".join([said, markdown(COLUMNS, summarise(results)), *left_out])
+    return "\n\n".join(
+        [said, markdown(COLUMNS, summaries), f"{failed} requests failed.", *left_out]
+    )
 
 
 def main(result: str, page: str, mark: str = "servers") -> None:

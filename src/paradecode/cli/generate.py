@@ -31,6 +31,9 @@ from paradecode.core.errors import InvalidInput
 if TYPE_CHECKING:
     from paradecode.llm import LLM
 
+SHORT_CANVAS = 32
+"""Tokens of a canvas that every diffusion model can fill."""
+
 
 @grouped
 def generate(
@@ -96,6 +99,11 @@ def generate(
             print_json(completion_record(replace(completion, logprobs=None), llm))
         else:
             _print_forwards(completion, llm)
+        if not completion.text and llm.decoder.method.family == "diffusion":
+            err.print(
+                f"[yellow]The answer is empty. A small model may write nothing on a canvas of "
+                f"{params['max_tokens']} tokens: try --max-tokens {SHORT_CANVAS}.[/]"
+            )
         if trace is not None:
             write_page(trace_of(completion, llm), trace)
 

@@ -21,7 +21,8 @@ ENGINE = {
     "rank:rank":
         "Order continuations of a text by their mean log-probability, all in one forward.",
     "trace:trace": "Answer a prompt and write a page that replays every forward.",
-    "chat:chat": "Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer.",
+    "chat:chat":
+        "Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer; /help says more.",
     "demo:demo": "Three prompts, decoded plainly and in parallel: a race.",
     "methods:show_methods":
         "Every decoding method, with its guarantee; with a name, its paper and settings.",

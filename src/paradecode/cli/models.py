@@ -10,7 +10,9 @@ from paradecode.cli.download import downloaded
 from paradecode.cli.options import Json, argument, grouped
 from paradecode.models.catalogue import cache_folder, list_models, named, remove
 
-models_app = typer.Typer(help="Models: list them, get them.", invoke_without_command=True)
+models_app = typer.Typer(
+    help="Models: list them, get them.", invoke_without_command=True, add_completion=False
+)
 
 
 @models_app.callback()

@@ -28,21 +28,19 @@ from paradecode.trace import coloured, trace_of
 from paradecode.trace.record import piece
 from paradecode.trace.terminal import colour_of, visible
 
-CODE = """\
-```python
-def greet_all(names):
-    for name in names:
-        print("Hello, " + name + "!")
-        print("Welcome to the course.")
-        print("Your room is number 12.")
-    print("There are " + str(len(names)) + " people.")
-```"""
+RECORD = """\
+{
+  "name": "Alice Martin",
+  "city": "Paris",
+  "start": "2024-03-01",
+  "end": "2024-09-30",
+  "room": "B12",
+  "email": "alice.martin@example.com"
+}"""
 
 PROMPTS = {
     "open question": "What are the benefits of reading books?",
-    "edit": (
-        f'Rewrite this code so that the greeting is "Good morning" in place of "Hello":\n\n{CODE}'
-    ),
+    "edit": f'Replace "Paris" with "London" in this text:\n\n{RECORD}',
 }
 CANVAS, CANVAS_PROMPT, CANVAS_TOKENS = "diffusion canvas", "reverse: Tom Ben Sam Art Ann Joe", 7
 """The last race, its prompt, and its canvas: six names and the end. On a longer one plain
@@ -102,7 +100,8 @@ def run_demo(
 def race(llm: LLM, console: Console, title: str, prompt: str, max_tokens: int) -> Comparison:
     """Decode one prompt plainly and then in parallel, each in a pane of its own."""
     console.rule(title)
-    console.print(Text(prompt.split("\n", 1)[0], "bold"))
+    task, _, given = prompt.partition("\n\n")
+    console.print(Text(task, "bold"), *([Text(given, "dim")] if given else []), sep="\n")
     decoders = {"plain": None, "parallel": llm.decoder}
     whole = {name: Panel("", title=name) for name in decoders}
     panes = dict(whole)

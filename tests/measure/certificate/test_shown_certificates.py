@@ -24,7 +24,7 @@ SAID = {"passes": (0, "PASS"), "flagged": (1, "LOSSY")}
 
 def shown() -> list[tuple[str, str]]:
     """(command, comment) of the page's blocks of commands that take long."""
-    page = (ROOT / "docs" / "quickstart.md").read_text("utf-8")
+    page = (ROOT / "docs" / "index.md").read_text("utf-8")
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     lines = [line.partition("#") for block in blocks for line in block.splitlines()]
     return [(command.strip(), comment.strip()) for command, _, comment in lines]

@@ -73,4 +73,4 @@ def test_the_page_has_what_was_measured() -> None:
     made = json.loads((ROOT / "bench" / "results" / "all_heads.json").read_text("utf-8"))
     page = (ROOT / "docs" / "training.md").read_text("utf-8")
     assert {row["head"] for row in made["heads"]} >= {*METHODS}
-    assert heads.markdown(heads.COLUMNS, made["heads"]) in page
+    assert heads.shown(made["heads"]) in page

@@ -133,7 +133,7 @@ def first(
 def nested(
     output: RunFolder,
     learning: RetrainingOptions,
-    exits: str = option("", "Layers before each exit: '6 9 12'; default: half, 3/4 and all."),
+    exits: str = option("", "Layers before exits: '6 9 12'; default: half, three quarters, all."),
     drawn: int = option(0, "Exits that a step draws (SortedNet); 0: all (SoFT).", min=0, max=64),
 ) -> None:
     """Nested exits: a model whose first layers are models, too, for `s2d`. Ctrl-C saves."""

@@ -1,4 +1,4 @@
-"""Prints the tables of docs/acceptance-rules.md: distance to the target's law, and tokens per step.
+"""Prints the distance to the target's law, and tokens per step, of each rule and kind of draft.
 
 python tests/methods/draft/verifiers/table.py [languages]
 """

@@ -13,21 +13,26 @@ def markdown(sheets: Sequence[Sheet]) -> str:
     return "\n\n".join(f"# {sheet.title}\n\n{body(sheet)}" for sheet in sheets) + "\n"
 
 
+def summary(sheet: Sheet) -> list[str]:
+    """What was measured, a line for each method, and what is doubtful about them."""
+    head, rows = sheet.table()
+    return [
+        "\n".join(f"- {what}: {value}" for what, value in sheet.conditions),
+        table(("method", *head), [(f"`{line.name}`", *cells) for line, cells in rows]),
+        *(f"**{doubt}**" for doubt in sheet.doubts),
+    ]
+
+
 def body(sheet: Sheet) -> str:
     """A sheet without its heading."""
     lines = sheet.by_speed()
-    head, rows_of_table = sheet.table()
-    parts = [
-        "\n".join(f"- {what}: {value}" for what, value in sheet.conditions),
-        table(("method", *head), [(f"`{line.name}`", *cells) for line, cells in rows_of_table]),
-        *(f"**{doubt}**" for doubt in sheet.doubts),
-    ]
+    parts = summary(sheet)
     groups = sheet.groups
     if len(groups) > 1:
         unit = f"Times as fast as {sheet.baseline}" if sheet.groups_over else "Tokens per second"
         rows = [(f"`{line.name}`", *(_cell(line, group) for group in groups)) for line in lines]
         parts += [f"{unit}, by kind of task:", table(("method", *groups), rows)]
-    parts += _acceptance(lines) + _sweep(sheet, lines) + _split(lines)
+    parts += _acceptance(lines) + _sweep(sheet) + _split(lines)
     for more in sheet.more:
         parts += [more.said, table(more.head, more.rows)]
     return "\n\n".join([*parts, *sheet.notes])
@@ -51,7 +56,8 @@ def _acceptance(lines: Sequence[Line]) -> list[str]:
     return ["Drafts whose token at a position was kept, in %:", table(head, rows)]
 
 
-def _sweep(sheet: Sheet, lines: Sequence[Line]) -> list[str]:
+def _sweep(sheet: Sheet) -> list[str]:
+    lines = sheet.by_speed()
     sizes = sorted({size for line in lines for size in line.sweep})
     if len(sizes) < 2:
         return []
