@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafting import Request, certain, draft, play
+from drafting import Request, draft
 from paradecode.core.decoder import Verdict
 from paradecode.core.logits import ArrayLogits
 from paradecode.methods.draft.drafters.copyspec import CopySpec
@@ -42,14 +41,3 @@ def test_a_hash_hit_is_not_believed():
     draft(drafter, seq)
     drafter._first = {drafter._hash: 3}  # As though "2 3" had the hash of "5 6".
     assert len(draft(drafter, seq)) == 0
-
-
-@pytest.mark.parametrize("gamma", [1, 3, 5])
-def test_periodic_text_is_copied(gamma):
-    seq = play(
-        f"copyspec(gamma={gamma},number_copy=4)",
-        Request([0, 1, 2] * 12, 30),
-        certain(lambda text: (text[-1] + 1) % 3),
-    )
-    assert seq.output == [i % 3 for i in range(30)]
-    assert seq.tokens_per_step > 4.5
