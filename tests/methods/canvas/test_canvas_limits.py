@@ -54,7 +54,7 @@ def test_limits_of_policies(model: Callable[[], Model]) -> None:
     agree(policies(), model())
 
 
-@pytest.mark.first(7)
+@pytest.mark.first(5)
 @models
 @pytest.mark.parametrize("table", TABLES[1:])
 def test_limits(model: Callable[[], Model], table: Callable[[], Iterator[Limit]]) -> None:
@@ -68,7 +68,7 @@ def test_trained_parts(model: Callable[[], Model], tmp_path: Path) -> None:
     agree(trained(opened, tmp_path), opened)
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @models
 def test_bounds(model: Callable[[], Model]) -> None:
     opened = model()
