@@ -14,9 +14,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell")
-PATIENCE = 60.0
-"""Seconds to wait for an answer."""
 
 
 def find_browser() -> str | None:

@@ -128,6 +128,18 @@ def llm() -> Iterator[LLM]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    """An OpenAI-compatible server whose behaviour is known."""
+    from fake_openai import FakeServer
+
+    opened = FakeServer()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
 @pytest.fixture
 def head_drafts(monkeypatch: pytest.MonkeyPatch) -> list[HeadDraft]:
     """What heads are asked for, in order."""

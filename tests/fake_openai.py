@@ -26,12 +26,13 @@ QUICK = ("quick", "brisk", "uncounted", "flaky")
 
 
 class FakeServer:
-    """Attributes: ``url`` without a path; ``seen``, the bodies of the requests."""
+    """Attributes: ``url`` without a path; ``seen``, the bodies of the requests; ``wanted``, how
+    many requests must have been under way at once before any is answered."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
         self.keys: set[str | None] = set()
-        self.under_way = self.most_under_way = 0
+        self.under_way = self.most_under_way = self.wanted = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -89,6 +90,8 @@ class FakeServer:
 
         if behaviour == "silent":
             await asyncio.sleep(30)
+        while self.most_under_way < self.wanted:
+            await asyncio.sleep(DELAY)
         await text("")  # Many servers send the role first: no text yet.
         for number, tokens in enumerate(PIECES.get(behaviour, PIECES["steady"])):
             await asyncio.sleep(0 if behaviour in QUICK else DELAY)

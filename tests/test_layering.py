@@ -170,6 +170,7 @@ def test_no_torch_without_the_torch_backend():
     run_python("\n".join([*lines, "assert 'torch' not in sys.modules, 'torch was imported'"]))
 
 
+@pytest.mark.wide
 def test_the_torch_check_can_fail():
     with pytest.raises(AssertionError, match="torch was imported"):
         run_python(

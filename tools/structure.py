@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import json
+import re
 import sys
-import tokenize
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,10 @@ LONGER_METHODS = {
     "hidden-transfer": "it has PPD's rule of where rows pay, and rows that enter inner layers",
 }
 """Method -> why it may have more."""
+
+STRING_OR_COMMENT = re.compile(
+    r"""#[^\n]*|(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL
+)
 
 CORE = {"core"}
 MODELS = CORE | {"models"}
@@ -259,29 +263,33 @@ def lines() -> dict[str, int]:
     }
 
 
-def lines_of_code(path: Path) -> set[int]:
+@cache
+def lines_of_code(path: Path) -> frozenset[int]:
     """Numbers of the lines of code in a file of Python: no blank lines, comments and
     docstrings."""
     source = path.read_text("utf-8")
-    docstrings = {
-        line
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    lines = {
-        line
-        for token in tokens
-        if token.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
-        for line in range(token.start[0], token.end[0] + 1)
-    }
-    return lines - docstrings
+    docstrings: set[int] = set()
+    nodes: list[ast.AST] = [ast.parse(source)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            docstrings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, name, ())
+            nodes += inner if isinstance(inner, list) else ()
+    bare = STRING_OR_COMMENT.sub(_filled, source)
+    lines = {number for number, line in enumerate(bare.split("\n"), 1) if line.strip()}
+    return frozenset(lines - docstrings)
 
 
 def code_lines(path: Path) -> int:
     """How many lines of code a file has."""
     return len(lines_of_code(path))
+
+
+def _filled(found: re.Match[str]) -> str:
+    """A letter in each line of a string, so that none of them is blank; nothing of a comment."""
+    return "" if found[0].startswith("#") else "\n".join("x" * (found[0].count("\n") + 1))
 
 
 def code() -> dict[str, int]:

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from paradecode.cli import methods
+from patience import PATIENCE
 from program import paradecode
 
 RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
@@ -22,7 +23,9 @@ RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
 def test_generate_json_contract() -> None:
     asked = ["generate", "Say yes.", "--max-tokens", "6", "--json", "--decoder", "greedy"]
     # In a process of its own, as users have it.
-    run = subprocess.run([*RUN, *asked], capture_output=True, text=True, timeout=300, check=True)
+    run = subprocess.run(
+        [*RUN, *asked], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
     record = json.loads(run.stdout)
     assert {
         "text", "token_ids", "finish_reason", "model", "decoder", "backend", "stats",
@@ -142,7 +145,7 @@ def test_control_c_is_clean() -> None:
     assert process.stdout is not None
     process.stdout.read(1)  # The first text: the model is loaded and decoding.
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "Traceback" not in stderr
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from paradecode.cli.later import LABORATORY
+from program import paradecode
 from repository import ROOT
 
 MISSING = ("paradecode_lab", "torch", "matplotlib")
@@ -50,20 +51,21 @@ def run(*arguments: str, stdin: str = "", status: int = 0, **how: Any) -> str:
     return out + error
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("arguments", [
-    ("demo", "--max-tokens", "8"),
-    ("info", "--profile", *MODEL),
     ("trace", "sort: Ben Sam Art", "--terminal", "--max-tokens", "4", *MODEL),
-    ("--help",),
+    ("info", "--profile", *MODEL), ("demo", "--max-tokens", "8"),
 ], ids=lambda arguments: arguments[0])  # fmt: skip
 def test_a_command_runs(arguments: tuple[str, ...]) -> None:
     assert run(*arguments).strip()
 
 
+@pytest.mark.wide
 def test_chat_answers() -> None:
-    assert run("chat", "--max-tokens", "4", stdin="Hello\n\n").strip()
+    assert run("chat", "--max-tokens", "4", *MODEL, stdin="Hello\n\n").strip()
 
 
+@pytest.mark.wide
 def test_generate_answers_a_file(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     asked = {"id": "a", "group": "g", "turns": ["sort: Ben Sam Art"], "max_tokens": 4}
@@ -99,4 +101,4 @@ def test_a_decoder_of_another_package_runs(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     asked = ("generate", "sort: Ben Sam Art", "--max-tokens", "8", "--json", *MODEL)
     drafted = json.loads(run(*asked, "--decoder", "copy-bigram", env=env))
-    assert drafted["text"] == json.loads(run(*asked, "--decoder", "greedy"))["text"]
+    assert drafted["text"] == json.loads(paradecode(*asked).stdout)["text"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,6 @@ from fake_openai import TOKENS, FakeServer
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.result_files import read_json
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FakeServer]:
-    opened = FakeServer()
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 def run(

@@ -23,6 +23,7 @@ pytest.importorskip("uvicorn")
 
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
+from patience import PATIENCE
 
 PROGRAM = [sys.executable, "-c", "from paradecode.cli import main; main()", "serve", "--port", "0"]
 
@@ -55,7 +56,7 @@ def test_ready_line_and_names(folder: str) -> None:
         models = httpx.get(f"{url}/v1/models").json()["data"]
         assert [model["id"] for model in models] == ["one", "two"]
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out) == (0, "")
         assert err.rstrip().endswith("stopped")
         assert "Traceback" not in err
@@ -68,7 +69,9 @@ def test_sigterm_finishes_what_was_accepted(folder: str) -> None:
         started, text = threading.Event(), []
 
         def ask() -> None:
-            with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
+            with httpx.stream(
+                "POST", f"{url}/v1/completions", json=body, timeout=PATIENCE
+            ) as response:
                 for line in response.iter_lines():
                     text.append(line)
                     if len(text) > 6:
@@ -76,13 +79,13 @@ def test_sigterm_finishes_what_was_accepted(folder: str) -> None:
 
         reader = threading.Thread(target=ask)
         reader.start()
-        assert started.wait(60)
+        assert started.wait(PATIENCE)
         process.send_signal(signal.SIGTERM)
-        reader.join(60)
+        reader.join(PATIENCE)
         lines = [line.removeprefix("data: ") for line in text if line]
         assert lines[-1] == "[DONE]"
         assert json.loads(lines[-2])["choices"][0]["finish_reason"] == "length"
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/health")
 

@@ -36,7 +36,7 @@ def plain(llm: LLM) -> dict[float, list[list[int]]]:
 
 def answers(llm: LLM, decoder: str, temperature: float) -> list[list[int]]:
     prompts = [llm.chat_tokens([{"role": "user", "content": text}]) for text in PROMPTS]
-    params = SamplingParams(max_tokens=40, temperature=temperature, seed=11)
+    params = SamplingParams(max_tokens=24, temperature=temperature, seed=11)
     outputs = llm.complete(prompts, params, decoder=decoder, salt=decoder)
     assert [output.error for output in outputs] == [None] * len(outputs)
     return [output.token_ids for output in outputs]
@@ -63,7 +63,7 @@ def test_methods_in_one_batch(llm: LLM, plain: dict[float, list[list[int]]]) -> 
 
     text = PROMPTS[1]
     prompt = llm.chat_tokens([{"role": "user", "content": text}])
-    params = SamplingParams(max_tokens=40, temperature=0.8, seed=11)
+    params = SamplingParams(max_tokens=24, temperature=0.8, seed=11)
     sequences = [
         llm.engine.add(GenerationRequest(prompt, parse(name), params, salt="batch"))
         for name in EXACT

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +15,15 @@ from driving import (
     greedy,
     negative,
     plainly,
-    served,
     served_beside_another,
     toy_engine,
 )
 
 from paradecode.backends.interface import Span, SpanResult
-from paradecode.core.decoder import Forward, Steps, Store, TokenSequence, Verdict
+from paradecode.core.decoder import Fork, Forward, Steps, Store, TokenSequence, Verdict
 from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.tree import EMPTY
+from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend
 
@@ -88,60 +88,55 @@ def test_unusable_logits_are_an_error_of_that_request(value: float, temperature:
     assert good.output == greedy()
 
 
+def asks(*requests: Any) -> Callable[[TokenSequence], Steps]:
+    """A decoder that asks for these, or what they make of the sequence, and ends."""
+
+    def decode(seq: TokenSequence) -> Steps:
+        for one in requests:
+            yield one(seq) if callable(one) else one
+
+    return decode
+
+
+def commits(*verdict: list[int]) -> Callable[[TokenSequence], Steps]:
+    def decode(seq: TokenSequence) -> Steps:
+        reply = yield Forward(seq.pending)
+        seq.commit(Verdict(*verdict, reply.logits))
+
+    return decode
+
+
+def prompt(seq: TokenSequence) -> Forward:
+    return Forward(seq.pending)
+
+
+CHILD = TokenTree.chain([4])
+NO_DECODERS: dict[str, Callable[[TokenSequence], Steps]] = {
+    **{repr(junk): asks(junk) for junk in (42, None, [], [42], "text", ())},
+    "it ends too soon": asks(prompt),
+    "it never commits": asks(*[negative()] * 5000),
+    "it forks for ever": asks(*[Fork(1)] * 5000),
+    "two that write": asks(lambda seq: [prompt(seq), prompt(seq)]),
+    "no such parent": asks(lambda seq: Forward(seq.pending, tree=CHILD, under=np.array([3]))),
+    **{f"commit {verdict}": commits(*verdict) for verdict in (([], []), ([5], []), ([5, 6], [0]))},
+}
+
+
+@pytest.mark.parametrize("decode", NO_DECODERS.values(), ids=NO_DECODERS)
+def test_what_no_decoder_does_ends_its_request_only(
+    decode: Callable[[TokenSequence], Steps],
+) -> None:
+    bad = served_beside_another(decode, toy_engine(kv_tokens=1 << 16))
+    assert isinstance(bad.error, DecoderError)
+    assert bad.output == []
+
+
 def test_a_decoder_that_raises_ends_its_request_only() -> None:
     def decode(seq: TokenSequence) -> Steps:
         yield Forward(seq.pending)
         raise KeyError("a bug")
 
-    bad = served_beside_another(decode)
-    assert isinstance(bad.error, KeyError)
-
-
-@pytest.mark.parametrize("junk", [42, None, [], [42], "text", ()])
-def test_junk_is_refused(junk: object) -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        yield junk  # type: ignore[misc]
-
-    bad = served_beside_another(decode)
-    assert isinstance(bad.error, DecoderError)
-
-
-def test_a_decoder_that_ends_too_soon_is_an_error() -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        yield Forward(seq.pending)
-
-    bad = served(decode)
-    assert isinstance(bad.error, DecoderError)
-
-
-def test_a_decoder_that_never_commits_is_stopped() -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        while True:
-            yield negative()
-
-    engine = toy_engine()
-    bad = add(engine, decode)
-    finish(engine, steps=5000)
-    assert isinstance(bad.error, DecoderError)
-
-
-@pytest.mark.parametrize(
-    "verdict",
-    [([], []), ([5], []), ([5, 6], [0])],
-)
-def test_malformed_commits_are_refused(verdict: tuple[list[int], list[int]]) -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        reply = yield Forward(seq.pending)
-        seq.commit(Verdict(*verdict, reply.logits))
-
-    bad = served(decode)
-    assert isinstance(bad.error, DecoderError)
-    assert bad.output == []
-
-
-class NoNetworks(ToyBackend):
-    def apply(self, network: object, items: object) -> list[np.ndarray]:
-        raise ZeroDivisionError
+    assert isinstance(served_beside_another(decode).error, KeyError)
 
 
 def test_cancelling_is_immediate_and_harmless() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from driving import (
-    LOOP,
     NEGATIVE,
     PROMPT,
     ToyText,
@@ -15,7 +14,6 @@ from driving import (
     negative,
     plainly,
     served,
-    served_beside_another,
     toy_engine,
 )
 from numpy.typing import NDArray
@@ -113,80 +111,6 @@ def test_adopting_does_not_send_text_twice() -> None:
     assert "".join(pieces) == "".join(letter(token) for token in greedy())
 
 
-@pytest.mark.parametrize(
-    "forward",
-    [
-        Forward(np.array(LOOP, np.int32), layers=(0,), hidden=(1,)),
-        Forward(np.array(LOOP, np.int32), layers=(Half(0, "mlp"),), hidden=(Half(0, "mlp"),)),  # type: ignore[arg-type]
-        Forward(np.array(LOOP, np.int32), layers=(Half(2, "mlp"),)),
-        Forward(np.array(LOOP, np.int32), layers=(Half(0, "both"),)),  # type: ignore[arg-type]
-        Forward(np.array(LOOP, np.int32), layers=((0, "mlp"),)),  # type: ignore[arg-type]
-        Forward(np.array(LOOP, np.int32), layers=([0], {1: 2})),  # type: ignore[arg-type]
-        Forward(np.array(LOOP, np.int32), layers=5),  # type: ignore[arg-type]
-        Forward(None),  # type: ignore[arg-type]
-        Forward(5),  # type: ignore[arg-type]
-        Forward(np.array(LOOP, np.int32), tree=None),  # type: ignore[arg-type]
-        Forward(np.array([LOOP], np.int32)),
-        Forward(np.array(LOOP, np.int32), hidden=(7,)),
-        Apply(NEGATIVE[1], {"x": 5}),  # type: ignore[dict-item]
-    ],
-    ids=[
-        "no-such-hidden",
-        "hidden-half",
-        "no-such-half",
-        "no-such-part",
-        "no-half",
-        "unhashable",
-        "no-layers",
-        "none",
-        "number",
-        "no-tree",
-        "matrix",
-        "far-hidden",
-        "apply",
-    ],
-)
-def test_malformed_requests_end_their_request_only(forward: Forward) -> None:
-    answered = []
-
-    def decode(seq: TokenSequence) -> Steps:
-        answered.append((yield forward))
-        yield from plainly(seq)
-
-    bad = served_beside_another(decode)
-    assert not answered
-    assert bad.finish_reason == "error"
-
-
-def test_layers_given_as_a_list_do_no_harm() -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        reply = yield Forward(seq.pending, layers=[0, 1])  # type: ignore[arg-type]
-        seq.commit(coupled(seq, EMPTY, reply))
-
-    engine = toy_engine()
-    add(engine, decode, max_tokens=1)
-    good = add(engine)
-    finish(engine)
-    assert good.output == greedy()
-
-
-def test_networks_of_several_sizes_run_in_one_step() -> None:
-    outputs = []
-
-    def decode(width: int) -> object:
-        def inner(seq: TokenSequence) -> Steps:
-            outputs.append((yield negative(2, width)))
-            yield from plainly(seq)
-
-        return inner
-
-    engine = toy_engine()
-    sequences = [add(engine, decode(width)) for width in (1, 2)]  # type: ignore[arg-type]
-    finish(engine)
-    assert [out.shape for out in outputs] == [(2, 1), (2, 2)]
-    assert [sequence.output for sequence in sequences] == [greedy()] * 2
-
-
 class Picky(ToyBackend):
     def apply(self, network: Network, items: list[Item]) -> list[NDArray[np.float32]]:
         if any((item["x"] < 0).any() for item in items):
@@ -207,17 +131,6 @@ def test_a_network_that_fails_on_one_input_spares_the_others() -> None:
     finish(engine)
     assert isinstance(bad.error, ValueError)
     assert good.output == greedy()
-
-
-def test_one_request_object_may_be_yielded_twice() -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        twice = negative()
-        first, second = yield [twice, twice]
-        assert first.tolist() == second.tolist() == [[-1.0]]
-        yield from plainly(seq)
-
-    sequence = served(decode)
-    assert sequence.output == greedy()
 
 
 class Failing(ToyBackend):
@@ -243,15 +156,6 @@ def test_failures_are_news() -> None:
         sequence = add(engine, decode)
         assert sequence in engine.step()
         assert sequence.finish_reason == "error"
-
-
-def test_a_failure_in_one_model_leaves_no_page_in_another() -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        yield [Forward(seq.pending), Forward(seq.pending_for("draft"), model="draft")]
-
-    engine = toy_engine({"target": Failing(), "draft": ToyBackend()})
-    add(engine, decode)
-    finish(engine)
 
 
 def test_a_finished_sequence_takes_no_pages() -> None:
@@ -300,16 +204,6 @@ def test_a_draft_beyond_what_was_set_aside_is_refused() -> None:
     finish(engine)
     assert isinstance(bad.error, DecoderError)
     assert good.output == greedy(PROMPT, 40)
-
-
-def test_forking_for_ever_is_stopped() -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        for _ in range(5000):
-            yield Fork(1)
-        raise AssertionError("never stopped")
-
-    bad = served_beside_another(decode, toy_engine(kv_tokens=1 << 16))
-    assert isinstance(bad.error, DecoderError)
 
 
 def test_text_ends_at_the_stop_string_even_if_more_was_held_back() -> None:

@@ -20,8 +20,7 @@ from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.specs import parse
 from paradecode.testing.toy import ToyBackend
-
-PATIENCE = 20.0
+from patience import PATIENCE
 
 
 class Waits(ToyBackend):

@@ -41,7 +41,7 @@ def asked(spec: str, tokens: int = 120, **params: Any) -> tuple[str, int, dict[s
     return spec, 5, {"max_tokens": tokens, "ignore_eos": True, "seed": 3, **params}
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_refused_head_leaves_its_steps_to_the_backend(

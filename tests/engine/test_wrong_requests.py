@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from driving import add, finish, greedy, plainly, served, toy_engine
+from driving import (
+    LOOP,
+    NEGATIVE,
+    add,
+    finish,
+    greedy,
+    plainly,
+    served,
+    served_beside_another,
+    toy_engine,
+)
 
-from paradecode.core.decoder import Forward, Overwrite, Steps, Store, TokenSequence
+from paradecode.core.decoder import Apply, Forward, Overwrite, Steps, Store, TokenSequence
 from paradecode.core.errors import InvalidInput
+from paradecode.core.layers import Half
 from paradecode.core.tree import TokenTree
 
 INDICES = {
@@ -73,42 +86,37 @@ def test_lists_of_numbers_are_fine() -> None:
     assert (seen[0] == seen[2]).all()
 
 
-@pytest.mark.parametrize("under", [[-1], [-1, -1, -1]])
-def test_each_row_of_a_tree_has_one_that_it_follows(under: list[int]) -> None:
-    def decode(seq: TokenSequence) -> Steps:
-        yield Forward(seq.pending)
-        yield Forward(LAST[:0], tree=TokenTree.siblings([1, 2]), under=np.array(under, np.int32))
-
-    sequence = served(decode)
-    assert isinstance(sequence.error, InvalidInput)
-    assert "give one for each of the tree's 2 rows" in str(sequence.error)
+def looks(tokens: Any = LAST, **more: Any) -> Forward:
+    return Forward(tokens, **{"store": Store.NONE, **more})
 
 
-@pytest.mark.parametrize(
-    "forward",
-    [
-        Forward(np.empty(0, np.int32)),
-        Forward(np.array([5], np.int32)),
-        Forward(np.array([99], np.int32), store=Store.NONE),
-        Forward(np.array([5], np.int32), store=Overwrite(np.array([9999], np.int32))),
-        Forward(np.array([5], np.int32), store=Store.NONE, attend=np.ones((2, 2), bool)),
-        Forward(np.array([5], np.int32), store=Store.NONE, positions=np.array([999], np.int32)),
-        Forward(np.array([5], np.int32), store=Store.NONE, positions=np.array([-1], np.int32)),
-        Forward(np.array([5], np.int32), store=Store.NONE, layers=(9,)),
-        Forward(np.array([5], np.int32), store=Store.NONE, visible=np.array([99], np.int32)),
-        Forward(np.array([5], np.int32), store=Store.NONE, model="nobody"),
-        Forward(np.array([5], np.int32), store=Store.NONE, embeddings=np.ones((1, 2), np.float32)),
-        Forward(np.empty(0, np.int32), tree=TokenTree.chain([5])),
-    ],
-)
-def test_impossible_forwards_end_their_request_only(forward: Forward) -> None:
-    engine = toy_engine()
+ALL = np.array(LOOP, np.int32)
+TWO = TokenTree.siblings([1, 2])
+BAD: list[Any] = [
+    Forward(LAST[:0]), Forward(LAST + 1), Forward(LAST[:0], tree=TokenTree.chain([5])),
+    looks(np.array([99], np.int32)), Forward(LAST, store=Overwrite(np.array([9999], np.int32))),
+    looks(attend=np.ones((2, 2), bool)), looks(positions=np.array([999], np.int32)),
+    looks(positions=np.array([-1], np.int32)), looks(visible=np.array([99], np.int32)),
+    looks(model="nobody"), looks(embeddings=np.ones((1, 2), np.float32)), looks(layers=(9,)),
+    Forward(ALL, layers=(0,), hidden=(1,)), Forward(ALL, layers=(Half(2, "mlp"),)),
+    Forward(ALL, layers=(Half(0, "mlp"),), hidden=(Half(0, "mlp"),)), Forward(ALL, layers=5),
+    Forward(ALL, layers=(Half(0, "both"),)), Forward(ALL, layers=((0, "mlp"),)),
+    Forward(ALL, layers=([0], {1: 2})), Forward(None), Forward(5), Forward(ALL, tree=None),
+    Forward(np.array([LOOP], np.int32)), Forward(ALL, hidden=(7,)),
+    Apply(NEGATIVE[1], {"x": 5}), Apply(NEGATIVE[2], {"x": np.ones((1, 1), np.float32)}),
+    *(Forward(LAST[:0], tree=TWO, under=np.array(n)) for n in ([-1], [-1, -1, -1])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("request_", BAD, ids=map(str, range(len(BAD))))
+def test_impossible_requests_end_their_request_only(request_: Forward | Apply) -> None:
+    answered = []
 
     def decode(seq: TokenSequence) -> Steps:
-        yield forward
+        answered.append((yield request_))
+        yield from plainly(seq)
 
-    bad, good = add(engine, decode, (4, 6, 8)), add(engine)
-    finish(engine)
+    bad = served_beside_another(decode)
+    assert not answered
     assert bad.finish_reason == "error"
     assert bad.error is not None
-    assert good.output == greedy()

@@ -18,6 +18,7 @@ from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import BackendError, InvalidInput, InvalidModel
 from paradecode.models.weights import Kind, Tensor
+from patience import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +190,7 @@ def test_callers_in_several_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not wrong
 
 
@@ -233,7 +234,7 @@ def test_a_child_forked_during_a_forward_does_not_wait_for_it():
         if child == 0:
             status = 1
             try:
-                signal.alarm(10)  # Ends a child that hangs.
+                signal.alarm(120)  # Ends a child that hangs.
                 call()
             except BackendError:
                 status = 0
@@ -241,7 +242,7 @@ def test_a_child_forked_during_a_forward_does_not_wait_for_it():
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     busy = False
-    thread.join(60)
+    thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from paradecode.methods.specs import parse
 from paradecode.models.config import ModelConfig
 from paradecode.models.mixture import Mixture
 from paradecode.testing.toy import ToyBackend
-from patience import state, until
+from patience import PATIENCE, state, until
 
 
 def open_two(config: ModelConfig, seconds: float = 60.0) -> ParallelBackend:
@@ -81,7 +81,7 @@ def test_a_rank_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def repeat(two: ParallelBackend, span: Span) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:
         two.forward([span])
 

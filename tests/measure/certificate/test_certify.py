@@ -31,6 +31,7 @@ def certificate(claim: Claim | str, plan: CertificatePlan = PLAN) -> Certificate
     return found
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("claim", ["prompt-lookup", "suffix", exact(Drafted)], ids=str)
 def test_exact_methods_pass(claim: Claim | str) -> None:
     found = certificate(claim)

@@ -35,7 +35,7 @@ def same(spec: str, params: int, made: Recording | None = None) -> bool:
 NAMES = replayable(recording(0))
 
 
-@pytest.mark.first(13)
+@pytest.mark.first(9)
 @pytest.mark.parametrize(
     ("budget", "params"),
     [("fixed", 0), ("fixed", 1), ("auto", 1), pytest.param("auto", 0, marks=pytest.mark.slow)],

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from math import cos, floor, pi
 
 from canvases import UNTRAINED, steps
-from limits import AT_ONCE, LENGTH, NEVER, SPARSE, WHOLE, Model, on
+from limits import AT_ONCE, LENGTH, SPARSE, WHOLE, Model, on
 
 BLOCK = 8
 
@@ -55,13 +55,6 @@ def schedules_are_bounds(model: Model) -> None:
 def narrow_blocks_go_left_to_right(model: Model) -> None:
     for spec in ("static(block_length=1)", "static(blocks=sliding(masks=1))"):
         assert [step.offsets for step in steps(model.run(spec))] == [(n,) for n in range(LENGTH)]
-
-
-def placed_tokens_stay(model: Model) -> None:
-    made = model.run("dimple(prior='0:9 8, 10:7, -2:6 5')")
-    assert (made.output[:2], made.output[10], made.output[-2:]) == ([9, 8], 7, [6, 5])
-    made = model.run(f"prophet(anchor='12:5 6 7',{NEVER},block_length={BLOCK})")
-    assert (made.output[12:15], made.forwards) == ([5, 6, 7], LENGTH - 3)
 
 
 def adaptive_blocks_tile_the_canvas(model: Model) -> None:
@@ -152,15 +145,6 @@ def a_sliding_window_stays_narrow(model: Model) -> None:
             decided |= set(step.offsets)
 
 
-def an_end_of_text_only_shortens_the_canvas(model: Model) -> None:
-    for when in ("decided", "guessed"):
-        made = model.run(f"eotp(when={when},block_length={BLOCK})", ignore_eos=False)
-        lengths = [step.length for step in steps(made)]
-        assert lengths == sorted(lengths, reverse=True)
-        text = {at: token for step in steps(made) for at, token in zip(step.offsets, step.tokens)}
-        assert made.output == [text[at] for at in range(len(made.output))]
-
-
 def rows_of_blocks(model: Model) -> None:
     """Prefix: what lies behind the block's start; dual: the block."""
     start = len(model.prompt)
@@ -175,32 +159,6 @@ def rows_of_blocks(model: Model) -> None:
         assert dual < rows["dual"] <= dual + 3 * (BLOCK - 1)
     else:
         assert rows == {"none": LENGTH * whole, "prefix": prefix, "dual": dual}
-
-
-def rows_of_what_was_decided(model: Model) -> None:
-    """dKV-Cache computes all rows in the first two steps and at every refresh, else all rows
-    except those that were decided before the last step."""
-    start, whole = len(model.prompt), len(model.prompt) + LENGTH
-    full = {0, 1, 8, 16}
-    rows = sum(whole if step in full else whole - (start + step - 1) for step in range(LENGTH))
-    made = model.run("static(blocks=full,cache=dkv(refresh=8))")
-    assert (made.forwards, made.rows) == (LENGTH, rows)
-
-
-def rows_of_groups(model: Model) -> None:
-    """ReCAP: the warm-up and one forward in 1 + r are full; a local one computes its group."""
-    whole = len(model.prompt) + LENGTH
-    for local, warmup in ((1, 0), (2, 0), (3, 5), (5, 1), (30, 0)):
-        for count in (1, 2):
-            total = LENGTH // count
-            cache = f"recap(local={local},warmup={warmup})"
-            made = model.run(f"static(steps={total},blocks=full,cache={cache})")
-            assert made.forwards == total
-            full = warmup + -(-(total - warmup) // (local + 1))
-            # The last group may have fewer steps, but it is chosen for all of them.
-            group = min((local + 1) * count, LENGTH - warmup * count)
-            most = full * whole + (total - full) * group
-            assert most - local * group < made.rows <= most
 
 
 def caches_save_rows(model: Model) -> None:
@@ -223,18 +181,16 @@ ANY: tuple[Bound, ...] = (
 """For all models."""
 FREE: tuple[Bound, ...] = (
     *ANY, forwards_of_schedules, never_more_forwards_than_masks, schedules_are_bounds,
-    narrow_blocks_go_left_to_right, placed_tokens_stay, adaptive_blocks_tile_the_canvas,
-    masks_follow_the_cosine, an_end_of_text_only_shortens_the_canvas,
+    narrow_blocks_go_left_to_right, adaptive_blocks_tile_the_canvas,
+    masks_follow_the_cosine,
 )  # fmt: skip
 """For those without blocks of their own."""
 FULL: tuple[Bound, ...] = (*FREE, rows_of_blocks)
 """For those in which every row sees every other."""
-UNSHIFTED: tuple[Bound, ...] = (*FULL, rows_of_what_was_decided, rows_of_groups)
-"""And asks its own row."""
 
 
 def bounds_of(model: Model) -> tuple[Bound, ...]:
     """The bounds that hold for models of this kind."""
     if model.config.attention == "full":
-        return FULL if model.config.shift else UNSHIFTED
+        return FULL
     return ANY if model.config.attention == "block" else FREE

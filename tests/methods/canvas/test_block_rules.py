@@ -9,9 +9,6 @@ from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.block_rules import Adaptive, Sliding
-from paradecode.methods.canvas.caches.blockwise import DelayedCache
-from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies.llada import Static
 from paradecode.methods.specs import parse
 
 
@@ -104,34 +101,6 @@ def test_stays_in_the_blocks_of_the_model() -> None:
     assert all(start // 4 == (end - 1) // 4 for start, end in (s.window for s in steps(made)))
     same = run(toy("block"), "static(block_length=4)", (*PROMPT, 2))
     assert made.output == same.output
-
-
-def test_rows_of_the_delayed_cache() -> None:
-    """From left to right: the last window and this one are three positions."""
-    whole, length = len(PROMPT) + 24, 24
-    made = run(toy("full"), "static(blocks=sliding(masks=2),cache=delayed(delay=0,refresh=8))")
-    plain = run(toy("full"), "static(blocks=sliding(masks=2))")
-    assert made.forwards == plain.forwards == length
-    assert plain.rows == length * whole
-    assert made.rows <= 3 * whole + 21 * (3 + 16) < plain.rows
-    wide = run(toy("full"), "static(blocks=sliding(masks=2),cache=delayed(delay=400,refresh=8))")
-    assert wide.rows == 3 * whole + 21 * 24  # All but the prompt, which the paper's code keeps.
-
-
-@pytest.mark.parametrize("kind", FULL)
-def test_no_token_stays_cached_as_a_mask(kind: str) -> None:
-    seen = []
-
-    class Watched(DelayedCache):
-        def plan(self, canvas, window):
-            made = super().plan(canvas, window)
-            stale = (canvas.stored != canvas.tokens) & ~made.rows
-            seen.append(int(stale.sum()))
-            return made
-
-    run(toy(kind), lambda: Unmask(Static(), Sliding(masks=4), Watched(refresh=100)))
-    assert len(seen) == 24
-    assert not any(seen)
 
 
 def test_the_dual_cache_is_refused() -> None:

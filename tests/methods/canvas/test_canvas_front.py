@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from canvases import POLICIES
 
@@ -14,7 +13,6 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.sampling import SamplingParams
 from paradecode.methods.specs import methods, parse
 from paradecode.models.safetensors_dir import read_weights
-from paradecode.models.tiny import tiny_checkpoint
 from program import paradecode
 from tiny_folder import ARCHITECTURES, write_folder
 
@@ -23,17 +21,6 @@ from tiny_folder import ARCHITECTURES, write_folder
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("checkpoints")
     return {kind: write_folder(root / kind, kind) for kind in ARCHITECTURES}
-
-
-@pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
-def test_folders_are_read_as_data(folders: dict[str, Path], kind: str) -> None:
-    expected, weights = tiny_checkpoint(kind)
-    config, read = read_weights(folders[kind])
-    for name in ("attention", "block_length", "mask_token", "shift", "qkv_bias", "qk_norm"):
-        assert getattr(config, name) == getattr(expected, name), name
-    assert config.eos_tokens == (0,)
-    for name, tensor in weights.items():
-        np.testing.assert_array_equal(read[name].float32(), tensor.float32())
 
 
 def test_bad_configurations_are_refused(tmp_path: Path) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from bounds import bounds_of
-from canvases import ATTENTION, PROMPT, run, toy
-from limits import TABLES, Limit, Model, agree, policies, trained
+from canvases import ATTENTION, MASK, PROMPT, run, run_all, toy
+from limits import LENGTH, SPARSE, TABLES, Limit, Model, agree, policies, trained
 
 from paradecode.backends import open_backend
+from paradecode.core.sampling import SamplingParams
 from paradecode.methods.canvas.canvas import Progress
 from paradecode.methods.canvas.policies.base import quota
 from paradecode.models.tiny import tiny_checkpoint
@@ -51,7 +54,7 @@ def test_limits_of_policies(model: Callable[[], Model]) -> None:
     agree(policies(), model())
 
 
-@pytest.mark.first(7)
+@pytest.mark.first(5)
 @models
 @pytest.mark.parametrize("table", TABLES[1:])
 def test_limits(model: Callable[[], Model], table: Callable[[], Iterator[Limit]]) -> None:
@@ -65,7 +68,7 @@ def test_trained_parts(model: Callable[[], Model], tmp_path: Path) -> None:
     agree(trained(opened, tmp_path), opened)
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @models
 def test_bounds(model: Callable[[], Model]) -> None:
     opened = model()
@@ -114,3 +117,15 @@ def test_llada_s_schedule() -> None:
     """32 masks in 5 steps: 7, 7, 6, 6, 6 (get_num_transfer_tokens of its generate.py)."""
     sizes = [quota(Progress(5, step, step, 32, 32, 0)) for step in range(5)]
     assert sizes == [7, 7, 6, 6, 6]
+
+
+@pytest.mark.parametrize("values", [{}, {"temperature": 0.9}, {"temperature": 1.0, "top_k": 3}])
+def test_blocks_of_one_are_plain_decoding(values: dict[str, Any]) -> None:
+    """A causal model decodes so; the plain method might propose the mask token, so it is banned
+    there."""
+    params = SamplingParams(max_tokens=LENGTH, seed=5, **values)
+    specs = [f"static(block_length=1,cache={cache})" for cache in ("none", "prefix", *SPARSE)]
+    plain = replace(params, logit_bias={MASK: -1000.0})
+    jobs = [("greedy", PLACES, plain), *((spec, PLACES, params) for spec in specs)]
+    wanted, *made = run_all(toy("causal"), jobs)
+    assert [one.output for one in made] == [wanted.output] * len(specs)

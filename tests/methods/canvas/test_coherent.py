@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from canvases import ATTENTION, offsets, run, toy
 from views import canvas_of, view_of
 
 from paradecode.methods.canvas.canvas import Progress
@@ -31,15 +29,6 @@ def constant(masks: int = 12, seed: int = 0) -> list[np.ndarray]:
     rows = np.random.default_rng(seed).normal(size=(masks, 12)) * 6
     rows[:, 11] = -np.inf
     return [rows] * masks
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_without_seeking_one_a_step(kind: str) -> None:
-    for form in ("paper", "released"):
-        made = run(toy(kind), f"coherent(form={form},seek=false,block_length=8)")
-        # Models with blocks of their own decode to the end of the last one.
-        assert made.forwards == 24 + (kind.startswith("block"))
-        assert all(len(step) == 1 for step in offsets(made))
 
 
 def test_paper_form_waits_for_its_history_then_commits_what_agrees() -> None:

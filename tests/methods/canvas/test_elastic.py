@@ -104,43 +104,6 @@ def test_drift_runs_the_upper_layers() -> None:
     assert made.rows == pytest.approx(sum(cache.planned) + len(again) * WHOLE / 2 + looks)
 
 
-def test_layers_follow_the_threshold() -> None:
-    """On a transformer: the lower the threshold, the fewer layers are run again."""
-    pytest.importorskip("torch")
-    made = {}
-    for threshold in (-1.0, 0.9, 0.9999, 1.0):
-        backend = open_backend("torch", *tiny_checkpoint("llada"), dtype="fp32", threads=1)
-        sequence, cache = watched(backend, window=4, threshold=threshold)
-        assert len(sequence.output) == 24
-        made[threshold] = sequence.rows
-        for forwards in cache.ran:
-            assert all(layers is None for _, layers in forwards[:1])
-            for rows, layers in forwards[1:]:
-                assert rows == WHOLE
-                assert layers == tuple(range(layers[0], backend.config.layers))
-                assert layers[0] > 0
-    assert made[-1.0] <= made[0.9] <= made[0.9999] <= made[1.0]
-    assert made[-1.0] < made[1.0]
-
-
-def test_what_is_known_of_the_layers_is_what_they_last_put_out() -> None:
-    """If all rows are in the window, the states are those of a fresh forward."""
-    made = []
-
-    class Compared(ElasticCache):
-        def _check(self, forward):
-            reply = yield from super()._check(forward)
-            made.append(self._outputs.copy())
-            return reply
-
-    settings = {"window": 99, "track": 99}
-    for threshold in (-1.0, 1.0):
-        cache = Compared(threshold=threshold, **settings)
-        run(toy("full"), lambda cache=cache: Unmask(Static(), Full(), cache))
-    assert len(made) == 46
-    assert all(np.array_equal(a, b) for a, b in zip(made[:23], made[23:], strict=True))
-
-
 def played(config, weights, window: int, threshold: float):
     """What the reference decides, one token a forward: positions, tokens, and its books."""
     slow = Elastic(config, weights, threshold)

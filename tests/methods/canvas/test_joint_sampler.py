@@ -21,14 +21,6 @@ def saved(path: Path, **settings) -> Path:
     return path
 
 
-def test_full_forwards_are_the_masks_over_the_tokens(tmp_path: Path) -> None:
-    path = saved(tmp_path / "layer", size=0.0)
-    for tokens, forwards in ((1, 24), (2, 12), (3, 9), (4, 6), (8, 3), (64, 3)):
-        made = run(toy("full"), f"joint-sampler(layer='{path}',tokens={tokens},block_length=8)")
-        assert made.forwards == forwards
-        assert len(made.trace) == 24
-
-
 @pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
 def test_real_states_of_a_zero_layer_change_nothing_and_others_do(
     tmp_path: Path, kind: str

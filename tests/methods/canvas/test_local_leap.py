@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from views import view_of
 
-from paradecode.methods.canvas.policies.threshold import LocalLeap, Threshold
+from paradecode.methods.canvas.policies.threshold import LocalLeap
 
 
 def test_neighbours_of_anchors() -> None:
@@ -48,19 +48,3 @@ def test_the_released_rule_with_its_sets() -> None:
         alone += not anchors
         relaxed += len(wanted) > len(anchors) > 0
     assert min(alone, relaxed) > 20
-
-
-def test_commits_what_threshold_commits_and_more() -> None:
-    rng = np.random.default_rng(1)
-    more = 0
-    for _ in range(200):
-        view = view_of(rng.uniform(0.3, 1.0, 12))
-        plain, leap = Threshold().decide(view).commit, LocalLeap().decide(view).commit
-        assert set(plain.tolist()) <= set(leap.tolist())
-        more += len(leap) - len(plain)
-    assert more > 100
-
-
-def test_one_anchor_ends_the_block() -> None:
-    view = view_of(np.array([0.1, 0.2, 0.95, 0.3, 0.01]))
-    assert len(LocalLeap(relaxed=0.0, radius=5).decide(view).commit) == 5

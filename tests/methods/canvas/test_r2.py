@@ -25,18 +25,6 @@ def made(confidence, tokens=None, canvas=None):
     return view_of(logits=logits, canvas=canvas)
 
 
-def test_neighbourhoods() -> None:
-    only = {"run": 0, "stays": 0}
-    sure = [0.95, 0.7, 0.78, 0.79, 0.85, 0.2, 0.1]
-    # The base takes 0; then 1 2 with 0 decided: mean 0.74; 2 3 4: 0.807.
-    assert decide(R2(width=3, gaps=1, sure=0.8, **only), sure) == [0, 2, 3, 4]
-    assert decide(R2(width=3, gaps=1, sure=0.74, **only), sure) == [0, 1, 2, 3, 4]
-    assert decide(R2(width=3, gaps=0, sure=0.75, **only), sure) == [0, 1, 2, 3, 4]
-    assert decide(R2(width=3, gaps=0, sure=0.76, **only), sure) == [0, 2, 3, 4]
-    assert decide(R2(width=3, gaps=0, sure=0.81, **only), sure) == [0]
-    assert decide(R2(width=8, gaps=0, sure=0.0, **only), sure) == [0]  # Wider than the block.
-
-
 def test_neighbourhoods_against_loops() -> None:
     rng = np.random.default_rng(5)
     for _ in range(200):

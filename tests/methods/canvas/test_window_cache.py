@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from canvases import PROMPT, run, steps, toy
+from canvases import PROMPT, run, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.block_rules import Full
@@ -60,31 +59,6 @@ def test_phases(kind: str, score: str, active: int, buffer: int, refresh: int) -
     for length in lengths[:-1]:
         assert length == min(refresh, buffer - active + 1)
     assert sequence.rows < 24 * WHOLE
-
-
-def test_positions_come_only_from_what_is_active() -> None:
-    made = run(toy("full"), "static(blocks=full,cache=window(active=3,buffer=10,refresh=8))")
-    masked = set(range(24))
-    for number, step in enumerate(steps(made)):
-        near = sorted(masked)[: 3 if number % 8 else 10]
-        assert set(step.offsets) <= set(near)
-        masked -= set(step.offsets)
-
-
-def test_a_decided_token_is_computed_until_the_phase_ends() -> None:
-    rows = []
-
-    class Rows(WindowCache):
-        def plan(self, canvas, window):
-            made = super().plan(canvas, window)
-            rows.append(set(np.flatnonzero(made.rows).tolist()))
-            return made
-
-    made = run(toy("full"), lambda: Unmask(Static(), Full(), Rows(4, 20, 6)))
-    decided = [step.offsets[0] + len(PROMPT) for step in steps(made)]
-    assert decided[0] in rows[1]  # What the first forward decided: once more.
-    assert decided[0] not in rows[2]
-    assert set(decided[1:5]) <= rows[5]
 
 
 def test_more_active_positions_than_the_buffer_has_are_refused() -> None:

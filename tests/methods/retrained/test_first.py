@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from toys import check_batch, check_refused, check_resumed, check_rows_are_its_own, requests, toy
+from toys import check_refused, check_resumed, check_rows_are_its_own, requests, toy
 
 from paradecode.llm import LLM
 from paradecode.methods.retrained.layers import Routers
@@ -96,12 +96,6 @@ def test_what_every_method_promises(of_toy):
             "stop-strings", "context-end", "max-tokens")  # fmt: skip
     for case in cases(f"first(routers='{of_toy}')", kinds=("toy",), only=only):
         case.run()
-
-
-def test_a_batch_gives_what_each_gives_alone(of_toy):
-    equal = check_batch(f"first(routers='{of_toy}')", toy)
-    assert any(equal)  # Some prompts keep both layers,
-    assert not all(equal)  # and some do not.
 
 
 def test_what_some_layers_computed_is_not_reused_by_others(of_toy):

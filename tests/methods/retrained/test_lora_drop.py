@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from toys import check_batch, check_refused, check_resumed, check_rows_are_its_own, requests
+from toys import check_refused, check_resumed, check_rows_are_its_own, requests
 
 from paradecode.core.decoder import TARGET
 from paradecode.llm import LLM
@@ -114,10 +114,6 @@ def test_what_every_method_promises(of_toy):
     only = ("mixed-methods", "cancelled-neighbour")
     for case in cases(f"lora-drop(adapters='{of_toy}')", deep, kinds=("toy",), only=only):
         case.run()
-
-
-def test_a_batch_gives_what_each_gives_alone(of_toy):
-    assert not all(check_batch(f"lora-drop(adapters='{of_toy}',window=2)", deep))
 
 
 def test_rows_with_holes_are_not_reused_by_others(of_toy):

@@ -127,7 +127,7 @@ def randoms(seed: int, start: int, steps: int) -> list[np.ndarray]:
     return [random_tokens(mix(seed), start, left, CANVAS, VOCABULARY) for left in lefts]
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("steps", "bound", "stable", "sure"), [
     (3, 2.0, 1, 0.005), (12, 2.0, 0, 0.8), (12, 40.0, 1, 2.5), (12, 40.0, 2, 2.5),
 ])  # fmt: skip

@@ -155,28 +155,6 @@ def test_other_windows_and_the_order_matter() -> None:
     assert len(texts) >= 4
 
 
-def test_a_window_of_one_is_a_token_a_forward_from_left_to_right() -> None:
-    for text in TEXTS:
-        for params in PARAMS:
-            (made,) = served(toy(), ("wedlm(window=1)", text, params))
-            (plain,) = served(toy(), ("static(block_length=1)", text, params))
-            assert made.output == plain.output
-            assert made.forwards == len(made.output)
-
-
-def test_what_is_filled_never_changes_and_each_forward_has_the_window_s_rows() -> None:
-    for text in TEXTS:
-        (made,) = served(toy(), ("wedlm(entropy=0.9)", text, PARAMS[2]))
-        filled: dict[int, int] = {}
-        for fill in fills_of(made):
-            assert not filled.keys() & fill.keys()
-            filled |= fill
-        assert made.output == [filled[at] for at in range(17)]
-        # Each token runs as text at most once; the window's rows come on top.
-        assert made.rows <= len(text) + 17 + 16 * made.forwards
-        assert made.stats.drafted == 0
-
-
 def stored(backend: Any, rows: np.ndarray) -> list[np.ndarray]:
     """What is cached in these physical rows, layer by layer."""
     if isinstance(backend, ToyBackend):
@@ -264,13 +242,6 @@ def test_a_long_prompt_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     assert max(rows) <= 16 + 16
     (whole,) = served(toy(), ("wedlm(entropy=0.9)", prompt, {"max_tokens": 12, "ignore_eos": True}))
     assert made.output == whole.output
-
-
-def test_beside_other_methods_nothing_changes() -> None:
-    specs = ("wedlm(entropy=0.9)", "greedy", "prompt-lookup", "threshold", "wedlm(window=3)")
-    jobs = [(specs[i % 5], TEXTS[i % len(TEXTS)], PARAMS[i % 4]) for i in range(12)]
-    together = served(toy(), *jobs)
-    assert [m.output for m in together] == [served(toy(), job)[0].output for job in jobs]
 
 
 def unshifted(kind: Any) -> dict[str, Backend]:

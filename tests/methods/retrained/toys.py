@@ -76,16 +76,6 @@ def decoded(
     return list(sequence.output)
 
 
-def check_batch(spec: str, factory: Factory) -> list[bool]:
-    """A batch gives what each gives alone; returns which outputs are those of plain decoding."""
-    alone, together, plain = (
-        [list(seq.output) for seq in outputs(name, factory, batch, requests())]
-        for name, batch in ((spec, 1), (spec, 18), ("greedy", 18))
-    )
-    assert alone == together
-    return [a == b for a, b in zip(alone, plain, strict=True)]
-
-
 def check_rows_are_its_own(spec: str, factory: Factory, jobs: Sequence[Job]) -> None:
     """Other methods do not read the rows that it has stored of a text."""
 

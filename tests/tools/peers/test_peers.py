@@ -13,7 +13,7 @@ import pytest
 peers = pytest.importorskip("tools.peers.process")
 
 from paradecode.core.errors import InvalidInput
-from patience import state, until
+from patience import PATIENCE, state, until
 from tools.peers.catalogue import engines, select
 from tools.peers.checkout import InstallError, commands, find_source, version_of
 from tools.peers.environments import Environment, install
@@ -34,13 +34,13 @@ def worker(tmp_path):
     made.kill()
 
 
-def _ask(worker: Worker, *prompt: int, timeout: float = 20) -> dict:
+def _ask(worker: Worker, *prompt: int, timeout: float = PATIENCE) -> dict:
     request = {"prompt_token_ids": prompt, "max_tokens": 3, "stop_token_ids": [2]}
     return worker.ask(request, timeout)
 
 
 def test_a_worker_answers_past_the_noise(worker) -> None:
-    loaded = worker.ask({"load": {}}, 20)
+    loaded = worker.ask({"load": {}}, PATIENCE)
     assert loaded["seconds"] >= 0
     assert set(loaded["versions"]) == {"pytest"}
     assert _ask(worker, 9, 8, 7, 6)["token_ids"] == [9, 8, 7]
@@ -49,8 +49,8 @@ def test_a_worker_answers_past_the_noise(worker) -> None:
 
 def test_an_error_is_told_and_survived(worker) -> None:
     with pytest.raises(WorkerError, match="no such library"):
-        worker.ask({"load": {"broken": True}}, 20)
-    worker.ask({"load": {}}, 20)
+        worker.ask({"load": {"broken": True}}, PATIENCE)
+    worker.ask({"load": {}}, PATIENCE)
     with pytest.raises(WorkerError, match="bad prompt") as caught:
         _ask(worker, 1)
     assert not caught.value.ended
@@ -58,14 +58,14 @@ def test_an_error_is_told_and_survived(worker) -> None:
 
 
 def test_a_death_is_told_with_its_last_words(worker) -> None:
-    worker.ask({"load": {}}, 20)
+    worker.ask({"load": {}}, PATIENCE)
     with pytest.raises(WorkerError, match="cannot go on") as caught:
         _ask(worker, 3)
     assert caught.value.ended
 
 
 def test_a_hanging_worker_is_killed(worker) -> None:
-    worker.ask({"load": {}}, 20)
+    worker.ask({"load": {}}, PATIENCE)
     with pytest.raises(WorkerError, match="no answer") as caught:
         _ask(worker, 2, timeout=0.3)
     assert caught.value.ended
@@ -73,7 +73,7 @@ def test_a_hanging_worker_is_killed(worker) -> None:
 
 
 def test_an_idle_worker_is_stopped_and_its_time_is_counted(worker) -> None:
-    worker.ask({"load": {}}, 20)
+    worker.ask({"load": {}}, PATIENCE)
     before = worker.cpu_seconds()
     _ask(worker, 4)
     assert worker.cpu_seconds() - before >= 0.15
@@ -88,7 +88,7 @@ def test_workers_die_with_the_harness(tmp_path) -> None:
         "from tools.peers.process import Worker\n"
         f"w = Worker(Path(sys.executable), {str(TOY)!r}, Path({str(tmp_path / 'log')!r}),"
         f" {{'PYTHONPATH': {str(peers.WORKERS)!r}}})\n"
-        "w.ask({'load': {}}, 20)\nprint(w._process.pid, flush=True)\nimport os; os._exit(1)\n"
+        "w.ask({'load': {}}, PATIENCE)\nprint(w._process.pid, flush=True)\nimport os; os._exit(1)\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     pid = int(done.stdout)
@@ -216,7 +216,9 @@ def test_an_interrupted_installation_leaves_no_process(tmp_path) -> None:
         "threading.Thread(target=interrupt).start()\n"
         f"_run(['sh', '-c', 'sleep 77 & echo $! > {tmp_path}/pid; wait'], sys.stderr, {{}})\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert "KeyboardInterrupt" in done.stderr
     pid = int((tmp_path / "pid").read_text())
     until(lambda: state(pid) == "Z")

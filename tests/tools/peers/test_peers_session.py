@@ -18,6 +18,7 @@ from paradecode_lab.measure.machine import weights_of
 from paradecode_lab.measure.prompts import Conversation
 from paradecode_lab.measure.report.write import write_run
 from paradecode_lab.measure.turns import Unit
+from patience import PATIENCE
 from tools.peers.catalogue import Engine
 from tools.peers.checkout import InstallError
 from tools.peers.environments import Environment
@@ -56,7 +57,7 @@ def make_session(tmp_path, monkeypatch):
         out = io.StringIO()
         options = Options(
             checkpoint=open_model(), engines=engines, prompts=prompts, rounds=rounds,
-            max_tokens=None, threads=1, timeout=20.0, urgent=False, retries=0, out=tmp_path,
+            max_tokens=None, threads=1, timeout=PATIENCE, urgent=False, retries=0, out=tmp_path,
             name="run",
         )  # fmt: skip
         session = Session(options, Console(file=out, width=200))

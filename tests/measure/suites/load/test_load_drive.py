@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +19,20 @@ from paradecode_lab.measure.suites.load.client import ask_once, open_session
 from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
 from paradecode_lab.measure.suites.load.suite import measure
 from paradecode_lab.measure.suites.load.summary import phase_of, streamed
+from patience import PATIENCE
 
 ASKS = [Conversation(f"ask-{n}", "kind", (f"Question {n}?",), 16 + n) for n in range(5)]
 Phases = dict[tuple[str, str, int], list[Record]]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[FakeServer]:
-    opened = FakeServer()
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
-def run(server: FakeServer, *behaviours: str, journal: Path | None = None, **plan: Any) -> Phases:
+def run(
+    server: FakeServer, *behaviours: str, journal: Path | None = None, wanted: int = 0, **plan: Any
+) -> Phases:
     """(endpoint, load, round) -> its requests."""
     endpoints = tuple(Endpoint(name, f"{server.url}/{name}/v1") for name in behaviours)
-    settings = {"requests": 4, "rounds": 1, "warmup": 0, "timeout": 20.0, **plan}
+    settings = {"requests": 4, "rounds": 1, "warmup": 0, "timeout": PATIENCE, **plan}
     server.seen.clear()
-    server.most_under_way = 0
+    server.most_under_way, server.wanted = 0, wanted
     phases: Phases = {}
     for record in measure(LoadPlan(endpoints=endpoints, **settings), ASKS, journal=journal).records:
         phases.setdefault(phase_of(record), []).append(record)
@@ -64,9 +57,9 @@ def test_every_request_is_timed_and_counted(server: FakeServer) -> None:
         assert (answer.tokens, answer.chunks, answer.finish_reason) == (TOKENS, TOKENS, "stop")
         assert answer.first is not None
         assert answer.last is not None
-        assert DELAY <= answer.first < answer.last <= answer.end
-        assert answer.per_token is not None
-        assert answer.per_token >= 0.9 * DELAY  # Clocks of the two threads may differ a little.
+        assert DELAY <= answer.first <= answer.last <= answer.end
+        assert answer.end >= TOKENS * DELAY
+        assert answer.per_token == pytest.approx((answer.last - answer.first) / (TOKENS - 1))
         assert answer.longest_gap >= answer.per_token
 
 
@@ -96,7 +89,7 @@ def test_chunks_are_not_tokens(
     ],
 )  # fmt: skip
 def test_failures_are_kept_and_named(server: FakeServer, behaviour: str, kind: str) -> None:
-    found = records(server, behaviour, timeout=0.2 if behaviour == "silent" else 20.0)
+    found = records(server, behaviour, timeout=0.2 if behaviour == "silent" else PATIENCE)
     assert [record.error.partition(":")[0] for record in found] == [kind] * 4
     assert all(streamed(record).end > 0 for record in found)
 
@@ -121,7 +114,9 @@ def test_a_server_that_cannot_be_asked(server: FakeServer, behaviour: str, fix: 
 
 def test_a_closed_loop_keeps_its_clients_busy(server: FakeServer) -> None:
     for clients in (1, 3):
-        found = answers(server, "steady", loads=(OfferedLoad(clients=clients),), requests=7)
+        found = answers(
+            server, "steady", wanted=clients, loads=(OfferedLoad(clients=clients),), requests=7
+        )
         assert server.most_under_way == clients
         spans = sorted((answer.start, answer.start + answer.end) for answer in found)
         for start, end in spans:  # Never more at a time than there are clients.
@@ -129,11 +124,10 @@ def test_a_closed_loop_keeps_its_clients_busy(server: FakeServer) -> None:
 
 
 def test_an_open_loop_does_not_wait_for_answers(server: FakeServer) -> None:
-    """Requests are due at 200 a second, an answer takes 0.1 s: many are under way at once."""
+    """Nobody is answered before five are under way at once."""
     load = OfferedLoad(rate=200.0)
-    found = answers(server, "steady", loads=(load,), arrivals="constant", requests=12)
+    found = answers(server, "steady", wanted=5, loads=(load,), arrivals="constant", requests=12)
     assert sorted(answer.start for answer in found) == pytest.approx([n / 200 for n in range(12)])
-    assert server.most_under_way > 4
     assert all(answer.late >= 0 for answer in found)
     for answer in found:  # What the client was late is part of the latency.
         assert answer.first is not None
@@ -179,7 +173,7 @@ def test_an_interrupted_run_goes_on(server: FakeServer, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="requests 4"):
         run(server, "quick", journal=journal, requests=5)
     other = Endpoint("quick", f"{server.url}/brisk/v1")
-    plan = LoadPlan(endpoints=(other,), requests=4, rounds=1, warmup=0, timeout=20.0)
+    plan = LoadPlan(endpoints=(other,), requests=4, rounds=1, warmup=0, timeout=PATIENCE)
     with pytest.raises(InvalidInput, match="model-of-quick"):
         measure(plan, ASKS, journal=journal)
 

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafting import Request, certain, play
+from drafting import Request
 from paradecode.core.decoder import Verdict
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import KIND_MEMORY, Odds
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget, Phase
 from paradecode.methods.draft.loop import Budget
-from paradecode.methods.specs import parse
 
 LOGITS = ArrayLogits(np.zeros((1, 4)))
 
@@ -60,12 +59,6 @@ def test_without_measurements_everything_is_verified():
     assert len(AutoBudget(2).cut(Request([0]), tree)) == 2
 
 
-def test_free_rows_are_all_used_and_dear_ones_are_not():
-    tree = TokenTree.chain(range(6), [0.5] * 6)
-    assert len(AutoBudget(6).cut(Request([0], curve=lambda rows: 1.0), tree)) == 6
-    assert len(AutoBudget(6).cut(Request([0], curve=float), tree)) == 0
-
-
 def test_a_refused_drafter_is_tried_now_and_then():
     budget, seq = AutoBudget(6, patience=5), Request([0], curve=float)
     tree = TokenTree.chain(range(6), [0.5] * 6)
@@ -88,19 +81,6 @@ def test_broken_promises_make_it_careful_and_kept_ones_bold():
         budget.observe(tree, verdict(6))
     assert careful < start
     assert len(budget.cut(seq, tree)) == start
-
-
-@pytest.mark.parametrize("dear", [False, True])
-def test_the_budget_never_changes_the_output(dear):
-    def rule(text: list[int]) -> int:
-        return (text[-1] * 5 + len(text) // 7) % 11
-
-    outputs = []
-    for spec in ("prompt-lookup(budget=auto)", "prompt-lookup(budget=fixed)", "greedy"):
-        curve = (lambda rows: float(rows)) if dear else (lambda rows: 1.0)
-        seq = Request([1, 2, 3], 120, curve=curve)
-        outputs.append(play(parse(spec)(), seq, certain(rule)).output)
-    assert outputs[0] == outputs[1] == outputs[2]
 
 
 def test_odds_start_at_the_prior_and_follow_what_happens():

@@ -55,12 +55,6 @@ def test_growing_by_the_fixed_rule_gives_the_best_tree(seed, count):
     assert float(tree.reach.sum()) == pytest.approx(best_sum(chances(seed), count, count), rel=1e-4)
 
 
-def test_sure_drafts_grow_into_chains():
-    tree, forwards = grown(Budget(6), Request(), lambda path: np.array([0.97, 0.01, 0.01]))
-    assert tree.is_chain
-    assert forwards == 6
-
-
 def test_confidence_ends_with_the_first_token_in_doubt():
     surely = iter([0.9, 0.8, 0.3, 0.9, 0.9])
     tree, forwards = grown(Confidence(8, 0.4), Request(), lambda path: np.array([next(surely)]))

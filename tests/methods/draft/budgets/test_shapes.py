@@ -59,13 +59,6 @@ def test_sequoia_is_the_best_of_all_trees(rates, nodes, depth):
     assert worth_of(shape, rates) == pytest.approx(best)
 
 
-def test_a_sure_first_child_makes_a_chain_and_even_ranks_make_it_wide():
-    chain = Forest(np.array([1.0, 0.0, 0.0]), 5, 5).shape(5, 5)
-    assert chain == {(): 1, (0,): 1, (0, 0): 1, (0, 0, 0): 1, (0, 0, 0, 0): 1}
-    wide = Forest(np.full(8, 0.1), 8, 8).shape(8, 8)
-    assert wide == {(): 8}
-
-
 def test_sequoia_weighs_depth_against_the_time_of_draft_forwards():
     budget, seq = Sequoia(8), Request(curve=lambda rows: 1.0 + 0.01 * rows)
     deep = budget.limit(seq), max(map(len, budget._shape))

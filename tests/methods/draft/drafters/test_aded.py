@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafting import Request, certain, draft, hashed, play
+from drafting import Request, certain, draft, play
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.drafters.aded import Aded, TriGrams
 from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
@@ -115,16 +115,3 @@ def test_the_limit_is_kept_and_runs_repeat(limit):
     trees = [draft(Aded(), Request(text, seed=3), limit) for _ in range(2)]
     assert len(trees[0]) == limit
     assert trees[0].tokens.tolist() == trees[1].tokens.tolist()
-
-
-def test_it_learns_from_the_model():
-    stores: dict[str, object] = {}
-    target = hashed(16, memory=2)
-    first = play("aded", Request([1, 2], 150, stores), target)
-    again = play("aded", Request([1, 2], 150, stores), target)
-    assert again.tokens_per_step > first.tokens_per_step > 1.0
-    assert play("aded", Request([1, 2], 150), target).tokens_per_step == first.tokens_per_step
-
-
-def test_a_prompt_of_one_token():
-    assert play("aded", Request([5], 12), certain(lambda text: 5)).output == [5] * 12

@@ -48,14 +48,6 @@ def test_a_copied_source_takes_few_forwards():
     assert len(seq.commits) == 2
 
 
-def test_an_unrelated_output_is_decoded_plainly():
-    output = [101 + i % 20 for i in range(60)]
-    seq = Request(SOURCE, 60, vocabulary=128)
-    play("input-copy", seq, says(output, 60))
-    assert seq.output == output
-    assert all(len(tree) == 0 for tree in seq.trees)
-
-
 def test_after_an_edit_the_place_is_found_again():
     for edit in ([110], [110, 111, 112], []):  # Replaced, inserted, left out.
         output = SOURCE[:20] + edit + SOURCE[22:50]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafting import Request, certain, draft, play
+from drafting import Request, draft
 from paradecode.core.decoder import Verdict
 from paradecode.core.logits import ArrayLogits
 from paradecode.methods.draft.drafters.copyspec import CopySpec
@@ -35,14 +34,3 @@ def test_the_growing_table_equals_a_fresh_one(text, pieces, gamma):
     for piece in pieces:
         seq.commit(Verdict(piece, [0] * len(piece), ArrayLogits([[0.0]])))
         assert draft(drafter, seq, 7).tokens.tolist() == scan(seq.text, gamma, 7)
-
-
-@pytest.mark.parametrize("gamma", [1, 3, 5])
-def test_periodic_text_is_copied(gamma):
-    seq = play(
-        f"copyspec(gamma={gamma},number_copy=4)",
-        Request([0, 1, 2] * 12, 30),
-        certain(lambda text: (text[-1] + 1) % 3),
-    )
-    assert seq.output == [i % 3 for i in range(30)]
-    assert seq.tokens_per_step > 4.5

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafting import Request, certain, draft, hashed, play, reply_to
+from drafting import Request, draft, hashed, reply_to
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import merge
@@ -109,21 +109,6 @@ def test_the_whole_keeps_its_limit():
         assert 0 < len(draft(fused, Request([1, 2, 3, 1, 2, 4, 1, 2]), limit)) <= limit
 
 
-def test_two_are_about_as_good_as_the_better_one():
-    """Half the text repeats the prompt, the other half a cycle that only the table knows."""
-    prompt = [20, 21, 22, 23, 24, 25, 26, 27]
-
-    def rule(text: list[int]) -> int:
-        turn = (len(text) - 8) // 16 % 2
-        return prompt[len(text) % 8] if turn else (text[-1] * 5 + 1) % 16
-
-    rates = {
-        spec: play(spec, Request(prompt, 200), certain(rule)).tokens_per_step
-        for spec in ("copyspec", "token-recycling", "copyspec+token-recycling")
-    }
-    assert rates["copyspec+token-recycling"] > 0.95 * max(rates.values())
-
-
 def test_specs():
     spec = parse("suffix(min_token_prob=0.2) + token-recycling(k=4, num_speculative_tokens=5)")
     assert isinstance(spec, Spec)
@@ -163,11 +148,6 @@ def test_json_and_lists():
 def test_bad_specs(spec):
     with pytest.raises(InvalidInput):
         parse(spec)
-
-
-def test_the_guarantee_is_the_weakest():
-    assert parse("suffix+copyspec").guarantee == "exact"
-    assert parse("suffix+copyspec(verifier=nss)").guarantee == "distribution"
 
 
 def test_fusions_conform():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drafting import Request, certain, draft, hashed, play, reply_to
+from drafting import Request, certain, draft, hashed, reply_to
 from paradecode.core.tree import ROOT
 from paradecode.methods.draft.budgets.auto import AutoBudget
 from paradecode.methods.draft.contracts import Offer
@@ -68,23 +68,6 @@ def test_the_window_moves_on_by_one_and_fills_the_pool():
     firsts = [last, *before[0]]
     for column in range(4):
         assert (before[1][column], new[column]) in drafter._pool.of(firsts[column])
-
-
-@pytest.mark.parametrize("spec", ["lookahead", "lookahead(level=5,window=4,LEVEL=4)", "jacobi"])
-def test_a_looping_text_takes_fewer_forwards(spec):
-    seq = Request([*LOOP, *LOOP], 90)
-    play(
-        spec.replace(",LEVEL=4", "").replace(")", ",num_speculative_tokens=24)"),
-        seq,
-        certain(looping),
-    )
-    assert seq.output == [LOOP[i % 6] for i in range(90)]
-    assert seq.tokens_per_step > 1.7
-
-
-def test_lookahead_without_guesses_still_moves():
-    seq = play("lookahead(guesses=0)", Request(LOOP, 60), certain(looping))
-    assert len(seq.commits) <= 60
 
 
 def test_guesses_do_not_touch_the_window():

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from drafting import Request
-from paradecode import LLM
-from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import BothOdds, Odds
 from paradecode.methods.draft.drafters.prompt_lookup import LookupTree, PromptLookup
@@ -92,28 +90,3 @@ def test_odds_of_two_origins_are_kept_apart() -> None:
     both.update(0, 0, 1)
     assert (both.of(0), both.of(1), both.of(2)) == (one.of(0), 0.5, other.of(0))
     assert both.of(0) < 0.5 < both.of(2)
-
-
-@pytest.mark.wide
-def test_outputs_are_plain_and_a_tree_finds_more(tmp_path: Path) -> None:
-    with LLM(decoder=None) as llm:
-        params = SamplingParams(max_tokens=60)
-        prompts = ["The capital of France is", "A list of animals:"]
-        plain = llm.complete(prompts, params)
-        pairs = [pair for each in plain for pair in zip(each.token_ids, each.token_ids[1:])]
-        # The right token is the second most frequent one everywhere.
-        texts = [[one, 5] for one, _ in pairs] * 7 + [[*pair] for pair in pairs] * 5
-        count_ngrams(texts, llm.config.vocab_size, RANKS).save(tmp_path / "a.ngrams")
-        forwards = {}
-        for method in ("prompt-lookup", "lookup-tree"):
-            spec = {"method": method, "table": str(tmp_path / "a.ngrams"), "budget": "fixed",
-                    "num_speculative_tokens": 6}  # fmt: skip
-            found = llm.complete(prompts, params, decoder=spec)
-            assert [each.token_ids for each in found] == [each.token_ids for each in plain]
-            forwards[method] = sum(each.stats.forwards for each in found)
-        assert forwards["lookup-tree"] < 0.8 * forwards["prompt-lookup"]
-        seeded = SamplingParams(max_tokens=40, temperature=0.8, seed=5)
-        sampled = llm.complete(prompts, seeded, decoder=spec)
-        assert [each.token_ids for each in sampled] == [
-            each.token_ids for each in llm.complete(prompts, seeded)
-        ]

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafting import Request
-from paradecode import LLM
 from paradecode.core.errors import InvalidInput
-from paradecode.core.sampling import SamplingParams
 from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
 from paradecode.methods.draft.ngram_table import (
     BUCKET_SHIFT,
@@ -210,27 +208,6 @@ def test_a_copy_goes_on_behind_a_token_of_the_table(tmp_path: Path) -> None:
     # The text has not said "4 5" before, but "5 6", which the table makes of it.
     assert proposal(with_table, Request([5, 6, 0, 8, 9, 4, 5])) == [6, 0, 8, 9]
     assert proposal(PromptLookup(min_ngram=2), Request([5, 6, 0, 8, 9, 4, 5])) == []
-
-
-@pytest.mark.wide
-def test_outputs_are_the_same_with_any_table(tmp_path: Path) -> None:
-    with LLM(decoder=None) as llm:
-        said = llm.complete("The capital of France is", max_tokens=40)
-        texts = [said.prompt_token_ids + said.token_ids] * 10
-        count_ngrams(texts, llm.config.vocab_size).save(tmp_path / "true.ngrams")
-        lies = [[token, (token * 7 + i) % 1000] for token in said.token_ids for i in range(3)]
-        count_ngrams(lies, llm.config.vocab_size).save(tmp_path / "lies.ngrams")
-        for params in (SamplingParams(max_tokens=40),
-                       SamplingParams(max_tokens=40, temperature=0.8, seed=5)):  # fmt: skip
-            plain = llm.complete("The capital of France is", params)
-            for name in ("true", "lies"):
-                spec = {"method": "prompt-lookup", "table": str(tmp_path / f"{name}.ngrams"),
-                        "budget": "fixed"}  # fmt: skip
-                with_table = llm.complete("The capital of France is", params, decoder=spec)
-                assert with_table.token_ids == plain.token_ids
-                assert with_table.stats.drafted > 0
-                if name == "true" and params.temperature == 0:
-                    assert with_table.stats.forwards < plain.stats.forwards / 2
 
 
 def test_a_table_of_a_larger_vocabulary_is_refused(tmp_path: Path) -> None:

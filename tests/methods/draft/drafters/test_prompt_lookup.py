@@ -120,38 +120,11 @@ def test_the_growing_index_equals_a_fresh_one(text, pieces, longest, shortest):
         assert got == scan(seq.tokens.tolist(), 7, longest, min(shortest, longest))
 
 
-def test_never_proposes_the_suffix_itself():
-    """All tokens differ, so the suffix occurs only at the end: no draft."""
-    for length in range(1, 12):
-        for sizes in ((1, 1), (3, 1), (3, 3), (32, 1)):
-            assert len(propose(PromptLookup(*sizes), Request(range(length)), 5)) == 0
-
-
-def test_the_place_before_which_more_text_matches():
-    #     0  1  2  3  5  1  2  4  0  1  2   <- both "1 2", one of them behind a 0
-    seq = Request([0, 1, 2, 3, 5, 1, 2, 4, 0, 1, 2])
-    assert propose(PromptLookup(2, 1), seq, 2).tokens.tolist() == [3, 5]
-
-
 def test_a_copy_is_surer_the_longer_it_has_matched():
     first = propose(PromptLookup(), Request([*range(40), 3]), 20).estimates
     assert (np.diff(first) >= 0).all()
     assert first[0] < 0.5
     assert first[-1] > 0.9
-
-
-def test_longest_then_latest():
-    #     0  1  2  3  1  2  4  9  2  5  0  1  2   <- "0 1 2" was followed by 3
-    text = [0, 1, 2, 3, 1, 2, 4, 9, 2, 5, 0, 1, 2]
-    assert propose(PromptLookup(3, 1), Request(text), 1).tokens.tolist() == [3]
-    text = [7, 2, 3, 8, 2, 4, 9, 2]
-    assert propose(PromptLookup(3, 1), Request(text), 1).tokens.tolist() == [4]
-
-
-def test_the_copy_runs_into_itself():
-    assert propose(PromptLookup(), Request([7, 7]), 4).tokens.tolist() == [7, 7, 7, 7]
-    tree = propose(PromptLookup(), Request([1, 2, 3, 1]), 7)
-    assert tree.tokens.tolist() == [2, 3, 1, 2, 3, 1, 2]
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
@@ -163,33 +136,6 @@ def test_periodic_text_reaches_the_whole_draft_and_one_more(count):
     output = play(decoder, seq, certain(lambda text: (text[-1] + 1) % 3)).output
     assert output == [i % 3 for i in range(most)]
     assert [len(step) for step in seq.commits] == [count + 1] * 10
-
-
-def test_random_text_gives_about_one_token_a_step():
-    random = np.random.default_rng(0).integers(0, 1000, 401)
-    seq = Request(random[:1], 400)
-    play(parse("prompt-lookup")(), seq, certain(lambda text: random[len(text)], 1000))
-    assert seq.output == random[1:].tolist()
-    assert 1.0 <= 400 / len(seq.commits) < 1.05
-
-
-@given(texts, st.integers(1, 20), st.integers(0, 9))
-def test_drafts_fit_into_what_is_left(text, max_tokens, count):
-    """Request refuses a commit past its room."""
-    seq = Request(text, max_tokens)
-    left = []
-    target = certain(lambda text: text[-1])
-    steps = parse(f"pld(num_speculative_tokens={count})")()
-    verify = steps.verify
-
-    def spy(seq: Request, tree: TokenTree, reply: Reply) -> Verdict:
-        left.append(seq.room - len(tree))
-        return verify(seq, tree, reply)
-
-    steps.verify = spy
-    assert len(play(steps, seq, target).output) == max_tokens
-    assert max(map(len, seq.trees)) <= count
-    assert min(left) >= 1
 
 
 def test_estimates_learn_from_rejections():

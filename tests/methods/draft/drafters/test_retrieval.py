@@ -88,17 +88,6 @@ def test_drafts_come_from_the_datastore(tmp_path):
     assert len(draft(Retrieval(path), Request([20, 21, 22]))) == 0
 
 
-def test_a_corpus_speeds_up_what_it_contains(tmp_path):
-    text = np.random.default_rng(1).integers(0, 32, 200).tolist()
-    path = build(tmp_path, text)
-    law = certain(lambda so_far: text[len(so_far)] if len(so_far) < 200 else 0)
-    with_store = play(f"rest(datastore='{path}')", Request(text[:3], 100), law)
-    without = play("retrieval", Request(text[:3], 100), law)
-    assert with_store.output == without.output == text[3:103]
-    assert with_store.tokens_per_step > 6
-    assert without.tokens_per_step < 1.3
-
-
 def test_another_tokenizer_is_refused(tmp_path):
     path = build(tmp_path, [1, 2, 40])
     with pytest.raises(InvalidInput, match="tokenizer"):

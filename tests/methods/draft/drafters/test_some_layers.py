@@ -16,7 +16,6 @@ from paradecode.methods.draft.drafters.layer_skip import (
     LayerSearch,
     LayerSkip,
     Swift,
-    first,
     runs_of,
     spread,
 )
@@ -24,17 +23,8 @@ from paradecode.methods.draft.loop import assemble
 from paradecode.methods.draft.source import Source
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.specs import parse
-from paradecode.models.tiny import tiny_checkpoint
 
 DEEP = deep()
-METHODS = (
-    "layer-skip",
-    "layer-skip(pattern=exit,skip=0.5,width=1)",
-    "layer-skip(skip=0.95,num_speculative_tokens=20,budget=fixed)",
-    "swift(window=4,interval=1,skip=0.4)",
-    "swift(window=4,interval=1,skip=0.6,width=1,budget=fixed)",
-    "del",
-)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -43,20 +33,6 @@ def test_all_layers_are_always_right(temperature):
     (sequence,) = serve(engine(DEEP), [spec], temperature=temperature, ignore_eos=True)
     assert sequence.stats.accepted == sequence.stats.drafted
     assert sequence.stats.forwards == -(-(32 - 1) // 9) + 1  # The prompt's forward has no draft.
-
-
-def test_layers_that_change_little_can_be_skipped():
-    eng = engine(DEEP)
-    plain, *others = serve(eng, ["greedy", "layer-skip", "swift", "del"], ignore_eos=True)
-    for sequence in others:
-        assert sequence.stats.forwards < plain.stats.forwards
-
-
-def test_patterns():
-    assert spread(10, 4) == (0, 3, 6, 9)
-    assert spread(10, 1) == (0,)
-    assert first(10, 3) == (0, 1, 2)
-    assert spread(6, 6) == first(6, 6) == tuple(range(6))
 
 
 def test_swift_finds_the_halves_that_do_not_matter():
@@ -274,12 +250,6 @@ def test_prefixes_of_some_layers_are_not_reused():
     fresh = serve(engine(DEEP), ["greedy"], tuple(range(1, 20)), max_tokens=40, ignore_eos=True)[0]
     assert text.output == fresh.output
     assert text.cached_tokens <= 19
-
-
-def test_models_of_two_layers():
-    eng = engine(tiny_checkpoint("qwen2"))
-    plain, *others = serve(eng, ["greedy", *METHODS], temperature=0.5)
-    assert all(sequence.output == plain.output for sequence in others)
 
 
 def test_unified_layer_skipping_leaves_layers_out_behind_the_prompt():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafting import Request, certain, draft, play
+from drafting import Request, draft
 from paradecode.core.decoder import Verdict
 from paradecode.methods.draft.drafters.suffix import START, PastOutputs, Suffix, SuffixAutomaton
 from paradecode.methods.draft.history import expected
@@ -29,11 +29,6 @@ def test_length_follows_the_match(text, factor, offset, limit):
         default=0,
     )
     assert len(tree) <= min(limit, int(longest * factor + offset + 1e-6))
-
-
-@given(texts)
-def test_no_factor_no_draft(text):
-    assert len(draft(Suffix(max_spec_factor=0.0), Request(text))) == 0
 
 
 @given(texts, st.integers(1, 10))
@@ -63,18 +58,6 @@ def test_long_repetitions_are_drafted_further():
     text = [*range(20), 30, *range(12)]
     assert draft(Suffix(), Request(text), 30).tokens.tolist() == [*range(12, 20), 30, 0, 1, 2]
     assert len(draft(Suffix(), Request([*range(20), 30, 31, 0, 1]), 30)) == 2
-
-
-def test_past_outputs_help_the_next_request():
-    stores: dict[str, object] = {}
-    law = certain(lambda text: 3 * len(text) % 31)
-    first = play("suffix", Request([1, 2], 60, stores), law)
-    again = play("suffix", Request([1, 2], 60, stores), law)
-    elsewhere = play("suffix", Request([1, 2], 60), law)
-    alone = play("suffix(max_cached_requests=0)", Request([1, 2], 60, stores), law)
-    assert first.output == again.output == elsewhere.output == alone.output
-    assert again.tokens_per_step > 2 * first.tokens_per_step
-    assert elsewhere.tokens_per_step == alone.tokens_per_step == first.tokens_per_step
 
 
 def test_a_long_match_is_found_however_often_its_end_came_since():

@@ -7,7 +7,7 @@ import pytest
 
 from drafting import Request, certain, draft, hashed, play, reply_to, verdict_along
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.drafters.token_recycling import RecyclingTable, TokenRecycling
+from paradecode.methods.draft.drafters.token_recycling import TokenRecycling
 
 
 def cycle(text: list[int]) -> int:
@@ -74,8 +74,3 @@ def test_tenants_and_sizes_have_tables_of_their_own():
 def test_a_vocabulary_smaller_than_k():
     seq = play("token-recycling(k=32)", Request([0], 20, vocabulary=6), certain(cycle, 6))
     assert seq.output == [(i + 1) % 6 for i in range(20)]
-
-
-def test_memory_is_that_of_the_vocabulary():
-    table = RecyclingTable(50_000, 8)
-    assert table.ids.nbytes + table.scores.nbytes + table.seen.nbytes <= 50_000 * 8 * 9

@@ -132,7 +132,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(2)
 @pytest.mark.parametrize(("name", "drafter"), PAIRS, ids=[name for name, _ in PAIRS])
 def test_joint_law_of_three_tokens(name, drafter):
     assert p_value(words(name, drafter, RUNS), truth()) > SIGNIFICANT
