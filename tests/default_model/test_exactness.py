@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 
 import pytest
 
 from paradecode import LLM, SamplingParams
 from paradecode.cli.side_by_side import PROMPTS, RECORD, decoded
+from repository import ROOT
 
-FILE = files("paradecode_lab.measure").joinpath("prompts.jsonl")
+# The wheel's tests have no laboratory.
+FILE = ROOT / "lab" / "src" / "paradecode_lab" / "measure" / "prompts.jsonl"
 TEXTS = [
     turn for line in FILE.read_text("utf-8").splitlines() for turn in json.loads(line)["turns"]
 ]

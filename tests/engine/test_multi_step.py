@@ -17,7 +17,6 @@ from paradecode.engine.engine import Engine
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.models.tiny import tiny_checkpoint
-from paradecode_lab.training.ngrams.counting import count_ngrams
 
 pytestmark = pytest.mark.usefixtures("same_costs")
 SPECS = (
@@ -34,6 +33,7 @@ SPECS = (
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A table of n-grams that the model writes."""
+    counting = pytest.importorskip("paradecode_lab.training.ngrams.counting")
     engine = engine_of(OneByOne)
     texts = []
     for seed in range(24):
@@ -41,7 +41,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
         (made,) = alike([engine], ("greedy", seed, params))
         texts.append([*prompt(seed), *made.output])
     path = tmp_path_factory.mktemp("tables") / "own.ngrams"
-    count_ngrams(texts, CONFIG.vocab_size).save(path)
+    counting.count_ngrams(texts, CONFIG.vocab_size).save(path)
     return str(path)
 
 

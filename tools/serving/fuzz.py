@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from paradecode.serve.protocol import chat, completions, rank, responses
 from tools.script import options, stamped, tell
 from tools.serving.server import PATIENCE, Server, endure
 
@@ -28,10 +29,6 @@ LARGE = 0.1
 """Share of the requests that have one large field."""
 
 FINE = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 422, 429, 431, 503}
-ROUTES = (
-    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/rank", "/rerank",
-    "/tokenize", "/detokenize",
-)  # fmt: skip
 USER = [{"role": "user", "content": "Hi"}]
 BASES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": USER, "max_tokens": 4},
@@ -42,18 +39,12 @@ BASES: dict[str, dict[str, Any]] = {
     "/tokenize": {"prompt": "abc"},
     "/detokenize": {"tokens": [1, 2, 3]},
 }
-FIELDS = (
-    "model", "messages", "prompt", "input", "tokens", "temperature", "top_p", "top_k", "min_p", "n",
-    "seed", "stop", "stream", "logprobs", "top_logprobs", "logit_bias", "max_tokens", "min_tokens",
-    "max_completion_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty",
-    "ignore_eos", "stop_token_ids", "speculative", "diffusion", "prediction", "response_format",
-    "tools", "tool_choice", "guided_regex", "guided_json", "guided_choice", "guided_grammar",
-    "structured_outputs", "priority", "deadline", "timeout", "cache_salt", "stream_options",
-    "include_metrics", "provisional", "user", "metadata", "chat_template", "instructions", "x",
-    "search", "scorer", "max_branches", "max_search_tokens", "show_branches", "best_of",
-    "use_beam_search", "length_penalty", "context", "candidates", "query", "documents", "top_n",
-    "return_logprobs", "return_documents",
+ROUTES = tuple(BASES)
+KINDS = (
+    chat.ChatRequest, completions.CompletionRequest, completions.TokenizeRequest,
+    completions.DetokenizeRequest, responses.ResponsesRequest, rank.RankRequest, rank.RerankRequest,
 )  # fmt: skip
+FIELDS = (*sorted({name for kind in KINDS for name in kind.model_fields}), "chat_template", "x")
 TEXTS = (
     "", "a", "\0", "\u202e", "é" * 50, "𝄞\U0010ffff", "<|im_end|>", "{{7*7}}", "../../etc/passwd",
     "http://127.0.0.1:1/", "none", "auto", "prompt-lookup", "suffix(max_ngram=99999)", "a" * 5000,
@@ -64,33 +55,16 @@ NUMBERS = (
     0, -1, 1, 2, 3, 0.5, -0.0, 1e-320, 1e308, 127, 128, 129, 2**31 - 1, 2**31, 2**63, -(2**63), 96,
 )  # fmt: skip
 SEARCHES = (
-    "best-of(n=3)",
-    "majority(n=2)",
-    "ffs(n=3)",
-    "a-star(k=2,step_tokens=3,budget=99)",
-    "a-star(k=64,step_tokens=4096,budget=1048576,nodes=65536)",
-    "beam(width=3)",
-    "beam(width=32)",
-    "diverse-beam",
-    "superposed",
-    "atts",
-    "best-of(n=64)",
-    "best-of(n=1e99)",
-    "best-of(n=best-of)",
-    "beam(length_penalty=nan)",
-    "best-of(" * 40,
-    "best-of(n=2)+ffs",
+    "best-of(n=3)", "majority(n=2)", "ffs(n=3)", "a-star(k=2,step_tokens=3,budget=99)",
+    "a-star(k=64,step_tokens=4096,budget=1048576,nodes=65536)", "beam(width=3)", "beam(width=32)",
+    "diverse-beam", "superposed", "atts", "best-of(n=64)", "best-of(n=1e99)", "best-of(n=best-of)",
+    "beam(length_penalty=nan)", "best-of(" * 40, "best-of(n=2)+ffs",
     "ffs(n=2,path='/etc/passwd')",
-)
+)  # fmt: skip
 SCORERS = (
-    "likelihood",
-    "likelihood(norm=sum)",
-    "answer",
-    "process-reward(path='/etc/passwd')",
-    "reward-model(path='.')",
-    "likelihood(norm=likelihood)",
-    "agreement",
-)
+    "likelihood", "likelihood(norm=sum)", "answer", "process-reward(path='/etc/passwd')",
+    "reward-model(path='.')", "likelihood(norm=likelihood)", "agreement",
+)  # fmt: skip
 RAW = (
     b"", b"{", b"[]", b"null", b'{"a":1,"a":2}', b'{"prompt": "\\ud800"}', b"\xff", b"[" * 9000,
     b'{"temperature": NaN, "prompt": "a"}', b'{"prompt":' + b"[" * 70 + b"]" * 70 + b"}",

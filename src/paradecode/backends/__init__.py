@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 BACKENDS = ("native", "torch")
 MAX_RANKS = 64
 NO_CORE = (
-    "paradecode was installed without its native core, because no C++20 compiler was found or it"
-    " failed: install one (on Debian g++) and install paradecode again"
+    "paradecode was installed without its native core: get a C++20 compiler (on Debian g++) and"
+    " install paradecode again"
 )
 
 
