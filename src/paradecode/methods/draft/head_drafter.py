@@ -20,7 +20,7 @@ from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.contracts import Proposal
 from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.parts import choice, local_path, parameter
+from paradecode.methods.parts import choice, dataclass_transform, local_path, parameter
 
 PAGE = 16
 """Rows that are kept and forgotten together: as many as a page of keys and values has."""
@@ -118,6 +118,7 @@ def key_of(previous: bytes, tokens: NDArray[np.int32]) -> bytes:
 Class = TypeVar("Class", bound=type[Any])
 
 
+@dataclass_transform(field_specifiers=(field,))
 def head_method(name: str, source: str, *kinds: str, **about: Any) -> Callable[[Class], Class]:
     """Class decorator: make a drafter with a trained head the method ``name``.
 

@@ -37,7 +37,6 @@ from paradecode.methods.parts import parameter, text
     },
     models=(DRAFT,),
 )
-@dataclass
 class DraftModel(ModelDrafter):
     """A small model drafts a tree (Leviathan et al. 2023; Chen et al. 2023, arXiv 2302.01318).
 
@@ -196,7 +195,6 @@ def usual_exits(layers: int) -> tuple[int, ...]:
     aliases=("sd2",),
     models=(DRAFT,),
 )
-@dataclass
 class SortedDraft(ModelDrafter):
     """A draft model with nested exits runs as deep as each token needs (Kavehzadeh et al. 2024).
 
@@ -357,7 +355,6 @@ def _states(reply: Reply, rows: NDArray[np.int32] | None) -> NDArray[np.float32]
     aliases=("diffusion-draft", "dllm-draft"),
     models=(DRAFT,),
 )
-@dataclass
 class Deer(ModelDrafter):
     """A diffusion model fills masks behind the text in one forward, and the target verifies them.
 

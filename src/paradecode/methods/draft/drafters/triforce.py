@@ -159,7 +159,6 @@ class TwoLevels(LevelRows):
     url="https://github.com/Infini-AI-Lab/TriForce",
     names={"gamma": "num_speculative_tokens"},
 )
-@dataclass
 class TriForce(ModelDrafter):
     """Three levels for long texts: a small model, the target with few keys, the target (Sun 2024).
 
