@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import Apply, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.multi_step import StepsMade
-from paradecode.core.network import Array, Head, HeadDraft, Memory
+from paradecode.core.network import Array
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.contracts import Proposal
@@ -137,7 +138,7 @@ def head_method(name: str, source: str, *kinds: str, **about: Any) -> Callable[[
 
 @dataclass(kw_only=True)
 class HeadDrafter(ModelDrafter):
-    """Drafts with a head that reads the target's hidden states; see :mod:`paradecode.core.network`.
+    """Drafts with a head that reads the target's hidden states; see :mod:`paradecode.core.head`.
 
     The tree grows where the head is surest by its own probabilities. These are corrected by how
     often they came true, and then the budget cuts the tree. A level is drafted only while some node

@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from paradecode.core.decoder import Apply, Forward, Reply, TokenSequence
-from paradecode.core.network import Array, Head
+from paradecode.core.head import Array, Head
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.contracts import Scoring
 from paradecode.methods.draft.head_drafter import head_method
