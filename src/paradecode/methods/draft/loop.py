@@ -16,6 +16,7 @@ from paradecode.methods.draft.contracts import LAST, MAX_DRAFT, Offer
 from paradecode.methods.draft.contracts import Budget as Budget
 from paradecode.methods.draft.contracts import Drafter as Drafter
 from paradecode.methods.draft.contracts import Needs as Needs
+from paradecode.methods.draft.contracts import Proposal as Proposal
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
 from paradecode.methods.parts import (
     dataclass_transform,
