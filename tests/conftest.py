@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from browser import Browser, find_browser
 from paradecode.backends.interface import Backend
-from paradecode.core.network import Head, HeadDraft
+from paradecode.core.head import Head, HeadDraft
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.llm import LLM

@@ -140,7 +140,7 @@ its commit says why; no docstring or comment is shortened for it, since these do
 LIBRARIES = {
     "core": {"numpy", "safetensors"},
     "backends.heads": {"numpy"},
-    "methods": {"numpy"},
+    "methods": {"numpy", "typing_extensions"},  # The latter for type checkers alone.
     "engine": {"numpy"},
 }
 """Room -> packages outside the standard library; rooms that are not named may use any."""

@@ -21,7 +21,7 @@ from paradecode.backends.interface import RunsHeads, RunsNetworks
 from paradecode.backends.native.machine import default_threads
 from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import BackendError, InvalidInput
-from paradecode.core.network import Array, Head, HeadDraft, Item, Network
+from paradecode.core.head import Array, Head, HeadDraft, Item, Network
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine import engine as module

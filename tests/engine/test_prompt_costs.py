@@ -11,7 +11,7 @@ import pytest
 from driving import finish
 from one_by_one import CONFIG, add, both
 
-from paradecode.core.network import DraftPace, HeadDraft
+from paradecode.core.head import DraftPace, HeadDraft
 from paradecode.engine import engine as engine_module
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine

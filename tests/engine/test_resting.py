@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from one_by_one import CONFIG, OneByOne, alike, both, engine_of
 
-from paradecode.core.network import DraftPace, HeadDraft
+from paradecode.core.head import DraftPace, HeadDraft
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.tiny import tiny_checkpoint

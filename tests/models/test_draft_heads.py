@@ -18,7 +18,8 @@ from safetensors.numpy import load_file, save_file
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.native.heads import run_networks
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Head, HeadDraft, Memory, Network, Op
+from paradecode.core.head import Head, HeadDraft, Memory
+from paradecode.core.network import Network, Op
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head

@@ -18,10 +18,11 @@ from paradecode.backends.heads.run import run_head
 from paradecode.core.checks import is_whole
 from paradecode.core.decoder import Denoise
 from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Head, HeadDraft
 from paradecode.core.layers import Layers, halves, is_layer
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.multi_step import MultiStep
-from paradecode.core.network import Array, Head, HeadDraft, Item, Network
+from paradecode.core.network import Array, Item, Network
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
 

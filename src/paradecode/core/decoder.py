@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.constraint import Constraint
+from paradecode.core.head import Head, HeadDraft
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Logits
 from paradecode.core.multi_step import MultiStep
-from paradecode.core.network import Head, HeadDraft, Item, Network
+from paradecode.core.network import Item, Network
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree

@@ -13,8 +13,9 @@ from typing import Any
 from paradecode.backends.interface import PAGE, MakesSteps, drafts_of
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import CapacityError
+from paradecode.core.head import Head
 from paradecode.core.multi_step import StepsMade
-from paradecode.core.network import Head, Network
+from paradecode.core.network import Network
 from paradecode.core.noise import MASK64, mix
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.forward import (

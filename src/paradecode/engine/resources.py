@@ -10,7 +10,7 @@ from paradecode.backends.interface import PAGE, Backend, RunsHeads, RunsNetworks
 from paradecode.core.checks import attributes, checked, flag, whole
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import CapacityError, InvalidInput, InvalidModel
-from paradecode.core.network import Array, Head
+from paradecode.core.head import Array, Head
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCorrection, CostCurve, Load, obtain
 from paradecode.engine.kv import KVCache, PagePool, first_key

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import PAGE, CommittedStep, gives_attention
 from paradecode.core.decoder import TARGET, ModelFacts, TokenSequence, Verdict
 from paradecode.core.errors import DecoderError
-from paradecode.core.network import Head
+from paradecode.core.head import Head
 from paradecode.core.trace import CanvasStep, TokenLogprob, token_logprobs
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.vocabulary import Vocabulary

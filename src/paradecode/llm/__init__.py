@@ -6,6 +6,7 @@ import asyncio
 import threading
 import warnings
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -16,14 +17,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
 from paradecode.backends.drafting import DraftPlace
-from paradecode.completion import (
-    Chunk,
-    Completion,
-    Ranked,
-    chunk_of,
-    ranked,
-    with_alternatives,
-)
+from paradecode.completion import Chunk, Completion, Ranked, ranked, with_alternatives
 from paradecode.core.checks import is_whole, known, whole
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
@@ -36,6 +30,7 @@ from paradecode.llm.loading import drafting_with, open_engine
 from paradecode.llm.progress import Tick, ticking
 from paradecode.llm.requests import RequestMaker, Said, each_of, is_one
 from paradecode.llm.settings import CHAT_SETTINGS, ChatSettings, Settings
+from paradecode.llm.streaming import in_threads, stream
 from paradecode.methods.choice import AUTO, Decoder, Profile, choose
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
@@ -131,9 +126,8 @@ class LLM(RequestMaker):
         if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
-        opens = partial(open_backend, backend, dtype=dtype, device=device)
         with ticking(progress, f"loading {self.model}", bytes=True) as tick:
-            opens = partial(opens, progress=tick)
+            opens = partial(open_backend, backend, dtype=dtype, device=device, progress=tick)
             limits = limits or Limits()
             self.engine = open_engine(checkpoint, drafting, opens, threads, ranks, limits)
         self.backend = self.engine.models[TARGET]
@@ -264,7 +258,7 @@ class LLM(RequestMaker):
         requests = self.requests(ids, params, rest)
         if len(requests) != 1:
             raise InvalidInput("n", len(requests), "a stream has one output; use complete")
-        return self._stream(requests[0])
+        return stream(self.engine, self._turn, requests[0])
 
     async def achat(
         self,
@@ -277,9 +271,8 @@ class LLM(RequestMaker):
         Arguments and errors are those of :meth:`chat`, but ``n`` must be 1. Cancelling the task
         cancels the request.
         """
-        completion = None
-        async for chunk in self.astream(messages, params, **settings):
-            completion = chunk.completion
+        chunks = [chunk async for chunk in self.astream(messages, params, **settings)]
+        completion = chunks[-1].completion
         assert completion is not None  # The last chunk of a stream has it.
         return completion
 
@@ -295,18 +288,9 @@ class LLM(RequestMaker):
         forward that is going on ends first.
         """
         chunks = await asyncio.to_thread(partial(self.stream, prompt, params, **settings))
-        forward: asyncio.Future[Chunk | None] | None = None
-        try:
-            while True:
-                forward = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
-                chunk = await asyncio.shield(forward)
-                if chunk is None:
-                    return
+        async with aclosing(in_threads(chunks)) as pieces:
+            async for chunk in pieces:
                 yield chunk
-        finally:
-            if forward is not None:
-                await asyncio.wait([forward])
-            chunks.close()
 
     def score(
         self, prompts: Sequence[str | Sequence[int]], top: int = 0
@@ -391,10 +375,7 @@ class LLM(RequestMaker):
         return completion
 
     def _batch(
-        self,
-        prompts: Sequence[list[int]],
-        params: SamplingParams | None,
-        settings: Mapping[str, Any],
+        self, prompts: list[list[int]], params: SamplingParams | None, settings: Mapping[str, Any]
     ) -> list[Completion]:
         settings = dict(settings)
         progress = settings.pop("progress", False)
@@ -419,33 +400,6 @@ class LLM(RequestMaker):
             for sequence in run(self.engine, requests):
                 if sequence.error is not None:
                     raise sequence.error
-
-    def _stream(self, request: GenerationRequest) -> Generator[Chunk, None, None]:
-        decided = 0
-        with self._turn:
-            sequence = self.engine.add(request)
-        try:
-            while True:
-                with self._turn:  # Others may have made steps of this one meanwhile.
-                    if not sequence.finished and len(sequence.trace) == decided:
-                        self.engine.step()
-                    ended, news = sequence.finished, len(sequence.trace) > decided
-                    decided = len(sequence.trace)
-                    chunk = chunk_of(sequence)
-                if ended:
-                    break
-                if news:
-                    yield chunk
-            if sequence.error is not None:
-                raise sequence.error
-            yield chunk
-        finally:  # Of a forgotten stream, at any moment: a step may be going on, in any thread.
-            self.engine.drop(sequence)
-            if self._turn.acquire(blocking=False):
-                try:
-                    self.engine.settle()
-                finally:
-                    self._turn.release()
 
 
 def _apart(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

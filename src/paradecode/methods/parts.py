@@ -14,12 +14,19 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from inspect import cleandoc
 from pkgutil import walk_packages
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from paradecode.core.checks import Check, flag, meant, number, one_of, own_names, whole
 from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.spec_text import LISTED, MAX_SPEC, name_and_settings
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**about: Any) -> Callable[[Any], Any]:
+        return lambda function: function
 
 
 def parameter(default: Any, low: float, high: float, help: str) -> Any:
@@ -173,6 +180,12 @@ def register(part: Part) -> None:
         _ALIASES[part.kind, alias] = part.name
 
 
+def as_dataclass(cls: Class) -> Class:
+    """The class as a dataclass, which it may be already."""
+    return cls if "__dataclass_fields__" in vars(cls) else dataclass(cls)
+
+
+@dataclass_transform(field_specifiers=(field,))
 def declare(kind: str, name: str, **about: Any) -> Callable[[Class], Class]:
     """Class decorator: make a dataclass the part ``name``.
 
@@ -181,7 +194,7 @@ def declare(kind: str, name: str, **about: Any) -> Callable[[Class], Class]:
     """
 
     def add(cls: Class) -> Class:
-        settings = parameters_of(cls)
+        settings = parameters_of(as_dataclass(cls))
         register(
             Part(kind=kind, name=name, parameters=settings, build=cls, **told(cls.__doc__), **about)
         )
@@ -190,6 +203,7 @@ def declare(kind: str, name: str, **about: Any) -> Callable[[Class], Class]:
     return add
 
 
+@dataclass_transform(field_specifiers=(field,))
 def method(
     name: str,
     *,
@@ -211,7 +225,7 @@ def method(
     """
 
     def add(cls: Class) -> Class:
-        own = parameters_of(cls)
+        own = parameters_of(as_dataclass(cls))
 
         def build(**settings: Any) -> Any:
             mine = {entry.name: settings.pop(entry.name) for entry in own if entry.name in settings}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
@@ -15,7 +14,6 @@ from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, Searc
 
 
 @declare("search", "a-star", paper="A*-Decoding", arxiv="2505.13672", aliases=("astar",))
-@dataclass
 class AStar:
     """Expands the most promising partial answer by k sampled steps, until a whole one is the best.
 

@@ -6,7 +6,6 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -157,7 +156,6 @@ class ChunkedSample(OneUse):
     "search", "atts", paper="ATTS: Asynchronous Test-Time Scaling via Conformal Prediction",
     arxiv="2509.15148", guarantee="lossy",
 )  # fmt: skip
-@dataclass
 class AsynchronousScaling:
     """Samples ``n`` outputs that the draft model writes chunk by chunk, each at its own pace.
 

@@ -209,7 +209,6 @@ def _branch(start: Start, beam: Beam) -> Branch:
 
 
 @declare("search", "beam", aliases=("beam-search",), paper="Lowerre 1976, as vLLM has it")
-@dataclass
 class BeamSearch:
     """Keeps the ``width`` most likely partial outputs and extends all of them at a time.
 
@@ -235,7 +234,6 @@ Output = NDArray[np.int32]
 
 
 @declare("search", "diverse-beam", paper="Diverse Beam Search", arxiv="1610.02424")
-@dataclass
 class DiverseBeamSearch:
     """Beam search in groups, one after another in every step; each group is rewarded for differing.
 

@@ -6,7 +6,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.parts import choice, declare, parameter
@@ -39,7 +38,6 @@ def final_answer(text: str) -> str:
     "search", "majority", aliases=("self-consistency",),
     paper="Wang et al. 2022, self-consistency", arxiv="2203.11171",
 )  # fmt: skip
-@dataclass
 class Majority:
     """Samples n outputs at once and returns one with the answer that most of them end in.
 
@@ -73,7 +71,6 @@ class Majority:
 
 
 @declare("search", "best-of", paper="Stiennon et al. 2020", arxiv="2009.01325")
-@dataclass
 class BestOf:
     """Samples n outputs at once and returns the one that the scorer likes most.
 
@@ -98,7 +95,6 @@ class BestOf:
 @declare(
     "search", "ffs", aliases=("first-finish",), paper="First Finish Search", arxiv="2505.18149"
 )
-@dataclass
 class FirstFinish:
     """Samples n outputs at once, returns the first that ends, and cancels the others.
 

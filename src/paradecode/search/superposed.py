@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -169,7 +169,6 @@ class Superposition(OneUse):
 
 
 @declare("search", "superposed", guarantee="lossy", paper="Superposed Decoding", arxiv="2405.18400")
-@dataclass
 class Superposed:
     """Grows ``k`` drafts with one row a forward: the mean of their last tokens' embeddings.
 

@@ -11,8 +11,8 @@ import pytest
 
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.logits import Warp
-from paradecode.core.network import Head, HeadDraft, Memory
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head

@@ -15,8 +15,9 @@ from paradecode.backends.heads.run import run_head
 from paradecode.backends.native import _core
 from paradecode.backends.native.heads import NativeHeads, run_networks
 from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.logits import Warp
-from paradecode.core.network import Head, HeadDraft, Memory, Network, Op
+from paradecode.core.network import Network, Op
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM
 from paradecode.models.config import ModelConfig, Rope

@@ -13,7 +13,7 @@ from workloads import CURVE, drafts, engine_runs, items, recording_of, toy
 
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Array, DraftPace, Item, Network
+from paradecode.core.head import Array, DraftPace, Item, Network
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.methods.specs import parse

@@ -12,7 +12,7 @@ from tiny_heads import CONFIG, HEADS, D, opened
 from by_hand import Numbers, attended, check_paths, normed, sigmoid, silu, stored, turned
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import HeadDraft, Memory
+from paradecode.core.head import HeadDraft, Memory
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network
 

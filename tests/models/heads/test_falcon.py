@@ -12,7 +12,7 @@ from tiny_heads import CONFIG, SIZE, D
 
 from by_hand import check_paths
 from paradecode.backends.heads.run import run_head
-from paradecode.core.network import Head, HeadDraft, Memory, Network
+from paradecode.core.head import Head, HeadDraft, Memory, Network
 from paradecode.core.tree import TokenTree
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import HeadDraft, Memory
+from paradecode.core.head import HeadDraft, Memory
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.gguf_drafts import _NAMES, _PARTS

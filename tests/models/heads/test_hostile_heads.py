@@ -15,7 +15,7 @@ from gguf import GGUFWriter
 from safetensors.numpy import load_file, save_file
 
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Head
+from paradecode.core.head import Head
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.draft_heads import KINDS, random_head

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from by_hand import Numbers, attended, check_paths, normed, silu, stored, turned
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Head, HeadDraft, Memory
+from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, longspec, read_head

@@ -14,7 +14,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.heads.run import run_head
-from paradecode.core.network import Array, Head, HeadDraft, Item, Memory, Network, Op
+from paradecode.core.head import Head, HeadDraft, Memory
+from paradecode.core.network import Array, Item, Network, Op
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.network_reference import apply_network

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paradecode.core.network import Head
+from paradecode.core.head import Head
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads.build import build_head
 from paradecode.models.heads.files import read_head

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from paradecode.backends.heads.run import run_head
-from paradecode.core.network import Head, HeadDraft, Memory
+from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.llm import LLM
 from paradecode.models.catalogue import open_model
 from paradecode.models.heads import HeadFile, build_head, read_head

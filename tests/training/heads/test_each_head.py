@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from head_training import built, drafts_alike, learns, rows_of, training
 
 from paradecode.backends.heads.run import run_head
-from paradecode.core.network import HeadDraft, Memory
+from paradecode.core.head import HeadDraft, Memory
 from paradecode.testing.network_reference import apply_network
 from paradecode_lab.training.heads.objective import loss_of
 

@@ -11,7 +11,7 @@ import pytest
 from paradecode.backends import open_backend
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Backend, Span, SpanResult
-from paradecode.core.network import HeadDraft, Memory
+from paradecode.core.head import HeadDraft, Memory
 from paradecode.models.catalogue import open_model
 from paradecode.models.heads import read_head
 from paradecode.testing.network_reference import apply_network

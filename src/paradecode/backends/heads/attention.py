@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.network import Array, Block, Head, HeadDraft, Item, Run
+from paradecode.core.head import Array, Block, Head, HeadDraft, Item, Run
 
 ROWS_AT_A_TIME = 256
 

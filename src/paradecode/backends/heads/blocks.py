@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends.heads.attention import NewRows, through
 from paradecode.backends.heads.tree import GrowingTree
-from paradecode.core.network import Array, Head, HeadCarry, Item, Run
+from paradecode.core.head import Array, Head, HeadCarry, Item, Run
 from paradecode.core.tree import ROOT
 
 

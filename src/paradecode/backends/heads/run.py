@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from paradecode.backends.heads.attention import NewRows, keep_text, through
 from paradecode.backends.heads.blocks import grow_in_blocks
 from paradecode.backends.heads.tree import GrowingTree
-from paradecode.core.network import Array, Cell, Head, HeadDraft, Item, Network, Run, took_in
+from paradecode.core.head import Array, Cell, Head, HeadDraft, Item, Network, Run, took_in
 from paradecode.core.tree import ROOT, TokenTree
 
 

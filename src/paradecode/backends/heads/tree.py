@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.head import HeadDraft
 from paradecode.core.logits import kept
-from paradecode.core.network import Array, HeadDraft
+from paradecode.core.network import Array
 from paradecode.core.noise import gumbel
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 

@@ -26,9 +26,10 @@ from paradecode.backends.native.machine import default_threads, physical_memory
 from paradecode.backends.native.steps import NativeStepper, run_steps
 from paradecode.core.checks import one_of
 from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.core.head import Head, HeadDraft
 from paradecode.core.logits import Bias, Warp
 from paradecode.core.multi_step import MultiStep
-from paradecode.core.network import Array, Head, HeadDraft, Item, Network
+from paradecode.core.network import Array, Item, Network
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
 from paradecode.models.mixture import Mixture

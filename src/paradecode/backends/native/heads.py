@@ -13,17 +13,8 @@ from paradecode.backends.heads.run import run_head
 from paradecode.backends.native._core import DraftHead, HeadMemory
 from paradecode.backends.native._core import Network as NativeNetwork
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import (
-    KINDS,
-    Array,
-    Block,
-    Head,
-    HeadDraft,
-    Item,
-    Memory,
-    Network,
-    took_in,
-)
+from paradecode.core.head import Block, Head, HeadDraft, Memory, took_in
+from paradecode.core.network import KINDS, Array, Item, Network
 from paradecode.core.tree import EMPTY, TokenTree
 
 _made: WeakKeyDictionary[Network, NativeNetwork] = WeakKeyDictionary()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -49,7 +49,6 @@ def limit(canvas: Canvas, start: int) -> int:
 
 
 @declare("blocks", "fixed", paper="Large Language Diffusion Models", arxiv="2502.09992")
-@dataclass
 class FixedBlocks(Blocks):
     """Semi-autoregressive decoding: a block is finished before the next one begins.
 
@@ -67,7 +66,6 @@ class FixedBlocks(Blocks):
 
 
 @declare("blocks", "lead", paper="Fast-dLLM v2", arxiv="2509.26328")
-@dataclass
 class Lead(FixedBlocks):
     """Fixed blocks; the first position of each block of the model is decided first, and alone.
 
@@ -85,7 +83,6 @@ class Lead(FixedBlocks):
 
 
 @declare("blocks", "full", paper="Dream", arxiv="2508.15487")
-@dataclass
 class Full(Blocks):
     """The whole canvas is one block: Dream's way (arXiv 2508.15487)."""
 
@@ -103,7 +100,6 @@ LEFT = (
 
 
 @declare("blocks", "sliding", paper="Deferred Commitment Decoding", arxiv="2601.02076")
-@dataclass
 class Sliding(Blocks):
     """The first masks of the canvas, wherever they are: an unsure position holds nothing up.
 
@@ -142,7 +138,6 @@ def read_tokens(text: str) -> np.ndarray:
 
 
 @declare("blocks", "adaptive", paper="AdaBlock", arxiv="2509.26432")
-@dataclass
 class Adaptive(Blocks):
     """AdaBlock (arXiv 2509.26432): a block ends with the most confident delimiter just ahead.
 

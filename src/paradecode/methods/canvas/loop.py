@@ -27,7 +27,15 @@ from paradecode.methods.canvas.canvas import Canvas, Decision, Progress, View, W
 from paradecode.methods.canvas.feasible import Marks, Positions, Rules
 from paradecode.methods.canvas.forwards import forward_of
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.parts import make, method, parameter, parameters_of, part, read
+from paradecode.methods.parts import (
+    dataclass_transform,
+    make,
+    method,
+    parameter,
+    parameters_of,
+    part,
+    read,
+)
 
 PATIENCE = 16
 """Forwards that a request may use for each position of its canvas, unless its loop allows more."""
@@ -333,6 +341,7 @@ class CanvasSettings:
     cache: str = part("none", "cache", "which keys and values are not computed anew")
 
 
+@dataclass_transform(field_specifiers=(field,))
 def policy(
     name: str,
     *,

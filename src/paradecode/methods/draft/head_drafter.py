@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import Apply, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.multi_step import StepsMade
-from paradecode.core.network import Array, Head, HeadDraft, Memory
+from paradecode.core.network import Array
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.contracts import Proposal
 from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.parts import choice, local_path, parameter
+from paradecode.methods.parts import choice, dataclass_transform, local_path, parameter
 
 PAGE = 16
 """Rows that are kept and forgotten together: as many as a page of keys and values has."""
@@ -118,6 +119,7 @@ def key_of(previous: bytes, tokens: NDArray[np.int32]) -> bytes:
 Class = TypeVar("Class", bound=type[Any])
 
 
+@dataclass_transform(field_specifiers=(field,))
 def head_method(name: str, source: str, *kinds: str, **about: Any) -> Callable[[Class], Class]:
     """Class decorator: make a drafter with a trained head the method ``name``.
 
@@ -136,7 +138,7 @@ def head_method(name: str, source: str, *kinds: str, **about: Any) -> Callable[[
 
 @dataclass(kw_only=True)
 class HeadDrafter(ModelDrafter):
-    """Drafts with a head that reads the target's hidden states; see :mod:`paradecode.core.network`.
+    """Drafts with a head that reads the target's hidden states; see :mod:`paradecode.core.head`.
 
     The tree grows where the head is surest by its own probabilities. These are corrected by how
     often they came true, and then the budget cuts the tree. A level is drafted only while some node

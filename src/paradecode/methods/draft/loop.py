@@ -16,8 +16,18 @@ from paradecode.methods.draft.contracts import LAST, MAX_DRAFT, Offer
 from paradecode.methods.draft.contracts import Budget as Budget
 from paradecode.methods.draft.contracts import Drafter as Drafter
 from paradecode.methods.draft.contracts import Needs as Needs
+from paradecode.methods.draft.contracts import Proposal as Proposal
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
-from paradecode.methods.parts import local_path, make, method, parameter, parameters_of, part, read
+from paradecode.methods.parts import (
+    dataclass_transform,
+    local_path,
+    make,
+    method,
+    parameter,
+    parameters_of,
+    part,
+    read,
+)
 
 
 @dataclass
@@ -116,6 +126,7 @@ class DraftSettings:
     verifier: str = part(VERIFIER, "verifier", "rule that accepts draft tokens")
 
 
+@dataclass_transform(field_specifiers=(field,))
 def drafter(name: str, **about: Any) -> Callable[[Class], Class]:
     """Class decorator: make a :class:`Drafter` dataclass available as the method ``name``.
 

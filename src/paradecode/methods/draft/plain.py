@@ -5,8 +5,6 @@ The native core makes such steps in ``csrc/steps.cpp``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paradecode.core.decoder import Forward, Steps, TokenSequence
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.tree import EMPTY
@@ -17,7 +15,6 @@ MULTI_STEP = MultiStep()
 
 
 @method("greedy", paper="plain autoregressive decoding", aliases=("none", "plain", "sample"))
-@dataclass
 class Plain:
     """One token a forward; what this emits is what ``exact`` methods must emit.
 

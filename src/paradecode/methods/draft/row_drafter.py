@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import TARGET, Forward, Reply, TokenSequence, Verdict
 from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Head
 from paradecode.core.logits import Logits
 from paradecode.core.multi_step import StepsMade
-from paradecode.core.network import Head
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.auto import OTHERS

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import DRAFT, TARGET, Forward, ModelFacts, Reply, TokenSequence
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.methods.draft.contracts import LAST, DraftRows, Seconds
+from paradecode.methods.draft.contracts import LAST, DraftRows, Nodes, Seconds
 
 NO_TOKENS = np.empty(0, np.int32)
 NO_STATES = np.empty((0, 0), np.float32)
 Path = tuple[int, ...]
+Looking = Generator[Forward, Reply, DraftRows]
+"""The forwards of a look at some nodes, and what they say of these."""
 
 
 @dataclass
@@ -170,9 +172,7 @@ class LevelRows:
         """Seconds of the next :meth:`look`; 0 when it was not measured."""
         raise NotImplementedError
 
-    def look(
-        self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
-    ) -> Generator[Forward, Reply, DraftRows]:
+    def look(self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool) -> Looking:
         """Predict what follows each of ``leaves``; the first call has [ROOT].
 
         Args:
@@ -270,9 +270,7 @@ class TreeRows(LevelRows):
     def seconds(self, rows: int) -> float:
         return self._seconds(rows if self._rows.slots else max(rows, self._late))
 
-    def look(
-        self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
-    ) -> Generator[Forward, Reply, DraftRows]:
+    def look(self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool) -> Looking:
         source = self._source
         taps = source.taps or (source.last,)
         hidden = taps if states else ()

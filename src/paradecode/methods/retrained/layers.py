@@ -4,7 +4,6 @@ replace layers, and a small decoder writes groups of tokens that the model reads
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any, ClassVar
@@ -113,7 +112,6 @@ class Routers(TrainedPart):
 
 
 @method("first", guarantee="lossy", training=ROUTERS, paper="FiRST", arxiv="2410.12513")
-@dataclass
 class FirstLayers:
     """Routers read the prompt and choose, once, the layers that decode this sequence.
 
@@ -155,7 +153,6 @@ ADAPTERS = "paradecode train lora-drop"
 
 
 @method("lora-drop", guarantee="lossy", training=ADAPTERS, paper="LoRA-Drop", arxiv="2601.02569")
-@dataclass
 class LoraDrop:
     """Skip some layers for most tokens; a LoRA corrects what these layers gave an earlier token.
 
@@ -320,7 +317,6 @@ COMMAND = "paradecode train hamburger"
 
 
 @method("hamburger", guarantee="lossy", training=COMMAND, paper="HAMburger", arxiv="2505.20438")
-@dataclass
 class Hamburger:
     """The model reads the tokens of a group as one row, and a small decoder writes the next group.
 

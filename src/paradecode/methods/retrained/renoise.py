@@ -6,7 +6,6 @@ This file has the loop, the tokens that are kept and drawn, and the report of ea
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -121,7 +120,6 @@ class ShownCanvas:
         "t_min": "coolest", "stability_threshold": "stable", "confidence_threshold": "confidence",
     },
 )  # fmt: skip
-@dataclass
 class Renoise:
     """Keep what the model is sure of on a canvas of random tokens, and draw the rest anew.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paradecode.core.decoder import Forward, ModelFacts, Reply, Steps, TokenSequence, Verdict
@@ -31,7 +29,6 @@ from paradecode.methods.parts import method, parameter
         "wedlm_pos_penalty_factor": "distance",
     },
 )  # fmt: skip
-@dataclass
 class Wedlm(Policy):
     """Fill a window of masks in any order, with causal attention and the cache of plain decoding.
 
@@ -94,7 +91,6 @@ def check(facts: ModelFacts) -> None:
     paper="Lexical Unit Decoding",
     arxiv="2405.15208",
 )
-@dataclass
 class LexicalUnits:
     """A model that was trained for it writes a run of sure tokens in one forward.
 

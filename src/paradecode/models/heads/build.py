@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.core.network import Head, Masks, Network
+from paradecode.core.head import Head, Masks, Network
 from paradecode.models.config import ModelConfig
 from paradecode.models.heads.chimera import chimera
 from paradecode.models.heads.clover import clover

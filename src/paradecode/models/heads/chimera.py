@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Head, Network
+from paradecode.core.head import Head, Network
 from paradecode.models.heads.layers import layers
 from paradecode.models.heads.networks import NetworkBuilder
 from paradecode.models.heads.parts import HeadParts

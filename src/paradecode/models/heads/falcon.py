@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Head, Lstm
+from paradecode.core.head import Head, Lstm
 from paradecode.models.heads.layers import layers
 from paradecode.models.heads.networks import NetworkBuilder
 from paradecode.models.heads.parts import HeadParts

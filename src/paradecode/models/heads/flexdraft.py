@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Array, Head, Masks, Network
+from paradecode.core.head import Array, Head, Masks, Network
 from paradecode.models.config import ModelConfig
 from paradecode.models.heads.layers import layers, text_of_target
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.network import Block, Network
+from paradecode.core.head import Block, Network
 from paradecode.models.config import Rope
 from paradecode.models.heads.layouts import HeadFile
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder

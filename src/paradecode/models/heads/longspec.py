@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Block, Head
+from paradecode.core.head import Block, Head
 from paradecode.models.heads.layers import HalfSplit, after_attention, layers, text_of_target
 from paradecode.models.heads.networks import NetworkBuilder
 from paradecode.models.heads.parts import HeadParts

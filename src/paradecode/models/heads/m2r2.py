@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Array, Block, Head
+from paradecode.core.head import Array, Block, Head
 from paradecode.models.heads.flexdraft import around_attention, check_layers, own_attention
 from paradecode.models.heads.layers import HalfSplit, after_attention, keys_of_target
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder

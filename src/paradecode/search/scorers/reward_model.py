@@ -35,7 +35,6 @@ class RewardHead(ResidualHead):
     "scorer", "process-reward", training="paradecode train reward", arxiv="2312.08935",
     paper="Math-Shepherd (labels from continuations)",
 )  # fmt: skip
-@dataclass
 class ProcessReward:
     """The chance that a branch leads to a right answer, predicted by a trained head.
 
@@ -78,7 +77,6 @@ class RewardJudge:
 
 
 @declare("scorer", "reward-model", training="a folder with score weights")
-@dataclass
 class RewardModel:
     """The score of a reward model, a sequence classifier with one output, for prompt and answer.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.parts import choice, declare, text
@@ -12,7 +11,6 @@ from paradecode.search.scorers.scorer import Rated, Reads
 
 
 @declare("scorer", "likelihood")
-@dataclass
 class LikelihoodScorer:
     """The log-probability that the model itself gives to the tokens of a branch.
 
@@ -34,7 +32,6 @@ class LikelihoodScorer:
 
 
 @declare("scorer", "answer")
-@dataclass
 class AnswerScorer:
     """1 for a branch whose final answer is the given one, 0 for another.
 

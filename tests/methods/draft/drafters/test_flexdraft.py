@@ -19,7 +19,7 @@ from paradecode.backends import open_backend
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Span
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import HeadDraft, Memory
+from paradecode.core.head import HeadDraft, Memory
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import HeadFile, build_head, read_head
 from paradecode.models.heads.flexdraft import own_attention

@@ -12,7 +12,7 @@ import pytest
 from small_models import check_plain, check_written, deep, head_engine
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Head, HeadDraft
+from paradecode.core.head import Head, HeadDraft
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve

@@ -17,7 +17,7 @@ from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import HeadDraft
+from paradecode.core.head import HeadDraft
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.request import GenerationRequest

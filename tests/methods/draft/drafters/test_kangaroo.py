@@ -18,7 +18,7 @@ from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import HeadDraft
+from paradecode.core.head import HeadDraft
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.draft_heads import Sizes, random_head
 

@@ -19,7 +19,7 @@ from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import Head, HeadDraft, Memory
+from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Tensor

@@ -12,7 +12,7 @@ from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Span, SpanResult, drafts_of
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Array, Head, HeadDraft, Item, Network
+from paradecode.core.head import Array, Head, HeadDraft, Item, Network
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.caches.base import (
     CacheRule,
@@ -18,7 +16,6 @@ from paradecode.methods.parts import declare, parameter
 
 
 @declare("cache", "none")
-@dataclass
 class NoCache(CacheRule):
     """Every forward computes every row."""
 
@@ -30,7 +27,6 @@ class NoCache(CacheRule):
 
 
 @declare("cache", "prefix", guarantee="lossy", paper="Fast-dLLM", arxiv="2505.22618")
-@dataclass
 class PrefixCache(CacheRule):
     """Fast-dLLM's prefix cache (arXiv 2505.22618); exact for models with blocks of their own.
 
@@ -50,7 +46,6 @@ class PrefixCache(CacheRule):
 
 
 @declare("cache", "dual", guarantee="lossy", paper="Fast-dLLM", arxiv="2505.22618")
-@dataclass
 class DualCache(CacheRule):
     """Fast-dLLM's dual cache (arXiv 2505.22618): the masks after the block are cached as well.
 
@@ -72,7 +67,6 @@ class DualCache(CacheRule):
 @declare(
     "cache", "delayed", guarantee="lossy", paper="Deferred Commitment Decoding", arxiv="2601.02076"
 )
-@dataclass
 class DelayedCache(CacheRule):
     """The dual cache of Deferred Commitment Decoding (arXiv 2601.02076), for sliding windows.
 
@@ -103,7 +97,6 @@ class DelayedCache(CacheRule):
 
 
 @declare("cache", "two_level", guarantee="lossy", paper="Fast-dLLM v2", arxiv="2509.26328")
-@dataclass
 class TwoLevelCache(CacheRule):
     """Fast-dLLM v2's caches (arXiv 2509.26328): of finished blocks, and of the rest of this one.
 

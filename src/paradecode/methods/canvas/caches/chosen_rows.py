@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paradecode.core.errors import InvalidInput
@@ -14,7 +12,6 @@ from paradecode.methods.parts import choice, declare, parameter
 
 
 @declare("cache", "dkv", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")
-@dataclass
 class DelayedKV(CacheRule):
     """dKV-Cache-Decode (arXiv 2505.15781): keys and values change most when a mask is decided.
 
@@ -38,7 +35,6 @@ class DelayedKV(CacheRule):
 
 
 @declare("cache", "dkv_greedy", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")
-@dataclass
 class GreedyDelayedKV(CacheRule):
     """dKV-Cache-Greedy (arXiv 2505.15781): a forward costs a few rows, whatever the length.
 
@@ -91,7 +87,6 @@ class GreedyDelayedKV(CacheRule):
 
 
 @declare("cache", "recap", guarantee="lossy", paper="ReCAP", arxiv="2505.19089")
-@dataclass
 class Recap(CacheRule):
     """ReCAP (arXiv 2505.19089): a forward of everything chooses a group, and local ones fill it.
 
@@ -136,7 +131,6 @@ class Recap(CacheRule):
 
 
 @declare("cache", "window", guarantee="lossy", paper="Window-Diffusion", arxiv="2601.20332")
-@dataclass
 class WindowCache(CacheRule):
     """Window-Diffusion (arXiv 2601.20332): far masks hardly matter, so they are left out.
 

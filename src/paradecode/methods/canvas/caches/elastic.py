@@ -138,7 +138,6 @@ N]."""
 
 
 @declare("cache", "elastic", guarantee="lossy", paper="Elastic-Cache", arxiv="2510.14973")
-@dataclass
 class ElasticCache(CacheRule):
     """Elastic-Cache (arXiv 2510.14973): each forward decides from which layer on to refresh.
 

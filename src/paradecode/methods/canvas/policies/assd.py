@@ -60,7 +60,6 @@ class ChainByChain(Unmask):
     aliases=("any-subset",),
     driver=ChainByChain,
 )
-@dataclass
 class AnySubset(Policy):
     """Draft the next masks at once, and verify them by the model's own density, in two forwards.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -23,7 +23,6 @@ from paradecode.methods.parts import parameter
     aliases=("rediff",),
     names={"revise_start": "last", "revise_topk": "share"},
 )
-@dataclass
 class Refine(Wrapper):
     """Write the model's present choice over tokens of the block that were decided before.
 
@@ -142,7 +141,6 @@ def again(canvas: Canvas, window: Window) -> RowPlan:
            "max_post_edit_steps": "after"},
     driver=Correct,
 )  # fmt: skip
-@dataclass
 class Edit(Corrector):
     """Commit what is more probable than the threshold; replace decided tokens of the block.
 

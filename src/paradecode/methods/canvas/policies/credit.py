@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,6 @@ EMPTY = -1
     aliases=("credit-decoding",),
     names={"alpha": "weight", "beta": "decay", "gamma": "exponent"},
 )
-@dataclass
 class Credit(Wrapper):
     """Raise the logits of tokens that a position predicted before; then decide as the base does.
 
@@ -109,7 +107,6 @@ History = dict[int, NDArray[np.float32]]
     aliases=("ccd",),
     names={"seek_mode": "seek", "buffer": "width", "history": "depth"},
 )
-@dataclass
 class Coherent(Policy):
     """Rank by predictions averaged over the last steps; commit many where they agree.
 

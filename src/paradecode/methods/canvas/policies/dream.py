@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,7 +35,6 @@ all."""
     names={"alg": "score", "alg_temp": "noise"},
     defaults={"blocks": "full"},
 )
-@dataclass
 class Dream(Planned):
     """Commit the part of the masks that the time of each planned step asks for, best first.
 
@@ -126,7 +123,6 @@ OTHERS = ("origin", "origin_ratio", "autoregressive")
            "alg_temp": "noise", "structure_prior": "prior"},
     defaults={"blocks": "full"},
 )  # fmt: skip
-@dataclass
 class Dimple(Planned):
     """Commit what scores above the threshold; if nothing does, what the time schedule asks for.
 

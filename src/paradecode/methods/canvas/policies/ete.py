@@ -84,7 +84,6 @@ def _likely(view: View, row: int, count: int) -> list[int]:
     names={"exploit_threshold": "threshold"},
     driver=TryTokens,
 )
-@dataclass
 class ExploreThenExploit(Policy):
     """Exploit across blocks, and explore the most uncertain positions when little is sure.
 

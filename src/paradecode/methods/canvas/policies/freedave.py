@@ -227,7 +227,6 @@ def guarantee(settings: Mapping[str, Any]) -> Guarantee:
     under=guarantee,
     driver=DraftAndVerify,
 )
-@dataclass
 class FreeDave(Wrapper):
     """Compute the canvases that are expected next along with this one; text of static, unchanged.
 

@@ -135,7 +135,6 @@ def refuse_revising(method: str, inner: Policy, base: str) -> None:
     arxiv="2509.25188",
     aliases=("end-of-text-prediction",),
 )
-@dataclass
 class EoTP(Wrapper):
     """Drop the canvas behind an end of text that the policy underneath commits.
 
@@ -174,7 +173,6 @@ exist."""
     training=TRAIN_FILTER,
     aliases=("learning-to-parallel", "l2p"),
 )
-@dataclass
 class Learn2PD(Wrapper):
     """Commit what a trained filter takes for final, and what the policy underneath commits.
 
@@ -278,7 +276,6 @@ class OneByOne(Unmask):
     names={"alg": "score"},
     driver=OneByOne,
 )
-@dataclass
 class JointSampler(Policy):
     """Commit several tokens a forward one by one; a trained layer makes each see those before it.
 

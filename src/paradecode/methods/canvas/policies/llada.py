@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -35,7 +35,6 @@ def guarantee(settings: Mapping[str, Any]) -> Guarantee:
     guarantee="exact",
     under=guarantee,
 )
-@dataclass
 class Static(Policy):
     """Commit the best-scored positions, as many in each forward as `steps` asks for.
 
@@ -59,7 +58,6 @@ class Static(Policy):
     arxiv="2502.09992",
     aliases=("confidence_eos_eot_inf",),
 )
-@dataclass
 class LateEnd(Wrapper):
     """A proposed end of text has no confidence, so it is decided after everything else.
 
@@ -120,7 +118,6 @@ def _guided(given: Logits, without: Logits, scale: float) -> Logits:
     names={"cfg_scale": "scale"},
     driver=Guide,
 )
-@dataclass
 class Guided(Wrapper):
     """Decide from logits that are moved away from those of a canvas whose prompt is masked.
 

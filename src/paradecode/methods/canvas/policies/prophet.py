@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paradecode.methods.canvas.canvas import Canvas, Decision, View
@@ -19,7 +17,6 @@ EARLY, LATE = 0.33, 0.67
 @policy(
     "prophet", paper="Diffusion Language Models Know the Answer Before Decoding", arxiv="2508.19982"
 )
-@dataclass
 class Prophet(Wrapper):
     """Commit all that is left once the answer's mean gap of the two best logits is wide enough.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import cos, floor, pi
 
 import numpy as np
@@ -25,7 +24,6 @@ ROUNDS = 8
     names={"choice_temperature": "noise"},
     defaults={"steps": 12},
 )
-@dataclass
 class Remask(Planned):
     """Keep the best positions of each round on a cosine schedule; decided ones may be masked again.
 
@@ -104,7 +102,6 @@ class Remask(Planned):
     aliases=("r2-dllm",),
     names={"token_cluster_size": "run"},
 )
-@dataclass
 class R2(Wrapper):
     """Also commit sure neighbourhoods, one of each run of equal tokens, and tokens that persist.
 

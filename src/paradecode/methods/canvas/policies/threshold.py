@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paradecode.methods.canvas.canvas import Decision, View
@@ -19,7 +17,6 @@ from paradecode.methods.parts import choice, parameter
     arxiv="2505.22618",
     aliases=("fast-dllm", "confidence-threshold"),
 )
-@dataclass
 class Threshold(Policy):
     """Commit every position at least as probable as the threshold, and always the best one.
 
@@ -49,7 +46,6 @@ class Threshold(Policy):
     "Parallel Decoding",
     arxiv="2505.22618",
 )
-@dataclass
 class Factor(Policy):
     """Commit the n surest positions while (n + 1)(1 - probability) is at most the factor.
 
@@ -84,7 +80,6 @@ class Factor(Policy):
         "neighbor_radius": "radius",
     },
 )  # fmt: skip
-@dataclass
 class LocalLeap(Policy):
     """Commit as `threshold` does, with a lower threshold near positions that pass it.
 
@@ -122,7 +117,6 @@ class LocalLeap(Policy):
     names={"tau": "threshold"},
     defaults={"blocks": "sliding"},
 )
-@dataclass
 class Deferred(Policy):
     """Commit what passes the threshold, and cut the canvas behind a committed end of text.
 

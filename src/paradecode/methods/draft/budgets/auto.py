@@ -3,7 +3,7 @@ pays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 import numpy as np
@@ -53,7 +53,6 @@ class Phase(Enum):
 
 
 @declare("budget", "auto", paper="none: this project's own")
-@dataclass
 class AutoBudget(Budget):
     """Verify as many nodes as pay on this machine: the K that gives the most tokens per second.
 

@@ -121,7 +121,6 @@ def divergence(p: Logits, q: Logits) -> float:
 
 
 @declare("budget", "delayed", paper="Dynamic Delayed Tree Expansion", arxiv="2602.16994")
-@dataclass
 class Delayed(Shaped):
     """Branch only after a trunk, where the first tokens would agree anyway.
 

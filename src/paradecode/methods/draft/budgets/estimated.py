@@ -69,7 +69,6 @@ class BeamDraws:
 
 
 @declare("budget", "fixed", paper="EAGLE-2", arxiv="2406.16858")
-@dataclass
 class FixedBudget(Budget):
     """Verify up to ``num_speculative_tokens`` nodes at every step, the most promising first.
 
@@ -87,7 +86,6 @@ class FixedBudget(Budget):
     paper="Dynamic Speculation Lookahead (assisted generation in transformers)",
     arxiv="2405.04304",
 )
-@dataclass
 class Confidence(Budget):
     """Stop behind a node whose own probability is below ``threshold``.
 
@@ -109,7 +107,6 @@ class Confidence(Budget):
 
 
 @declare("budget", "dyspec", paper="DySpec", arxiv="2410.11744")
-@dataclass
 class DySpec(Budget):
     """Draw one node after another, always where the next one is likeliest to be accepted.
 
@@ -123,7 +120,6 @@ class DySpec(Budget):
 
 
 @declare("budget", "stochastic-beam", paper="Recursive Speculative Decoding", arxiv="2402.14160")
-@dataclass
 class StochasticBeam(Budget):
     """Draw whole paths without replacement, ``beams`` at each level (RSD-S, Jeon et al. 2024).
 
@@ -154,7 +150,6 @@ PRIOR = 0.8
 
 
 @declare("budget", "hardware", paper="Hardware-Aware Parallel Prompt Decoding", arxiv="2405.18628")
-@dataclass
 class Hardware(Budget):
     """Verify the n nodes that maximise E(n) / t(n), with E(n) what n nodes gained on average.
 

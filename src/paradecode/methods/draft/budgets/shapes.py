@@ -211,7 +211,6 @@ def _forest(rates: tuple[float, ...], nodes: int) -> Forest:
 
 
 @declare("budget", "sequoia", paper="Sequoia", arxiv="2402.12374")
-@dataclass
 class Sequoia(Shaped):
     """Grow the tree of the size and depth that promise most tokens per second.
 

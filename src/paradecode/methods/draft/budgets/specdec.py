@@ -109,7 +109,6 @@ REFIT = 128
 
 
 @declare("budget", "specdec++", paper="SpecDec++", arxiv="2405.19715")
-@dataclass
 class SpecDecPP(Budget):
     """Stop when P(at least one token of the path is rejected) exceeds ``threshold``.
 

@@ -190,7 +190,6 @@ MOST_PROMPT = 4096
     arxiv="2407.12021",
     aliases=("adaptive-draft-verification",),
 )
-@dataclass
 class Aded(ModelFree):
     """Search a tri-gram table for drafts, balancing likelihood and exploration (Liu 2024).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paradecode.core.decoder import TokenSequence
 from paradecode.methods.draft.history import evidence
@@ -20,7 +20,6 @@ _LONGEST = 16
     aliases=("copy-spec",),
     names={"number_copy": "num_speculative_tokens"},
 )
-@dataclass
 class CopySpec(ModelFree):
     """Copy from where the last gamma tokens first occurred in the conversation (Dumitru 2025).
 

@@ -21,7 +21,7 @@ from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.contracts import LAST, DraftRows, Nodes, Proposal
 from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.draft.source import NO_STATES, NO_TOKENS, LevelRows, Source
+from paradecode.methods.draft.source import NO_STATES, NO_TOKENS, LevelRows, Looking, Source
 from paradecode.methods.parts import parameter, text
 
 
@@ -37,7 +37,6 @@ from paradecode.methods.parts import parameter, text
     },
     models=(DRAFT,),
 )
-@dataclass
 class DraftModel(ModelDrafter):
     """A small model drafts a tree (Leviathan et al. 2023; Chen et al. 2023, arXiv 2302.01318).
 
@@ -115,9 +114,7 @@ class NestedRows(LevelRows):
     def seconds(self, rows: int) -> float:
         return self.share * (self._seq.step_seconds(rows, DRAFT) or 0.0)
 
-    def look(
-        self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool
-    ) -> Generator[Forward, Reply, DraftRows]:
+    def look(self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool) -> Looking:
         seq, last = self._seq, self.exits[-1] - 1
         pending, facts = seq.pending_for(DRAFT), seq.about(DRAFT)
         if not self._whole:
@@ -196,7 +193,6 @@ def usual_exits(layers: int) -> tuple[int, ...]:
     aliases=("sd2",),
     models=(DRAFT,),
 )
-@dataclass
 class SortedDraft(ModelDrafter):
     """A draft model with nested exits runs as deep as each token needs (Kavehzadeh et al. 2024).
 
@@ -258,13 +254,11 @@ class MaskRows(LevelRows):
             return 0.0
         return self._seq.step_seconds(self.rows, DRAFT) or 0.0
 
-    def forward(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, DraftRows]:
+    def forward(self, hidden: tuple[int, ...]) -> Looking:
         """Run the model over the masks."""
         raise NotImplementedError
 
-    def look(
-        self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
-    ) -> Generator[Forward, Reply, DraftRows]:
+    def look(self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool) -> Looking:
         if self._seen is None:
             seen = yield from self.forward((LAST,) if states else ())
             banned = np.array([self._mask], np.int32), np.array([-np.inf], np.float32)
@@ -296,7 +290,7 @@ class CausalMasks(MaskRows):
     def _masks(self) -> int:
         return self.depth - 1 + self._first
 
-    def forward(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, DraftRows]:
+    def forward(self, hidden: tuple[int, ...]) -> Looking:
         chain = TokenTree.chain(np.full(self._masks, self._mask, np.int32))
         reply = yield Forward(self._pending, tree=chain, hidden=hidden, model=DRAFT)
         wanted = np.arange(self.depth, dtype=np.int32) + self._first  # Row 0 is the text's last.
@@ -337,7 +331,7 @@ class CanvasMasks(MaskRows):
         rows = marks(canvas, window.start, window.end) | (~canvas.masked & ~canvas.final)
         return RowPlan(rows, rows, canvas.cached & ~rows)
 
-    def forward(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, DraftRows]:
+    def forward(self, hidden: tuple[int, ...]) -> Looking:
         canvas, source = self._canvas, self._source
         forward = forward_of(canvas, self._plan, np.arange(self.depth) + self._start)
         reply = yield replace(forward, hidden=hidden, model=DRAFT)
@@ -357,7 +351,6 @@ def _states(reply: Reply, rows: NDArray[np.int32] | None) -> NDArray[np.float32]
     aliases=("diffusion-draft", "dllm-draft"),
     models=(DRAFT,),
 )
-@dataclass
 class Deer(ModelDrafter):
     """A diffusion model fills masks behind the text in one forward, and the target verifies them.
 

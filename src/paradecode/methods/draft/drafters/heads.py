@@ -5,8 +5,6 @@ The head's folder says of which kind it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paradecode.methods.draft.head_drafter import HeadDrafter, head_method
 from paradecode.methods.parts import parameter
 
@@ -93,7 +91,6 @@ class Mtp(HeadDrafter):
     paper="Dovetail: A CPU/GPU Heterogeneous Speculative Decoding for LLM inference",
     arxiv="2412.18934",
 )
-@dataclass
 class Dovetail(HeadDrafter):
     """A gate weighs the target's state against the token, and several layers guess on.
 
@@ -173,7 +170,6 @@ class Chimera(HeadDrafter):
     "Verification",
     arxiv="2502.17421",
 )
-@dataclass
 class LongSpec(HeadDrafter):
     """One layer sees the last 512 tokens, and what the target's last layer keeps of the whole text.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +92,6 @@ class Alignment:
     arxiv="2205.10350",
     aliases=("iad", "aggressive-decoding", "input-guided"),
 )
-@dataclass
 class InputCopy(ModelFree):
     """Copy on from the place in the prompt that the output has reached (Ge 2022).
 
@@ -131,7 +130,6 @@ class InputCopy(ModelFree):
     url="https://platform.openai.com/docs/guides/predicted-outputs",
     aliases=("prediction", "predicted-outputs"),
 )
-@dataclass
 class PredictedOutput(InputCopy):
     """Draft from the ``prediction`` that came with the request, and find it again after edits.
 

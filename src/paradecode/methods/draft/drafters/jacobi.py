@@ -89,7 +89,6 @@ class RejectedDrafts:
     arxiv="2305.10427",
     aliases=("parallel-jacobi",),
 )
-@dataclass
 class Jacobi(ModelFree):
     """Solve for several tokens at once by Jacobi iteration (Santilli 2023).
 
@@ -197,7 +196,6 @@ class NgramPool:
            "max_ngram_size": "level", "max_window_size": "window",
            "max_verification_set_size": "guesses"},
 )  # fmt: skip
-@dataclass
 class Lookahead(ModelFree):
     """Collect n-grams from a window of Jacobi trajectories, and draft those that fit (Fu 2024).
 

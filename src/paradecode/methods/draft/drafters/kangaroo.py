@@ -5,7 +5,7 @@ Behind these layers is an adapter, or beside them a second stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from paradecode.methods.parts import parameter
     arxiv="2404.18911",
     names={"exit_threshold": "sure"},
 )
-@dataclass
 class Kangaroo(HeadDrafter):
     """The target's first layers run on each draft token, and one layer of attention guesses on.
 

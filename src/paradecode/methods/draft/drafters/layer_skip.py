@@ -50,7 +50,6 @@ PATTERNS = {"spread": spread, "exit": first}
     arxiv="2404.16710",
     aliases=("layer_skip", "layerskip", "self-speculation", "draft-and-verify"),
 )
-@dataclass
 class LayerSkip(ModelDrafter):
     """A fixed part of the target's layers drafts; keys and values are the target's own.
 
@@ -85,7 +84,6 @@ class LayerSkip(ModelDrafter):
     guarantee="lossy",
     aliases=("unified_layer_skip",),
 )
-@dataclass
 class UnifiedLayerSkip:
     """Only evenly spread layers decode; nothing verifies them (Liu et al. 2024).
 
@@ -202,7 +200,6 @@ def runs_of(kept: NDArray[np.bool_]) -> Layers:
 
 
 @drafter("swift", paper="SWIFT", arxiv="2410.06916", url="https://github.com/hemingkx/SWIFT")
-@dataclass
 class Swift(ModelDrafter):
     """Self-speculation that searches, while it decodes, which layers to skip (Xia et al. 2025).
 
@@ -327,7 +324,6 @@ class WhileSure(Budget):
 
 
 @drafter("del", paper="DEL", arxiv="2504.05598", aliases=("dynamic-exit-layer",))
-@dataclass
 class Del(ModelDrafter):
     """Early-exit self-speculation with the exit and length of most expected tokens per layer.
 

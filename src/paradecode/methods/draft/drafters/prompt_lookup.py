@@ -6,7 +6,7 @@ The native core does the same, bit by bit, in ``csrc/lookup.cpp``, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from itertools import count
 
@@ -34,7 +34,6 @@ ALONE, AGREES, DIFFERS = range(3)  # What the table says of a copied token.
         "prompt_lookup_num_tokens": "num_speculative_tokens",
     },
 )  # fmt: skip
-@dataclass
 class PromptLookup(ModelFree):
     """Copy what followed an earlier occurrence of the last n tokens (Saxena 2023).
 
@@ -134,7 +133,6 @@ LOST: Match = 0, -1
     "lookup-tree", paper="Prompt Lookup Decoding",
     url="https://github.com/apoorvumang/prompt-lookup-decoding",
 )  # fmt: skip
-@dataclass
 class LookupTree(PromptLookup):
     """Prompt lookup that tries several tokens at a place, in a tree that grows where it is likely.
 

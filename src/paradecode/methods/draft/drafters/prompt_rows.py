@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from paradecode.core.decoder import Apply, Forward, Reply, TokenSequence
-from paradecode.core.network import Array, Head
+from paradecode.core.head import Array, Head
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.contracts import Scoring
 from paradecode.methods.draft.head_drafter import head_method
@@ -24,7 +24,6 @@ from paradecode.methods.draft.source import NO_TOKENS, share_of
     arxiv="2405.18628",
     aliases=("parallel-prompt-decoding",),
 )
-@dataclass
 class Ppd(RowDrafter):
     """Rows of trained embeddings in the target's own forward guess the tokens further on.
 
@@ -123,7 +122,6 @@ def _first(rows: TokenTree, real: int, kept: np.ndarray) -> TokenTree:
     paper="Parallel Decoding via Hidden Transfer for Lossless Large Language Model Acceleration",
     arxiv="2404.12022",
 )
-@dataclass
 class HiddenTransfer(RowDrafter):
     """Trained matrices make pseudo states of later tokens, which pass the target's last layers.
 

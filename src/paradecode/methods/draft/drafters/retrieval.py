@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike, fspath, stat
 from pathlib import Path
 
@@ -187,7 +187,6 @@ def open_datastore(path: str) -> Datastore:
         "min_span": "min_ngram",
     },
 )
-@dataclass
 class Retrieval(ModelFree):
     """Draft what most often follows the longest match in a corpus of texts (He 2024).
 
@@ -247,7 +246,6 @@ PARTNERS = ("token-recycling", "aded", "stand", "suffix", "draft-model")
     arxiv="2503.03434",
     aliases=("retrieval-augmented",),
 )
-@dataclass
 class Rasd(Fused):
     """Fuse retrieved continuations with a drafter's tree, where it agrees how to begin (Quan 2025).
 

@@ -113,7 +113,6 @@ class ShapedDraws:
     arxiv="2506.04708",
     aliases=("stochastic-ngram",),
 )
-@dataclass
 class Stand(ModelFree):
     """Draw drafts, without replacement, from distributions stored for n-grams (Song 2025).
 

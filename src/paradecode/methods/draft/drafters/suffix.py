@@ -275,7 +275,6 @@ class PastOutputs:
         "max_spec_tokens": "num_speculative_tokens",
     },
 )
-@dataclass
 class Suffix(ModelFree):
     """Draft along the most frequent continuations of the longest repeated suffixes (Oliaro 2024).
 

@@ -5,8 +5,6 @@ A table holds the tokens most likely to follow each token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paradecode.core.decoder import Reply, TokenSequence, Verdict
@@ -49,7 +47,6 @@ class RecyclingTable:
     aliases=("recycling", "tr"),
     names={"matrix_top_k": "k", "output_id_topk": "k"},
 )
-@dataclass
 class TokenRecycling(ModelFree):
     """Unroll a table of each token's likely successors, kept up by every verified row (Luo 2024).
 

@@ -19,7 +19,7 @@ from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.contracts import LAST, DraftRows, Nodes, Proposal
 from paradecode.methods.draft.loop import Needs, drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
-from paradecode.methods.draft.source import NO_STATES, LevelRows, Path, PathRows
+from paradecode.methods.draft.source import NO_STATES, LevelRows, Looking, Path, PathRows
 from paradecode.methods.parts import parameter
 
 # Rows of the target that see few of the cached keys, with a small model that guesses ahead of them.
@@ -116,9 +116,7 @@ class TwoLevels(LevelRows):
             seconds += self.guesses * small
         return self.pace * seconds
 
-    def look(
-        self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool
-    ) -> Generator[Forward, Reply, DraftRows]:
+    def look(self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool) -> Looking:
         path = tuple(tree.tokens_to(int(leaves[0])))
         missing = (TARGET, path) not in self._found
         if missing:
@@ -159,7 +157,6 @@ class TwoLevels(LevelRows):
     url="https://github.com/Infini-AI-Lab/TriForce",
     names={"gamma": "num_speculative_tokens"},
 )
-@dataclass
 class TriForce(ModelDrafter):
     """Three levels for long texts: a small model, the target with few keys, the target (Sun 2024).
 

@@ -132,7 +132,6 @@ def own_id(seq: TokenSequence, token: int) -> int | None:
     names={"gamma": "num_speculative_tokens"},
     models=(DRAFT,),
 )
-@dataclass
 class Pearl:
     """Draft and target run at the same time, in two modes (Liu et al. 2024, arXiv 2408.11850).
 
@@ -171,7 +170,6 @@ class Pearl:
     names={"gamma": "num_speculative_tokens", "kappa": "candidates"},
     models=(DRAFT,),
 )
-@dataclass
 class Mirror:
     """The draft model runs ahead for every likely outcome (Bhendawade et al. 2025).
 

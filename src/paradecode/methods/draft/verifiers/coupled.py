@@ -76,7 +76,6 @@ coupled = Coupled()
 
 
 @declare("verifier", "greedy", paper="Blockwise Parallel Decoding", arxiv="1811.03115")
-@dataclass
 class GreedyVerifier(Verifier):
     """Accept the argmax; temperature 0 only."""
 

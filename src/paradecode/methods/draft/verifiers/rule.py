@@ -8,7 +8,6 @@ of the output exactly.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -178,7 +177,6 @@ class TopDown(SamplingVerifier):
     arxiv="2401.10774",
     names={"posterior_threshold": "epsilon", "posterior_alpha": "delta", "alpha": "delta"},
 )
-@dataclass
 class Typical(SamplingVerifier):
     """Accept what the target finds plausible, given its own doubt; changes the law of the output.
 

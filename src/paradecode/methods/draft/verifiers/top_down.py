@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -59,7 +58,6 @@ def _one_hot(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | 
     paper="Fast Inference from Transformers via Speculative Decoding",
     arxiv="2211.17192",
 )
-@dataclass
 class Rejection(TopDown):
     """Test one draft token at each depth with p / q (also Chen et al. 2023, arXiv 2302.01318).
 
@@ -74,7 +72,6 @@ class Rejection(TopDown):
 
 
 @sampling("specinfer", paper="SpecInfer", arxiv="2305.09781")
-@dataclass
 class SpecInfer(TopDown):
     """Test siblings one after another, each against what the last ones left of p.
 
@@ -89,7 +86,6 @@ class SpecInfer(TopDown):
 
 
 @sampling("rsd", paper="Recursive Speculative Decoding", arxiv="2402.14160")
-@dataclass
 class Rsd(SpecInfer):
     """Recursive rejection sampling: ``specinfer`` for siblings drawn without replacement."""
 
@@ -97,7 +93,6 @@ class Rsd(SpecInfer):
 
 
 @sampling("naive-tree", paper="Dynamic Delayed Tree Expansion", arxiv="2602.16994")
-@dataclass
 class NaiveTree(Rejection):
     """Test the first sibling with p / q, take another one when the residual happens to give it."""
 
@@ -107,7 +102,6 @@ class NaiveTree(Rejection):
 
 
 @sampling("nss", paper="SpecInfer (naive sampling)", arxiv="2305.09781")
-@dataclass
 class NaiveSampling(TopDown):
     """Draw from p, go on if the token was drafted. Needs no q, and is exact for any tree."""
 
@@ -124,7 +118,6 @@ too."""
 
 
 @sampling("spectr", paper="SpecTr", arxiv="2310.15141")
-@dataclass
 class SpecTr(TopDown):
     """Test k draws with replacement by approximate optimal transport (Sun et al. 2023).
 

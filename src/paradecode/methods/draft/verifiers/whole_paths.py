@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -147,7 +146,6 @@ def _copies(tree: TokenTree) -> tuple[dict[int, list[int]], dict[int, int]]:
 
 
 @sampling("block", paper="Block Verification Accelerates Speculative Decoding", arxiv="2403.10444")
-@dataclass
 class BlockVerifier(SamplingVerifier):
     """Accept the longest prefix of a chain, judged as a whole."""
 
@@ -160,7 +158,6 @@ class BlockVerifier(SamplingVerifier):
 @sampling(
     "traversal", paper="Traversal Verification for Speculative Tree Decoding", arxiv="2505.12398"
 )
-@dataclass
 class Traversal(SamplingVerifier):
     """Test leaves first: block verification of trees."""
 

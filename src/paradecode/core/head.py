@@ -1,0 +1,339 @@
+"""Draft heads: small networks that guess what follows from the target's own hidden states.
+
+A head reads, for each committed position t, the target's states at t and the token at t + 1, and
+guesses the token at t + 2. It consists of networks and a few numbers, which
+:mod:`paradecode.backends.heads.run` runs on any backend. Its keys and values belong to the request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Warp
+from paradecode.core.network import Array, Item, Network
+
+Run = Callable[[Network, Sequence[Item]], Sequence[Array]]
+"""The type of ``Backend.apply``."""
+USUAL_ROWS = 32
+"""Rows that a draft usually adds. More rows come from a prompt, and their time is not a draft's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One layer: a network before its attention, and a network after it.
+
+    Attributes:
+        before: reads ``state`` (and ``token`` in the first block). Its result holds queries, keys,
+            values and the input ``rest`` of ``after``, side by side.
+        after: reads ``mixed`` (what attention gives) and ``rest``; its result is the next state.
+        heads, kv_heads, size: numbers of query heads and of key heads, and the numbers in a head.
+        frequencies: float64 [size / 2], by which positions rotate queries and keys. epsilon,
+        q_norm, k_norm: epsilon and gains of the norms of queries and keys, if there are any. text:
+        for a head that reads the text apart from drafts. It reads ``state``, a part of what
+            ``enter`` makes of the features; its result holds the keys and values of the text's
+            rows, side by side. None in the first block, which reads text and drafts alike.
+        text_norm: gain of the norm of the text's keys, if there is one.
+        part: which part of the result of ``enter`` is the input of ``text``, from 0.
+        crosses: rows see the text alone, so ``before`` makes no keys and values.
+        window: positions before its own that a row sees; rows of the text further back are
+            forgotten. 0 means all.
+    """
+
+    before: Network
+    after: Network
+    heads: int
+    kv_heads: int
+    size: int
+    frequencies: NDArray[np.float64]
+    epsilon: float = 1e-6
+    q_norm: Array | None = None
+    k_norm: Array | None = None
+    text: Network | None = None
+    text_norm: Array | None = None
+    part: int = 0
+    crosses: bool = False
+    window: int = 0
+
+    def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
+        """float32 [n, heads, size]: ``x``, normed if there is a gain, and rotated by positions."""
+        angles = np.multiply.outer(positions, self.frequencies)[:, None, :]
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        x = x.reshape(len(x), -1, self.size)
+        if gain is not None:
+            x = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + self.epsilon) * gain
+        a, b = np.split(x, 2, axis=-1)
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+@dataclass(frozen=True)
+class HeadCarry:
+    """What the LSTM layers of a head take along from row to row.
+
+    Attributes:
+        hidden, cells: float32 [n, width] of each layer, for n texts that go on apart.
+        last: float32 [rows, width], what the block has read of the last committed rows. The number
+            of rows is that of the rows that see one another, less 1.
+    """
+
+    hidden: tuple[Array, ...]
+    cells: tuple[Array, ...]
+    last: Array
+
+
+class Memory:
+    """The keys and values of one request in one head; rows behind ``length`` belong to a draft.
+
+    Attributes:
+        length: committed rows.
+        carried: what a head with LSTM layers takes along from the committed rows.
+        recent: the last known tokens. The newest one belongs to the next row to be committed. Empty
+            before the first row, if nobody gave its token.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.carried: HeadCarry | None = None
+        self.recent = np.zeros(0, np.int64)
+        self._kept: list[tuple[int, Array, Array]] = []  # The first slot, keys, values.
+
+    def store(self, block: int, at: int, keys: Array, values: Array, oldest: int = 0) -> None:
+        """Put rows [n, kv_heads, size] at slot ``at``; those before ``oldest`` may be forgotten."""
+        rows, heads, size = keys.shape
+        if block == len(self._kept):
+            none = np.empty((heads, 0, size), np.float32)
+            self._kept.append((oldest, none, none))
+        first, *kept = self._kept[block]
+        if at + rows - first > kept[0].shape[1]:
+            stay = slice(oldest - first, at - first)
+            room = np.empty((heads, max(rows, at - oldest), size), np.float32)
+            kept = [np.concatenate([old[:, stay], room], axis=1) for old in kept]
+            first = oldest
+            self._kept[block] = first, kept[0], kept[1]
+        for old, new in zip(kept, (keys, values)):
+            old[:, at - first : at - first + rows] = new.swapaxes(0, 1)
+
+    def rows(self, block: int, oldest: int, end: int) -> tuple[Array, Array]:
+        """Keys and values [kv_heads, n, size] of the slots from ``oldest`` to ``end``."""
+        first, keys, values = self._kept[block]
+        return keys[:, oldest - first : end - first], values[:, oldest - first : end - first]
+
+
+@dataclass
+class DraftPace:
+    """The latest times of a draft, in seconds: all of it, and one level; 0 before the first draft.
+
+    Attributes:
+        row: seconds of a row of the text, where more rows than usual came.
+    """
+
+    draft: float = 0.0
+    level: float = 0.0
+    row: float = 0.0
+
+    def behind(self, rows: int) -> float:
+        """Seconds of a draft that first takes in ``rows`` rows."""
+        return self.draft + self.row * max(0, rows - USUAL_ROWS)
+
+    def book(self, seconds: float, levels: int) -> None:
+        weight = 0.1 if self.draft else 1.0
+        self.draft += weight * (seconds - self.draft)
+        self.level += weight * (seconds / levels - self.level)
+
+    def book_rows(self, seconds: float, rows: int) -> None:
+        self.row = seconds / rows
+
+
+@dataclass(frozen=True)
+class Masks:
+    """The rows on which a head drafts: the last token and masks behind it, which all see one
+    another.
+
+    The target's states are the source of the text rows' keys and values, and of nothing else. The
+    first block reads ``token`` alone.
+
+    Attributes:
+        rows: rows of a draft, with that of the last token.
+        token: id of the mask token.
+        first: the row that guesses the first token: 0 if rows guess the token behind them (DSpark),
+            1 if masks guess their own.
+        bias: reads ``token``, the one in front of the guess, and ``state``, the guessing row's. Its
+            result is added to the logits, so a guess depends on the guess before it.
+        blind: the first row is a mask, too, and ``bias`` reads the last token for every row
+            (FlexDraft). The rows can then be computed before that token is known.
+    """
+
+    rows: int
+    token: int
+    first: int
+    bias: Network | None = None
+    blind: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """How a recurrent head continues behind a token: without attention, so a level costs little.
+
+    Attributes:
+        embed: reads ``token``; its result is the input ``embedded`` of ``steps``.
+        steps: read ``state`` and ``embedded``; each makes the next state and, behind its numbers,
+            the input of ``outs``. The first step takes the last row's state and the token behind
+            it. Each later step makes one level; the last step makes all further levels.
+    """
+
+    embed: Network
+    steps: tuple[Network, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Lstm:
+    """A layer that carries a state from row to row.
+
+    Attributes:
+        before: reads ``state``, and in the first layer ``token``; its result is what the row gives
+            to the four gates (input, forget, candidate, output), side by side.
+        step: reads these as ``input``, ``forget``, ``candidate`` and ``output``, and ``hidden`` and
+            ``cell`` of the row before; its result holds the row's own hidden and cell, side by
+            side. The next layer reads the hidden part.
+    """
+
+    before: Network
+    step: Network
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A draft head as data: its networks and their sizes.
+
+    Attributes:
+        kind: kind of the head; a method says which kinds it runs.
+        taps: layers of the target whose outputs, side by side, are the features.
+        width: numbers of a state.
+        enter: reads ``features``; makes the state of a committed row.
+        blocks: the layers in order; none if ``enter`` is all that the head needs.
+        outs: read ``state``; each makes logits over the head's vocabulary. Where there are several
+            (Medusa), they guess the tokens one, two, ... places further on.
+        back: reads ``state``; makes what a draft's next row has in place of features. None: the
+            state itself.
+        to_target: int32 [V], the target's ids of the head's tokens, ascending; None: the same ids.
+        mask: for a head that drafts in one forward: the features [1, F] and the token of the rows
+            behind the last committed one. None drafts one level after the other.
+        masks: for a head that drafts on mask tokens.
+        prompts: float32 [m, width], embeddings of rows in the target's own forward (PPD).
+        transfers: for rows that enter the target's forward behind the layers ``taps``, which ascend
+            (Hidden Transfer). There is one for each level: it reads ``state``, that of the node in
+            this layer, and makes the row.
+        cell: for a recurrent head, whose blocks run for rows of the text alone.
+        lstm: layers in front of the one block of a semi-autoregressive head.
+        together: rows of such a head that see one another, and guess one token each.
+        grams: tokens that the first block reads: the row's, and those before it as ``token1``,
+            ``token2``, ... More than one needs blocks with a ``text``.
+        anchor: for a head of n-grams: reads the features of the last row; its result stands in
+        front
+            of a new row's state in what ``outs`` read, one for each level.
+        pace: the latest times of drafts.
+    """
+
+    kind: str
+    taps: tuple[int, ...]
+    width: int
+    enter: Network
+    blocks: tuple[Block, ...]
+    outs: tuple[Network, ...]
+    back: Network | None = None
+    to_target: NDArray[np.int32] | None = None
+    mask: tuple[Array, int] | None = None
+    masks: Masks | None = None
+    prompts: Array | None = None
+    transfers: tuple[Network, ...] = ()
+    cell: Cell | None = None
+    lstm: tuple[Lstm, ...] = ()
+    together: int = 1
+    grams: int = 1
+    anchor: Network | None = None
+    pace: DraftPace = field(default_factory=DraftPace)
+
+    @property
+    def on_text(self) -> bool:
+        """Whether the keys and values of the text are made apart from those of a draft's rows."""
+        return any(block.text is not None for block in self.blocks)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether one run makes all levels of a draft, so that a further level costs nothing."""
+        levels = self.cell is not None or self.lstm or self.grams > 1
+        together = self.masks is not None or self.mask is not None or not self.blocks
+        return together and not levels
+
+    def held_in(self, dtype: str) -> Head:
+        """This head with networks of another ``dtype``."""
+
+        def held(part: Any) -> Any:
+            if isinstance(part, Network):
+                return replace(part, dtype=dtype)
+            if isinstance(part, tuple):
+                return tuple(map(held, part))
+            if not isinstance(part, (Block, Masks, Cell, Lstm, Head)):
+                return part
+            parts = {each.name: held(getattr(part, each.name)) for each in fields(part)}
+            return replace(part, **parts)
+
+        head: Head = replace(held(self), pace=DraftPace())
+        return head
+
+    def check(self, draft: HeadDraft) -> None:
+        """Raise InvalidInput unless the features and tokens of a draft fit this head."""
+        wanted, given = self.enter.inputs["features"], draft.features.shape
+        if given != (len(draft.tokens), wanted) or len(draft.tokens) == 0:
+            raise InvalidInput("features", given, f"give rows of {wanted} numbers")
+
+
+@dataclass(frozen=True, eq=False)
+class HeadDraft:
+    """What a head has to do for one request: take in rows, and draft behind the last of them.
+
+    Attributes:
+        memory: the request's memory, to which the rows are added.
+        features: float32 [n, F], n > 0: the target's states at positions ``start``, ...
+        tokens: int64 [n]: the token that follows each of these positions.
+        count, width, depth: the most nodes of the draft; the most children of a node, and expanded
+            nodes of a level; the most levels.
+        least: a node that is reached with a lower probability is not expanded.
+        warp, keys: of the request's sampling. With keys (of noise, one a level), tokens are ranked
+            with the noise that the target's own draw will see.
+    """
+
+    memory: Memory
+    features: Array
+    tokens: NDArray[np.int64]
+    start: int
+    count: int
+    width: int
+    depth: int
+    least: float = 0.0
+    warp: Warp = field(default_factory=lambda: Warp(0.0))
+    keys: tuple[int, ...] = ()
+
+
+def took_in(head: Head, drafts: Sequence[HeadDraft], started: float, levels: int) -> None:
+    """Book that the rows of these drafts are in their memories, and how long the drafts took.
+
+    Whoever runs a head calls this when nothing can fail any more, because a failed run is repeated.
+
+    Args:
+        started: ``time.perf_counter()`` when it began.
+        levels: number of levels that were run.
+    """
+    for draft in drafts:
+        draft.memory.length += len(draft.tokens)
+    seconds, rows = time.perf_counter() - started, [len(draft.tokens) for draft in drafts]
+    if max(rows) <= USUAL_ROWS:
+        head.pace.book(seconds / len(drafts), levels)
+    else:
+        head.pace.book_rows(seconds, sum(rows))
