@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from paradecode import __version__
@@ -12,12 +13,15 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"paradecode {__version__}")
         return
+    gc.disable()  # What is imported stays; `LaterCommand.load` ends this.
     try:
         from paradecode.cli import main as run
 
         run()
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        gc.enable()
 
 
 if __name__ == "__main__":

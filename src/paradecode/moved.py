@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -19,13 +18,16 @@ MOVED = {
 RENAMED = {"Sequence": "TokenSequence"}
 
 
-class OldNames(MetaPathFinder, Loader):
+class OldNames:
     """Finds a module by its old name, warns, and gives what the new one has."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         return ModuleSpec(fullname, self) if fullname in MOVED else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Python makes the module."""
 
     def exec_module(self, module: ModuleType) -> None:
         now = MOVED[module.__name__]

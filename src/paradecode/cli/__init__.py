@@ -30,6 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # Panels of the list of commands would double its time.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

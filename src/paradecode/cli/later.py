@@ -7,6 +7,7 @@ imports nothing. The entry point loads a Typer app, or a function with Typer's p
 
 from __future__ import annotations
 
+import gc
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -49,7 +50,8 @@ class LaterCommand(TyperCommand):
 
     def __init__(self, text: str, entry: EntryPoint | None) -> None:
         name, _, said = text.partition(":")
-        super().__init__(name.strip(), help=said.strip(), callback=None, hidden=entry is None)
+        said = said.strip()
+        super().__init__(name.strip(), help=said, short_help=said, hidden=entry is None)
         self.entry = entry
 
     def load(self) -> Any:
@@ -62,6 +64,7 @@ class LaterCommand(TyperCommand):
             fix = 'install paradecode-lab: pip install "paradecode[lab]", or -e lab in the checkout'
             raise InvalidInput("command", self.name, fix)
         found = self.entry.load()
+        gc.enable()
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
