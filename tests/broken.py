@@ -1,7 +1,5 @@
 """Methods that are wrong on purpose: one for each class of bug the suite must find."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Hypothesis strategies that damage a span, for the checks of every backend."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Modules that authors of decoders import keep their old names until version 0.4."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

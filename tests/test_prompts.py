@@ -1,7 +1,5 @@
 """The prompts file and the inputs made from it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

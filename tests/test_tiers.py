@@ -1,7 +1,5 @@
 """What `make test` runs has an instance of each part, case and room; further ones are wide."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A tiny DiffusionGemma with random weights, in a folder with the hub's keys and names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

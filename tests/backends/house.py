@@ -1,7 +1,5 @@
 """Test data: a backend with pages of its own, its naive twin, and a tree that both run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

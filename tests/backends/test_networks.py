@@ -1,7 +1,5 @@
 """Small networks: native and torch against plain NumPy, and rows that do not know one another."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Packed, paged, cached forwards against one naive sequence at a time, in both backends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

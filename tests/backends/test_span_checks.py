@@ -1,8 +1,6 @@
 """A span that is out of range is refused with the name of the field, and nothing is stored; in both
 backends."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

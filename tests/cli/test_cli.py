@@ -1,7 +1,5 @@
 """The command line as a program sees it: its JSON, its errors, its exit status."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -141,7 +139,6 @@ def test_control_c_is_clean() -> None:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
-    assert process.stdout is not None
     process.stdout.read(1)  # The first text: the model is loaded and decoding.
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=PATIENCE)

@@ -1,7 +1,5 @@
 """Prompts from arguments and standard input, files of conversations, options that fit together."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
@@ -38,9 +36,7 @@ def test_standard_input_that_gives_no_text(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "command", [["generate", "-"], ["trace", "-"], ["rank", "-", "--candidate", "a"], ["chat"]]
 )
-def test_every_command_says_that_standard_input_is_closed(
-    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_says_that_standard_input_is_closed(command, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     status, error = in_process(command, monkeypatch, capsys)
     assert status == 2
@@ -78,9 +74,7 @@ def test_a_file_of_prompts_that_is_wrong(line: str, named: str, tmp_path: Path) 
     assert error.value.field.startswith(named)
 
 
-def test_a_turn_that_fails_is_a_line_and_an_exit_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_that_fails_is_a_line_and_an_exit_status(tmp_path, monkeypatch):
     usual = LLM.chat
 
     def chat(llm: LLM, messages: list[dict[str, str]], **settings: object) -> object:
@@ -124,13 +118,7 @@ def test_a_turn_that_fails_is_a_line_and_an_exit_status(
     ],
     ids=lambda given: " ".join(given[:3]) if isinstance(given, list) else "",
 )
-def test_what_a_command_would_not_use_is_refused(
-    arguments: list[str],
-    named: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_a_command_would_not_use_is_refused(arguments, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("FILE").write_text('{"turns": ["Hello"]}', "utf-8")
     status, error = in_process(arguments, monkeypatch, capsys)

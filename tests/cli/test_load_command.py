@@ -1,7 +1,5 @@
 """`paradecode bench load` from the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -55,14 +53,6 @@ def test_tables_and_failures(server: FakeServer) -> None:
     assert code == 1
     assert "TTFT" in printed
     assert "tokens as each server counts them" in " ".join(printed.split())
-
-
-def test_one_tokenizer_counts_for_all(server: FakeServer) -> None:
-    """A server that does not count can be measured all the same."""
-    code, printed = run(server, "--count", "tokenizer", "--json", behaviours=("uncounted",))
-    assert code == 0
-    records = json.loads(printed)["records"]
-    assert {record["streamed"]["tokens"] for record in records} == {TOKENS}  # " word" is one token.
 
 
 @pytest.mark.parametrize(

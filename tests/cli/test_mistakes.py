@@ -3,8 +3,6 @@
 A stanza there is a command line behind ``$``, or a call behind ``>>>``, and its message.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,9 +35,7 @@ def test_there_are_forty_and_every_message_is_in_words() -> None:
 
 
 @pytest.mark.parametrize(("command", "said"), COMMANDS, ids=[asked for asked, _ in COMMANDS])
-def test_a_command(
-    command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command(command, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("This is no model.\n")
     Path("empty").mkdir()

@@ -1,7 +1,5 @@
 """A file that cannot be written is refused before a model is loaded, so that no work is lost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -57,12 +55,7 @@ def test_what_cannot_be_written(path: str, fix: str) -> None:
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_every_command_looks_first(
-    command: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_command_looks_first(command, tmp_path, monkeypatch, capsys):
     never_loaded(monkeypatch)
     monkeypatch.chdir(tmp_path)
     status, error = in_process(command, monkeypatch, capsys)
@@ -71,9 +64,7 @@ def test_every_command_looks_first(
     assert "in a folder that" in error
 
 
-def test_tune_counts_the_prompts_and_looks_for_files_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tune_counts_the_prompts_and_looks_for_files_first(tmp_path, monkeypatch, capsys):
     never_loaded(monkeypatch)
     few = tmp_path / "few.jsonl"
     few.write_text(json.dumps({"id": "a", "group": "g", "turns": ["Hello"]}), "utf-8")
@@ -85,9 +76,7 @@ def test_tune_counts_the_prompts_and_looks_for_files_first(
         assert (status, f"{name}: " in error) == (2, True)
 
 
-def test_record_counts_what_it_keeps_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_counts_what_it_keeps_first(tmp_path, monkeypatch, capsys):
     never_loaded(monkeypatch)
     given = ["replay", "record", str(tmp_path / "a.replay"), "--top", "0"]
     status, error = in_process(given, monkeypatch, capsys)

@@ -1,7 +1,5 @@
 """`paradecode replay` from the prompts file to the table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

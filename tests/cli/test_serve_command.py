@@ -1,7 +1,5 @@
 """`paradecode serve`: its ready line, what it refuses before it loads, and how it stops."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -39,7 +37,6 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]
         [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("ready: http://127.0.0.1:"), process.communicate()
         yield process, line, line.split()[1].removesuffix("/v1")

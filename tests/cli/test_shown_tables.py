@@ -1,7 +1,5 @@
 """Tables of results that can be read on a narrow screen and behind a pipe; names to be typed."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
@@ -44,9 +42,7 @@ def test_a_narrow_screen_gets_a_line_for_each_figure(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_a_pipe_gets_the_whole_table(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipe_gets_the_whole_table(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr(tables, "out", Console())
     print_table(HEAD, ROWS)

@@ -1,7 +1,5 @@
 """`paradecode trace` and `paradecode generate --trace`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,9 +14,7 @@ def paradecode(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
-def test_trace_writes_a_page_where_one_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trace_writes_a_page_where_one_stands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = paradecode("trace", "Say yes.", "--max-tokens", "6")
     assert run.exit_code == 0, run.exception

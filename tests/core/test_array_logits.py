@@ -1,7 +1,5 @@
 """ArrayLogits agrees with definitions that are written out token by token."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Messages name the field, the value and the fix, and stay short whatever a file says."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The noise is part of the contract: seeded outputs must never change silently."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Processors with a memory, along the paths of a tree, against their definitions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Files whose headers describe the numbers wrongly; more cases are in the tests of trained
 parts."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -211,9 +209,7 @@ INTS = st.integers(-3, 12) | st.integers(-(2**31), 2**31 - 1)
     st.lists(st.integers(-2, 11), max_size=12),
     st.none() | st.lists(st.floats(0, 1, width=32), max_size=12),
 )
-def test_any_arrays_are_a_tree_or_refused(
-    tokens: list[int], parents: list[int], estimates: list[float] | None
-) -> None:
+def test_any_arrays_are_a_tree_or_refused(tokens, parents, estimates):
     extra = () if estimates is None else (np.array(estimates, np.float32),)
     try:
         tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32), *extra)

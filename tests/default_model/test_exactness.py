@@ -1,7 +1,5 @@
 """On the real, quantised model: parallel output equals plain output, token by token."""
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 

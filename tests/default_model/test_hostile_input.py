@@ -1,7 +1,5 @@
 """Hostile prompts and settings on the real model: an answer or a clear error, and no leak."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Means to drive an engine by hand: a decoder from a generator function, a loop, an oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,22 +1,18 @@
 """Prompts that begin alike share the pages of models with blocks: the same tokens, fewer rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engines import served
 from paradecode.backends.interface import PAGE
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite
-from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.kv import KVCache, PagePool
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
@@ -38,19 +34,7 @@ class Served:
     def ask(self, *prompts: list[int], spec: str = PREFIX, **settings: Any) -> list[LiveSequence]:
         salt = settings.pop("salt", "")
         usual = {"max_tokens": 24, "ignore_eos": True, "seed": 1}
-        params = SamplingParams(**{**usual, **settings})
-        made = [
-            self.engine.add(
-                GenerationRequest(np.array(prompt, np.int32), parse(spec), params, salt=salt)
-            )
-            for prompt in prompts
-        ]
-        while self.engine.busy:
-            self.engine.step()
-            self.engine.check()
-        for sequence in made:
-            assert sequence.error is None
-        return made
+        return served(self.engine, [(spec, one, usual | settings) for one in prompts], salt=salt)
 
 
 @pytest.mark.parametrize("block", [2, 4, 8, 16, 32])

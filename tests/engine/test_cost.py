@@ -1,7 +1,5 @@
 """The cost curve is interpolated, measured and remembered, and it follows the machine."""
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -152,5 +150,4 @@ def test_forwards_of_the_engine_correct_its_curve() -> None:
         assert llm.engine.load.curve is slow  # Its correction is another curve's.
         llm.engine.correction = CostCorrection(slow)
         llm.complete("a", max_tokens=32, ignore_eos=True, decoder="greedy")
-        assert llm.engine.load.curve is not None
         assert llm.engine.load.curve.at(1, 256) < 0.5

@@ -1,7 +1,5 @@
 """One request's failure never touches another, and never costs a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -123,9 +121,7 @@ NO_DECODERS: dict[str, Callable[[TokenSequence], Steps]] = {
 
 
 @pytest.mark.parametrize("decode", NO_DECODERS.values(), ids=NO_DECODERS)
-def test_what_no_decoder_does_ends_its_request_only(
-    decode: Callable[[TokenSequence], Steps],
-) -> None:
+def test_what_no_decoder_does_ends_its_request_only(decode):
     bad = served_beside_another(decode, toy_engine(kv_tokens=1 << 16))
     assert isinstance(bad.error, DecoderError)
     assert bad.output == []

@@ -1,7 +1,5 @@
 """What a careless or hostile decoder must not be able to do to the engine or to its neighbours."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from driving import (

@@ -1,7 +1,5 @@
 """Rows that are stored in some layers only, and slots that are written out of turn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from driving import LOOP, add, finish, greedy, plainly, served, served_beside_another, toy_engine

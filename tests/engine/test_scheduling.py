@@ -1,7 +1,5 @@
 """Who runs when: admission, priorities, deadlines, memory, chunks."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Any order of arrivals, steps and cancellations: the books stay right, and so does every token."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

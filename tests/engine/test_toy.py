@@ -1,7 +1,5 @@
 """The strict oracle itself: cached, chunked, in trees or as embeddings, it gives one answer."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -74,20 +72,6 @@ def test_every_mistake_shows(toy: ToyBackend, mistake: dict[str, object]) -> Non
     toy.forward([span(PROMPT[:20])])
     right = logits(toy, span(PROMPT[20:], 20))
     assert (logits(toy, span(PROMPT[20:], 20, **mistake)) != right).any()
-
-
-def test_two_halves_are_a_layer(toy: ToyBackend) -> None:
-    split = (Half(0, "attention"), Half(0, "mlp"), Half(1, "attention"), Half(1, "mlp"))
-    toy.forward([span(PROMPT[:20], layers=split)])
-    rest = span(PROMPT[20:], 20, layers=split)
-    assert (logits(toy, rest)[0] == toy.plain_logits(np.array(PROMPT))).all()
-
-
-def test_only_attention_stores(toy: ToyBackend) -> None:
-    before = toy.values.copy()
-    toy.forward([span(PROMPT, layers=(Half(0, "mlp"), Half(1, "attention")))])
-    assert (toy.values[0] == before[0]).all()
-    assert (toy.values[1] != before[1]).sum() == len(PROMPT)
 
 
 def test_embeddings_and_resumed_states_equal_tokens(toy: ToyBackend) -> None:

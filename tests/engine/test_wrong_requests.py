@@ -1,7 +1,5 @@
 """Forwards that cannot be run: what is wrong is named, and only the request that asks ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -47,9 +45,7 @@ NO_INDICES = [
 
 @pytest.mark.parametrize("bad", NO_INDICES, ids=repr)
 @pytest.mark.parametrize("field", INDICES)
-def test_what_is_no_vector_of_numbers_is_named_and_ends_its_request_only(
-    field: str, bad: object
-) -> None:
+def test_what_is_no_vector_of_numbers_is_named_and_ends_its_request_only(field, bad):
     engine = toy_engine()
 
     def decode(seq: TokenSequence) -> Steps:

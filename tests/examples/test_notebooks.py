@@ -1,7 +1,5 @@
 """The notebooks run from the first cell to the last, and are committed without outputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

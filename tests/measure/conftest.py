@@ -1,7 +1,5 @@
 """Synthetic results: engines whose speeds are known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

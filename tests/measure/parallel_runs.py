@@ -1,7 +1,5 @@
 """Synthetic results of the parallel suite: methods whose answers and costs are known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Speed-ups that cannot be, and runs that are too short to say one."""
 
-from __future__ import annotations
-
 import pytest
 
 from paradecode.timing.doubts import is_suspicious, verifies

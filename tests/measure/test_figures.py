@@ -1,7 +1,5 @@
 """Figures of results whose truth is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -124,10 +122,6 @@ def test_the_baseline_is_what_all_others_refer_to(results, make_results):
     assert figures(several, "a/q")[1].total.speedup is not None
 
 
-def test_an_empty_run_has_no_figures(results):
-    assert figures(replace(results, records=())) == []
-
-
 def faster(results: Results, factor: float) -> Results:
     return replace(
         results,
@@ -176,14 +170,6 @@ def test_only_plain_autoregressive_decoding_alone_bounds_speed(results):
     assert not by_name(canvas)["suffix"].suspicious
     batches = replace(made, records=tuple(r for r in made.records if r.batch == 4))
     assert not by_name(batches)["suffix"].suspicious
-
-
-def test_groups_of_few_prompts_have_no_ratio(results):
-    items = tuple(
-        replace(item, group="few" if n < 2 else "many") for n, item in enumerate(results.items)
-    )
-    sheet = sheet_of_results(replace(alone(results, 0.1), items=items), "greedy")
-    assert sheet.groups == ["many"]
 
 
 def test_two_results_are_paired(results):

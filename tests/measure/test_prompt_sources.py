@@ -1,7 +1,5 @@
 """Prompts in the formats of other benchmarks, and the files that a spec names."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

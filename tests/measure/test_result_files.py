@@ -1,7 +1,5 @@
 """Result files are checked field by field, and an output goes to JSON and back."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

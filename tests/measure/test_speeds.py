@@ -1,7 +1,5 @@
 """From records to figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The plugin for the command `llm`: its answers are the engine's."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Each scorer beside what its description says, computed another way."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What each drafter gains on the toy is recorded, so one that has become worse is found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

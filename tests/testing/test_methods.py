@@ -1,7 +1,5 @@
 """Every registered method, as it comes and at the extremes of its settings."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """The suite must reject what is wrong, and only that: a test that cannot fail proves nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

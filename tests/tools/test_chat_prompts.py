@@ -1,7 +1,5 @@
 """Prompts of a file of conversations that breaks off."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which files the repository takes, and how their docstrings begin."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests of the page in a real browser: replay, keyboard, hints, widths, themes and hostile text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -32,9 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 390, 320])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_it_loads_alone_and_fits(
-    browser: Browser, folder: Path, name: str, width: int, dark: bool
-) -> None:
+def test_it_loads_alone_and_fits(browser, folder, name, width, dark):
     browser.open(folder / f"{name}.html", "#3", width, dark)
     assert browser.complaints() == []
     assert {address.split(":")[0] for address in browser.requests()} <= {"file", "about"}
@@ -168,9 +164,7 @@ def test_a_sliding_window_is_marked(browser: Browser, folder: Path) -> None:
         ("denoised", "#output > .t.f0", "confidence"),
     ],
 )
-def test_hints_under_the_mouse(
-    browser: Browser, folder: Path, name: str, place: str, said: str
-) -> None:
+def test_hints_under_the_mouse(browser, folder, name, place, said):
     browser.open(folder / f"{name}.html", "#2")
     assert browser.run("document.querySelector('#tip').hidden")
     browser.point_at(place)

@@ -1,7 +1,5 @@
 """The terminal view of both families, and of text that would drive the terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 

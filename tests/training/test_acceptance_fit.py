@@ -1,7 +1,5 @@
 """Training: NumPy repeats what PyTorch computed, and what can be learnt is learnt."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What training learns from: labels against a walk of the tree, recordings against traces."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

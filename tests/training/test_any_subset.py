@@ -1,7 +1,5 @@
 """From a masked diffusion model to one that knows the density which `assd` decodes by."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jacobi Forcing: what is logged, what a noisy token sees, what is learnt, what never changes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

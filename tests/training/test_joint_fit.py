@@ -1,7 +1,5 @@
 """The layer of the joint sampler learns, and says what there was to learn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

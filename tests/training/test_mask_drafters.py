@@ -1,7 +1,5 @@
 """A small drafter with masks, trained for a causal target: its two losses, its texts, its use."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of trained parts: what was saved comes back, and nothing else is taken."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a model to trained parts of canvas methods: what is logged, learnt and reported."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny diffusion models that are quick to open, and texts of theirs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiny models of many shapes in the native core, and spans for them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

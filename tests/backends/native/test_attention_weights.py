@@ -1,7 +1,5 @@
 """Attention weights of the rows that are asked about, against an independent NumPy forward."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

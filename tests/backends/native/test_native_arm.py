@@ -1,7 +1,5 @@
 """The core for ARM, compiled by a cross compiler and run under emulation."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Whatever is out of range is refused by name, and nothing is stored."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """The formats of GGUF files: weights equal to the last bit, and rows that nothing else changes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The float32 path against an independent NumPy forward and against transformers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gemma 4's layers on the native core: as in PyTorch, and bit for bit whatever shares a forward."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

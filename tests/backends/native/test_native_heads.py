@@ -1,8 +1,6 @@
 """Heads draft whole trees in one native call: the same trees as `run_head`'s, in batches of one
 and more."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Sequence
 from dataclasses import replace
@@ -168,9 +166,7 @@ def test_pieces_change_no_bit(rounded_head: Head) -> None:
 
 
 @pytest.mark.parametrize("isa", _core.available_isas())
-def test_instruction_sets_change_no_bit(
-    rounded_head: Head, isa: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instruction_sets_change_no_bit(rounded_head, isa, monkeypatch):
     wanted = drafts(NativeHeads(1).run_head, rounded_head, PIECES)
     monkeypatch.setenv("PARADECODE_ISA", isa)
     again = [

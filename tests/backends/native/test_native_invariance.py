@@ -1,7 +1,5 @@
 """A row's bits depend on what it sees: not on chunks, slots, neighbours, threads or kernels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

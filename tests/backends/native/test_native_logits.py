@@ -1,7 +1,5 @@
 """NativeLogits against ArrayLogits, the reference of the protocol, and the screened LM head."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The memory that the native core holds when nothing runs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A host that rounds otherwise gets the same bits from what its own thread computes."""
 
-from __future__ import annotations
-
 import ctypes
 import platform
 from collections.abc import Iterator

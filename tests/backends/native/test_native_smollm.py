@@ -1,7 +1,5 @@
 """The default model: what 4-bit weights and 8-bit activations cost against float32."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No forward touches more memory than its rows need; its parts take the time that it takes."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import defaultdict

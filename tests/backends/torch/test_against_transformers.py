@@ -1,7 +1,5 @@
 """Whole-model logits against Hugging Face transformers, in double precision."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from dataclasses import replace

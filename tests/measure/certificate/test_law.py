@@ -1,7 +1,5 @@
 """The enumerated law, the cells that words are counted in, and the test of their counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 from math import exp, lgamma, log

@@ -1,7 +1,5 @@
 """The certificates that the quick start shows, each with small limits: verdict and exit status."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Claims of decoders that break their promise on purpose, and the toy engine for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from broken import WRONG, one_more_draft_token

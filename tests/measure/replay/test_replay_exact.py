@@ -1,7 +1,5 @@
 """Replay drafts what the engine drafts, step by step, and knows when it does not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

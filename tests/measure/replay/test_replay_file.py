@@ -1,7 +1,5 @@
 """A recording survives its file, and a file is hostile input."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Results as a page, pictures and Markdown."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace
@@ -14,7 +12,6 @@ from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.charts.all import charts_of
 from paradecode_lab.measure.charts.chart import looks_of, shortened, spread_out
 from paradecode_lab.measure.charts.style import COLOURS, drawing, new_figure
-from paradecode_lab.measure.charts.svg import inline
 from paradecode_lab.measure.report.compare import compare_files
 from paradecode_lab.measure.report.load import read_sheet
 from paradecode_lab.measure.report.markdown import markdown
@@ -182,34 +179,6 @@ def test_committed_results_become_pages(name, tmp_path):
     assert len(widths) == 1
 
 
-@pytest.mark.wide
-def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "tests" / "measure")
-    from parallel_runs import good
-
-    from paradecode_lab.measure.result_files import write_results
-
-    write_results(good(), tmp_path / "p.json", {})
-    sheet = read_sheet(tmp_path / "p.json")
-    by_name = {each.name: each for each in sheet.lines}
-    assert by_name["freedave"].standing == "exact"
-    assert by_name["static(steps=2)"].standing == "lossy"
-    assert by_name["static(steps=2)"].quality.value == 0.5
-    assert {*charts_of(sheet, looks_of([sheet]))} == {"speed", "frontier", "groups", "tasks"}
-    found = compare_files(tmp_path / "p.json", tmp_path / "p.json")
-    assert len(found.rows) == len(sheet.lines)
-    assert "<td>static(steps=2)</td><td>100 (4.00)</td>" in page([sheet])
-
-
-@pytest.mark.wide
-def test_several_files_on_one_page(without_pictures):
-    sheets = [read_sheet(COMMITTED / name) for name in FILES[:2]]
-    html = page(sheets)
-    Elements(html)
-    assert html.count("<section>") == 2
-    assert markdown(sheets).count("\n# ") == 1
-
-
 def test_files_and_folders(sheet, tmp_path, without_pictures):
     pytest.importorskip("matplotlib")
     for name, start in (("r.html", b"<!doctype"), ("r.md", b"# Deco"), ("r.png", b"\x89PNG")):
@@ -261,17 +230,6 @@ def test_results_of_two_kinds_cannot_be_compared():
     assert all(row[1] == row[2] for row in methods.rows)
 
 
-def test_the_headline_repeats_on_the_same_machine():
-    files = [COMMITTED / name for name in ("peers_xeon.json", "peers_xeon_again.json")]
-    found = compare_files(*files, "llama-cpp/q4_1")
-    assert not found.warnings
-    assert {row[0]: row[-1] for row in found.rows} == {
-        "paradecode-native/q4_1": "yes", "paradecode-native/q4_1+prompt-lookup": "yes",
-        "llama-cpp/q4_1": "yes",
-    }  # fmt: skip
-    assert {row[4] for row in found.rows} == {"104/104"}
-
-
 @pytest.mark.wide
 def test_ratios_over_an_engine_of_both():
     found = compare_files(COMMITTED / "peers.json", COMMITTED / "peers_xeon.json", "llama-cpp/q4_1")
@@ -281,17 +239,6 @@ def test_ratios_over_an_engine_of_both():
         files = ("peers.json",) * 2 if "/" in baseline else ("methods.json",) * 2
         with pytest.raises(InvalidInput, match=fix):
             compare_files(*(COMMITTED / name for name in files), baseline)
-
-
-@pytest.mark.wide
-def test_ratios_over_a_named_engine(tmp_path, without_pictures):
-    assert "× plain" in read_sheet(COMMITTED / "generation.json").head
-    sheet = read_sheet(COMMITTED / "generation.json", "suffix")
-    assert "× suffix" in sheet.head
-    assert "× plain" not in sheet.head
-    assert {tile.label for tile in sheet.tiles} >= {"tokens/s, suffix"}
-    assert not any("plain decoding, with" in tile.label for tile in sheet.tiles)
-    assert "× llama-cpp/q4_1" in read_sheet(COMMITTED / "peers.json", "llama-cpp/q4_1").head
 
 
 @pytest.mark.parametrize(
@@ -368,13 +315,3 @@ def test_labels_keep_their_distance():
         assert all(0 <= place <= 100 for place in places)
     assert shortened("a long name", 8) == "a long …"
     assert shortened("short", 5) == "short"
-
-
-@pytest.mark.wide
-def test_pictures_on_a_page_follow_its_theme(sheet):
-    pytest.importorskip("matplotlib")
-    for chart in charts_of(sheet, looks_of([sheet])).values():
-        svg = inline(chart)
-        assert not re.search("#[0-9a-f]{6}", svg.replace('xlink:href="#', ""))
-        assert set(re.findall(r"var\(--(\w+)\)", svg)) <= COLOURS.keys()
-        assert svg.count('class="m k1"') > 1  # Pointing at one mark dims those of other lines.

@@ -1,7 +1,5 @@
 """Tasks: references are right, perturbed ones are wrong, held-out prompts are never trained on."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from random import Random

@@ -1,7 +1,5 @@
 """`paradecode tune` writes a profile that LLM and the commands load; other files are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

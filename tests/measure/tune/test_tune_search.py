@@ -1,7 +1,5 @@
 """The search finds what is better by construction, repeats itself, keeps settings legal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ Everything is for canvases of 24 positions behind a prompt of a multiple of 8 to
 of 8 are whole for models with blocks of their own, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

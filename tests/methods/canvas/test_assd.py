@@ -1,7 +1,5 @@
 """Any-subset drafts: the joint density of one token a forward, verified several at a time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 from typing import Any
@@ -17,13 +15,11 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.noise import key, mix
 from paradecode.core.sampling import SamplingParams
-from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
 from paradecode.methods.canvas.policies import assd
 from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.cases import records
-from paradecode.testing.toy import LetterText, ToyBackend, toy_config
+from paradecode.testing.toy import ToyBackend, toy_config
 from paradecode_lab.measure.tasks.tasks import TASKS
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -116,17 +112,9 @@ def test_constraints_hold_and_the_text_stays(kind: str) -> None:
         for tokens in (1, 5):
             backend = toy(kind)
             constraint = records(backend.config.vocab_size)
-            engine = Engine({"target": backend}, Limits(kv_tokens=4096), LetterText)
             params = SamplingParams(max_tokens=24, temperature=temperature, seed=5)
-            sequence = engine.add(
-                GenerationRequest(
-                    np.array(PROMPT, np.int32), parse(f"assd(tokens={tokens})"), params,
-                    constraint=constraint,
-                )
-            )  # fmt: skip
-            while engine.busy:
-                engine.step()
-                engine.check()
+            job = f"assd(tokens={tokens})", PROMPT, params
+            (sequence,) = run_all(backend, [job], constraint)
             assert sequence.error is None
             assert sequence.finish_reason == "stop"
             matcher = constraint.follow((backend.config.eos_tokens[0],))
@@ -287,14 +275,7 @@ def test_a_policy_with_a_loop_of_its_own_is_no_base(policy: str, wrapper: str) -
 )
 def test_placed_tokens_are_of_the_vocabulary(spec: str, constrained: bool) -> None:
     backend = toy("full")
-    engine = Engine({"target": backend}, Limits(kv_tokens=4096), LetterText)
-    sequence = engine.add(
-        GenerationRequest(
-            np.array(PROMPT, np.int32), parse(spec), SamplingParams(max_tokens=24),
-            constraint=records(backend.config.vocab_size) if constrained else None,
-        )
-    )  # fmt: skip
-    while engine.busy:
-        engine.step()
+    constraint = records(backend.config.vocab_size) if constrained else None
+    (sequence,) = run_all(backend, [(spec, PROMPT, SamplingParams(max_tokens=24))], constraint)
     assert isinstance(sequence.error, InvalidInput)
     assert "give token ids below 29" in str(sequence.error)

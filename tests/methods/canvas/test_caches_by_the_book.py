@@ -4,8 +4,6 @@ What is written here follows the papers and the released code; it shares nothing
 the arithmetic of a layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

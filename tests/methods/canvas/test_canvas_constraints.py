@@ -1,7 +1,5 @@
 """Constraints on a canvas: nothing is planned that no token can write."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Canvases in the engine: company, ends, memory, and what a method must not do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

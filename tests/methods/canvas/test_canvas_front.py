@@ -1,7 +1,5 @@
 """Masked diffusion checkpoints through the public front, and settings by other engines' names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

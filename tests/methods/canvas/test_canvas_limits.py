@@ -1,7 +1,5 @@
 """Settings at which one method becomes another: on toys exactly, on transformers in fp64, too."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace

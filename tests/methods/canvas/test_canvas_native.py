@@ -1,8 +1,6 @@
 """The native core follows the trajectories of the fp64 oracle; no neighbour and no cache in which
 nothing is stale changes a bit."""
 
-from __future__ import annotations
-
 import pytest
 from canvases import run, run_all, steps
 from limits import ALWAYS, SPARSE

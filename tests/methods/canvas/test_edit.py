@@ -1,7 +1,5 @@
 """The sampler of LLaDA2.1 beside its algorithm, written over whole forwards without a cache."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import EOS, OneForward, run, toy

@@ -1,7 +1,5 @@
 """LLaDA-MoE and LLaDA2: what the published code computed is what we compute."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -100,9 +98,7 @@ def test_more_rows_than_a_prompt_s_forward_has() -> None:
     ("place", "value", "named"),
     [(0, 10**6, "experts"), (1, 99, "chosen"), (4, 0, "groups"), (4, 5, "groups"), (2, 0, "size")],
 )
-def test_the_core_checks_what_it_is_given(
-    place: int, value: int, named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_core_checks_what_it_is_given(place, value, named, monkeypatch):
     config, weights = expert_model("llada2")
     fields = _mixture(config.mixture)
     fields[place] = value
@@ -118,7 +114,6 @@ def test_routing_by_the_book(family: str) -> None:
     from paradecode.backends.torch.model import route
 
     mixture = expert_model(family)[0].mixture
-    assert mixture is not None
     random = np.random.default_rng(4)
     logits = random.normal(size=(50, mixture.experts)) * 2
     bias = random.normal(size=mixture.experts) * 0.3

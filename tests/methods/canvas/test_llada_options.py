@@ -1,7 +1,5 @@
 """Options of LLaDA's sampler beside its algorithm, written over whole forwards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

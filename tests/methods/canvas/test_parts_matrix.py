@@ -1,7 +1,5 @@
 """Every policy with every block rule and cache, on every kind of attention: what all must keep."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Prophet: the base until the answer is settled, then everything at once."""
 
-from __future__ import annotations
-
 import pytest
 from canvases import MASK, PROMPT, run, steps, toy
 

@@ -1,7 +1,5 @@
 """Published checkpoints of every family: each opens by its path, without a flag, and decodes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Qwen3 with experts, causal and in SDAR's blocks: logits of transformers are those of ours."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Views made by hand, to see what a policy decides from given predictions."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from paradecode.core.logits import ArrayLogits

@@ -1,7 +1,5 @@
 """Routers: which layers run, against a reading of the algorithm without engine and cache."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

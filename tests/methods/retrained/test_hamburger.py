@@ -1,7 +1,5 @@
 """Token groups against a reading of the algorithm without engine, cache and networks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Dropped layers: tokens, keys and values, against a reading without engine and cache."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

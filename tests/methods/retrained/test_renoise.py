@@ -1,7 +1,5 @@
 """DiffusionGemma: its layers and its sampler equal transformers', and what it cannot do is said."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -131,10 +129,7 @@ def randoms(seed: int, start: int, steps: int) -> list[np.ndarray]:
 @pytest.mark.parametrize(("steps", "bound", "stable", "sure"), [
     (3, 2.0, 1, 0.005), (12, 2.0, 0, 0.8), (12, 40.0, 1, 2.5), (12, 40.0, 2, 2.5),
 ])  # fmt: skip
-def test_the_sampler_is_the_published_one(
-    llm: Any, theirs: Any, steps: int, bound: float, stable: int, sure: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+def test_the_sampler_is_the_published_one(llm, theirs, steps, bound, stable, sure, monkeypatch):
     """The same random tokens, and best tokens in place of drawn ones: three canvases."""
     from transformers.models.diffusion_gemma import generation_diffusion_gemma as published
 
@@ -298,9 +293,7 @@ def test_published_layouts_of_wide_heads_mean_the_same(folder: Path, tmp_path: P
     ({}, {"eos_token_id": "x"}, "id"),
     ({}, {"global_head_dim": 32}, "implies"),
 ])  # fmt: skip
-def test_damaged_configurations_are_named(
-    tmp_path: Path, changes: dict[str, Any], text: dict[str, Any], said: str
-) -> None:
+def test_damaged_configurations_are_named(tmp_path, changes, text, said):
     with pytest.raises(InvalidModel, match=said):
         open_model(write_gemma(tmp_path / "m", changes, **text))
 

@@ -1,7 +1,5 @@
 """WeDLM: fills, text, keys and values, against a reading of its decoder without a cache."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 from toys import MASK, TEXTS
 
+import engines
 from paradecode.backends.interface import Backend, Span
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.torch.backend import TorchBackend
@@ -47,18 +46,7 @@ def toy(surprise: int = 500, **facts: Any) -> ToyBackend:
 def served(backend: Backend, *jobs: tuple[str, Any, Any], **more: Any) -> list[LiveSequence]:
     """The requests (method, prompt, parameters) together, in one engine."""
     engine = Engine({TARGET: backend}, Limits(kv_tokens=8192), LetterText)
-    made = []
-    for spec, prompt, params in jobs:
-        ids = np.array(prompt, np.int32)
-        params = SamplingParams(**params)
-        made.append(engine.add(GenerationRequest(ids, parse(spec), params, **more)))
-    while engine.busy:
-        engine.step()
-        engine.check()
-    for sequence in made:
-        if sequence.error is not None:
-            raise sequence.error
-    return made
+    return engines.served(engine, jobs, **more)
 
 
 def fills_of(sequence: LiveSequence) -> list[dict[int, int]]:
@@ -206,12 +194,7 @@ def test_later_requests_share_its_text() -> None:
     engine = Engine({TARGET: backend}, Limits(kv_tokens=4096), LetterText)
 
     def ask(spec: str, prompt: list[int], within: Engine = engine) -> LiveSequence:
-        ids = np.array(prompt, np.int32)
-        made = within.add(GenerationRequest(ids, parse(spec), SamplingParams(**params)))
-        while within.busy:
-            within.step()
-            within.check()
-        return made
+        return engines.served(within, [(spec, prompt, params)])[0]
 
     first = ask("wedlm(entropy=0.9)", list(TEXTS[0]))
     turn = [*TEXTS[0], *first.output, 9, 8]
@@ -235,12 +218,10 @@ def test_a_long_prompt_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ToyBackend, "forward", counted)
     engine = Engine({TARGET: model}, Limits(kv_tokens=8192, step_tokens=16), LetterText)
     prompt = np.arange(100, dtype=np.int32) % 20 + 4
-    params = SamplingParams(max_tokens=12, ignore_eos=True)
-    made = engine.add(GenerationRequest(prompt, parse("wedlm(entropy=0.9)"), params))
-    while engine.busy:
-        engine.step()
+    job = "wedlm(entropy=0.9)", prompt, {"max_tokens": 12, "ignore_eos": True}
+    (made,) = engines.served(engine, [job])
     assert max(rows) <= 16 + 16
-    (whole,) = served(toy(), ("wedlm(entropy=0.9)", prompt, {"max_tokens": 12, "ignore_eos": True}))
+    (whole,) = served(toy(), job)
     assert made.output == whole.output
 
 

@@ -1,20 +1,17 @@
 """The toy with a placeholder, and requests to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
+from engines import served
 from paradecode import LLM
 from paradecode.backends.interface import Backend
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse
 from paradecode.testing.cases import PROMPTS
@@ -65,14 +62,7 @@ def decoded(
     engine: Engine, prompt: Sequence[int], spec: str, params: SamplingParams,
     resume: Sequence[int] = (),
 ) -> list[int]:  # fmt: skip
-    request = GenerationRequest(
-        np.array(prompt, np.int32), parse(spec), params, resume=tuple(resume)
-    )
-    sequence = engine.add(request)
-    while engine.busy:
-        engine.step()
-        engine.check()
-    assert sequence.error is None
+    (sequence,) = served(engine, [(spec, prompt, params)], resume=tuple(resume))
     return list(sequence.output)
 
 

@@ -1,7 +1,5 @@
 """The journal of searches: whole questions count, and other settings are another run."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timezone
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pages that are generated are what the generator writes from the committed results."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -82,9 +80,7 @@ def emptied(page: str, mark: str) -> tuple[str, str]:
         ("peers", "llama-cpp/q4_1", "bench"),
     ],
 )
-def test_benchmarks_page(
-    file: str, baseline: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_benchmarks_page(file, baseline, mark, tmp_path, monkeypatch):
     committed, empty = emptied("docs/benchmarks.md", mark)
     source = RESULTS / f"{file}.json"
     if not source.exists():

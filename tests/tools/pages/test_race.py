@@ -1,7 +1,5 @@
 """The README's picture of two runs."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 from tools.pages.race import LETTERS, Run, picture

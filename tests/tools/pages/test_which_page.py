@@ -1,7 +1,5 @@
 """The tables of the page that helps to choose are those of the committed results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from repository import ROOT

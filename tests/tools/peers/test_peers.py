@@ -1,7 +1,5 @@
 """The harness of `make bench`, with a toy worker instead of a peer."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

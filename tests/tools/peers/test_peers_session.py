@@ -1,7 +1,5 @@
 """A whole run of `make bench` with toy workers: left-out engines, an interrupt, going on."""
 
-from __future__ import annotations
-
 import io
 import json
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """What only one method's heads do in training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

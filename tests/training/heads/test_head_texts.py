@@ -1,7 +1,5 @@
 """What heads are trained on: the model's own texts, and its states at them."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Draft heads of every method: they learn, stop and go on, are written, read and refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The load client against servers that answer well, late, in bundles, or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path
@@ -66,9 +64,7 @@ def test_every_request_is_timed_and_counted(server: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "chunks", "timed"), [("bundled", 3, True), ("whole", 1, False)]
 )
-def test_chunks_are_not_tokens(
-    server: FakeServer, behaviour: str, chunks: int, timed: bool
-) -> None:
+def test_chunks_are_not_tokens(server, behaviour, chunks, timed):
     """All tokens after the first share the time to the last; one piece alone times nothing."""
     for answer in answers(server, behaviour):
         assert (answer.tokens, answer.chunks) == (TOKENS, chunks)

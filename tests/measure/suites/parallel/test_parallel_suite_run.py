@@ -1,7 +1,5 @@
 """The parallel suite run on a tiny untrained model, from the command line to the files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Budgets that a growing drafter consults: what is grown, what is cut, and when it stops."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

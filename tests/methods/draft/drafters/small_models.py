@@ -1,7 +1,5 @@
 """Pairs of tiny models, and engines that check their page books at every step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from engines import served
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
 from paradecode.backends.native.backend import NativeBackend
@@ -17,9 +16,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.specs import parse
 from paradecode.models.config import ModelConfig
 from paradecode.models.heads.files import read_head, write_head
 from paradecode.models.tiny import tiny_checkpoint
@@ -112,21 +109,7 @@ def serve(
 ) -> list[LiveSequence]:
     """Run one request a spec, all in one batch."""
     settings = SamplingParams.from_mapping({"max_tokens": 32, "seed": 3, **params})
-    sequences = [
-        eng.add(
-            GenerationRequest(
-                np.array(prompt, np.int32), spec if callable(spec) else parse(spec), settings
-            )
-        )
-        for spec in specs
-    ]
-    while eng.busy:
-        eng.step()
-        eng.check()
-    for sequence in sequences:
-        if sequence.error is not None:
-            raise sequence.error
-    return sequences
+    return served(eng, [(spec, prompt, settings) for spec in specs])
 
 
 def check_plain(made: Callable[[], Engine], specs: Sequence[str], **params: Any) -> None:

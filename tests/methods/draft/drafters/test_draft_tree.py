@@ -1,7 +1,5 @@
 """Trees that were measured beforehand: files, shapes, and drafts that have them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from itertools import product

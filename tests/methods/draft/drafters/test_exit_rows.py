@@ -1,7 +1,5 @@
 """Verifications that go on behind the exit: equal to whole ones to the last bit, for fewer rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

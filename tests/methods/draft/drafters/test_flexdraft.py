@@ -1,8 +1,6 @@
 """FlexDraft against the paper's parallel mode, read plainly: one pass over text, draft and a group
 of masks behind every token of it, all computed anew."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -195,9 +193,7 @@ ROPES = {
 
 @pytest.mark.parametrize("rope", list(ROPES))
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "llama, MLPs with biases"])
-def test_with_the_targets_own_attention_masks_are_rows_of_the_target(
-    kind: str, rope: str, tmp_path: Path
-) -> None:
+def test_with_the_targets_own_attention_masks_are_rows_of_the_target(kind, rope, tmp_path):
     """Against the backend's last layer, over its own keys and values of the text."""
     config, weights = tiny_checkpoint(kind.split(",")[0])
     config = replace(config, rope=replace(ROPES[rope], theta=config.rope.theta))
@@ -259,9 +255,7 @@ def test_without_the_mlp_the_masks_guess_alone(folder: Path) -> None:
 
 @pytest.mark.parametrize("tokens", [0, 8])
 @pytest.mark.parametrize("own_rows", [False, True])
-def test_the_calibration_adds_to_the_tokens_that_the_head_has(
-    own_rows: bool, tokens: int, folder: Path
-) -> None:
+def test_the_calibration_adds_to_the_tokens_that_the_head_has(own_rows, tokens, folder):
     """Whether it has a row for each token of the target, or for each of the head."""
     tensors = load_file(folder / "model.safetensors")
     random, ids = np.random.default_rng(4), np.arange(1, CONFIG.vocab_size, 3)

@@ -1,7 +1,5 @@
 """Fusion: merging trees, sharing out verdicts, and reading specs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

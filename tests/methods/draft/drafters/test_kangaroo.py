@@ -1,7 +1,5 @@
 """Kangaroo against the paper, read plainly: no cache, no tree, every row computed anew."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +16,6 @@ from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidModel
-from paradecode.core.network import HeadDraft
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.draft_heads import Sizes, random_head
 
@@ -81,9 +78,7 @@ class Paper:
         return drafted
 
 
-def test_every_draft_is_the_papers_and_no_row_is_computed_twice(
-    folder: Path, head_drafts: list[HeadDraft], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_draft_is_the_papers_and_no_row_is_computed_twice(folder, head_drafts, monkeypatch):
     eng, paper, ran = engine(), Paper(folder), []
     real = eng.models[TARGET].forward
 

@@ -1,7 +1,5 @@
 """M2R2 against a plain reading of it: no cache, no tree, adapters beside the target's matrices."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -205,9 +203,7 @@ def folder(tmp_path: Path) -> Path:
     return folder_of(TARGET_MODEL, tmp_path, size=0.1)
 
 
-def test_every_draft_is_the_plain_readings_and_no_row_is_computed_twice(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_draft_is_the_plain_readings_and_no_row_is_computed_twice(folder, monkeypatch):
     eng, paper, ran = head_engine(TARGET_MODEL), Paper(TARGET_MODEL, folder), []
     real = eng.models[TARGET].forward
 

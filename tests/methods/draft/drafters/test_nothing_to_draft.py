@@ -1,7 +1,5 @@
 """Where a draft model has nothing to offer there is no draft, and the request goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Priors are data: those of the default model serve others, and a file may replace them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The datastore against brute force and against hostile files; REST and RASD on top of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A second model drafts: exact with any draft, and as fast as the draft is good."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Some layers of the target draft: exact whatever is skipped, lossy only where it says so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from small_models import deep, engine, serve

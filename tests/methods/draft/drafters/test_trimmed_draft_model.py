@@ -1,7 +1,5 @@
 """A draft model that says some tokens only: its LM head has their rows, and outputs stay plain."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

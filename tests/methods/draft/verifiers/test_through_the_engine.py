@@ -1,7 +1,5 @@
 """Requests through the whole engine: the joint law of their first three tokens, ends, batches."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,13 +10,13 @@ import numpy as np
 import pytest
 from chisquare import SIGNIFICANT, p_value
 
+from engines import served
 from paradecode.core.decoder import TARGET, Decoder
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.core.tree_builder import TreeBuilder, distribution, draw, draw_pooled
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.loop import Budget, Drafter, DraftVerify
 from paradecode.methods.draft.verifiers.rule import NaiveSampling
@@ -89,12 +87,8 @@ def serve(make, params: list[SamplingParams], batch: int = 64) -> list[LiveSeque
     engine = Engine(
         {TARGET: ToyBackend(CONFIG, surprise=1024)}, Limits(batch, 4096, 8192), LetterText
     )
-    requests = [GenerationRequest(np.array(PROMPT, np.int32), make, each) for each in params]
-    sequences = [engine.add(request) for request in requests]
-    while engine.busy:
-        engine.step()
+    sequences = served(engine, [(make, PROMPT, each) for each in params])
     assert all(pool.held == 0 for pool in engine.pools.values())
-    assert all(sequence.error is None for sequence in sequences)
     return sequences
 
 
