@@ -33,12 +33,10 @@ def ours(part: Part) -> bool:
 
 NAMES: dict[str, Iterable[str]] = {
     **{kind: [name for name, part in known(kind).items() if ours(part)] for kind in PARTS},
-    "constraint": KINDS,
-    "backend": ("native", "torch"),
-    "weight format": FORMATS,
+    "constraint": KINDS, "backend": ("native", "torch"), "weight format": FORMATS,
     "architecture": (*TINY, *(name.removeprefix("diffusion-") for name in ARCHITECTURES)),
     "head": HEADS,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

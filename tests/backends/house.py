@@ -73,13 +73,9 @@ def causal(pages: np.ndarray, text: np.ndarray, start: int, end: int) -> Span:
     """Rows start .. end - 1 of ``text``, stored behind what is cached; all rows' logits."""
     at = np.arange(start, end, dtype=np.int32)
     return Span(
-        pages=pages,
-        tokens=text[start:end],
-        positions=at,
-        slots=at,
-        context=start,
+        pages=pages, tokens=text[start:end], positions=at, slots=at, context=start,
         logits=np.arange(end - start, dtype=np.int32),
-    )
+    )  # fmt: skip
 
 
 def ints(values: Sequence[int]) -> np.ndarray:

@@ -256,16 +256,13 @@ def test_an_unknown_device_is_named_before_a_model_is_loaded(device: str) -> Non
     assert error.value.value == device
 
 
-@pytest.mark.parametrize(
-    ("count", "given", "field", "said"),
-    [
-        (0, {"draft_device": "cuda"}, "draft_device", "use cpu: torch sees no CUDA device here"),
-        (2, {"draft_device": "cuda:2"}, "draft_device", "use cuda:0 to cuda:1"),
-        (2, {"draft_device": "cuda:1", "draft_threads": 1}, "draft_threads", "runs on cuda:1"),
-        (0, {"draft_threads": 0}, "draft_threads", "1 to 1024"),
-        (0, {"draft_device": "cpu", "draft_threads": 2000}, "draft_threads", "1 to 1024"),
-    ],
-)
+@pytest.mark.parametrize(("count", "given", "field", "said"), [
+    (0, {"draft_device": "cuda"}, "draft_device", "use cpu: torch sees no CUDA device here"),
+    (2, {"draft_device": "cuda:2"}, "draft_device", "use cuda:0 to cuda:1"),
+    (2, {"draft_device": "cuda:1", "draft_threads": 1}, "draft_threads", "runs on cuda:1"),
+    (0, {"draft_threads": 0}, "draft_threads", "1 to 1024"),
+    (0, {"draft_device": "cpu", "draft_threads": 2000}, "draft_threads", "1 to 1024"),
+])  # fmt: skip
 def test_places_that_are_not_there_are_refused(count, given, field, said, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)

@@ -33,12 +33,10 @@ def network(*steps: Op, inputs: dict[str, int] | None = None) -> Network:
 
 def attention(heads: int = 2) -> Network:
     return network(
-        Op("q", "linear", ("x",), ("square",)),
-        Op("k", "scale", ("x",), ("row",)),
+        Op("q", "linear", ("x",), ("square",)), Op("k", "scale", ("x",), ("row",)),
         Op("mixed", "attention", ("q", "k", "x", "positions", "groups"), (), heads, 10000.0),
-        Op("out", "add", ("x", "mixed")),
-        inputs={**X, **IDS},
-    )
+        Op("out", "add", ("x", "mixed")), inputs={**X, **IDS},
+    )  # fmt: skip
 
 
 ONE_STEP = {

@@ -54,14 +54,10 @@ def test_tree(house):
     pages = house.pages(40)
     house.prefill(pages, text)
     span = Span(
-        pages=pages,
-        tokens=TREE.tokens,
-        positions=20 + TREE.depths,
-        slots=ints([39, 21, 30, 22, 38, 24, 23]),
-        context=21,
-        logits=np.arange(len(TREE), dtype=np.int32),
-        mask=TREE.visibility,
-    )
+        pages=pages, tokens=TREE.tokens, positions=20 + TREE.depths,
+        slots=ints([39, 21, 30, 22, 38, 24, 23]), context=21,
+        logits=np.arange(len(TREE), dtype=np.int32), mask=TREE.visibility,
+    )  # fmt: skip
     got = house.run(span)[0]
     for row, path in zip(got, paths_of(TREE), strict=True):
         house.close(row, house.naive.logits([*text, *path])[-1])

@@ -85,15 +85,12 @@ def test_nothing_to_do_shows_the_help() -> None:
     assert run.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["gener"], "No such command 'gener'"),
-        (["generate", "--nonsense"], "No such option: --nonsense"),
-        (["generate", "hi", "--max-tokens", "many"], "'--max-tokens'"),
-        (["bench", "load"], "Missing option '--endpoint'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["gener"], "No such command 'gener'"),
+    (["generate", "--nonsense"], "No such option: --nonsense"),
+    (["generate", "hi", "--max-tokens", "many"], "'--max-tokens'"),
+    (["bench", "load"], "Missing option '--endpoint'"),
+])  # fmt: skip
 def test_a_word_that_no_command_takes_is_one_line(arguments, said, monkeypatch, capsys):
     status, error = in_process(arguments, monkeypatch, capsys)
     assert status == 2

@@ -54,18 +54,12 @@ def test_trace_and_rank_read_standard_input() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("", "--prompts"),
-        ("{", "p.jsonl line 1"),
-        ('{"turns": []}', "p.jsonl line 1"),
-        ('{"turns": "a"}', "p.jsonl line 1 turns"),
-        ('{"turns": [1]}', "p.jsonl line 1 turns"),
-        ('{"turns": ["a"], "max_tokens": 0}', "p.jsonl line 1 max_tokens"),
-        ('{"turns": ["a"], "max_tokens": "b"}', "p.jsonl line 1 max_tokens"),
-    ],
-)
+@pytest.mark.parametrize(("line", "named"), [
+    ("", "--prompts"), ("{", "p.jsonl line 1"), ('{"turns": []}', "p.jsonl line 1"),
+    ('{"turns": "a"}', "p.jsonl line 1 turns"), ('{"turns": [1]}', "p.jsonl line 1 turns"),
+    ('{"turns": ["a"], "max_tokens": 0}', "p.jsonl line 1 max_tokens"),
+    ('{"turns": ["a"], "max_tokens": "b"}', "p.jsonl line 1 max_tokens"),
+])  # fmt: skip
 def test_a_file_of_prompts_that_is_wrong(line: str, named: str, tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text(line, "utf-8")
@@ -95,29 +89,24 @@ def test_a_turn_that_fails_is_a_line_and_an_exit_status(tmp_path, monkeypatch):
     assert paradecode("generate", "--prompts", str(file), "--max-tokens", "2").returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["generate", "--prompts", "FILE", "--show-forwards"], "--show-forwards"),
-        (["generate", "--prompts", "FILE", "--raw"], "--raw"),
-        (["generate", "--prompts", "FILE", "--trace", "t.html"], "--trace"),
-        (["generate", "--prompts", "FILE", "--search", "best-of(n=2)"], "--search"),
-        (["generate", "hi", "--show-forwards", "--json"], "--show-forwards"),
-        (["generate", "hi", "--draft-model", "X"], "--draft-model"),
-        (["trace", "hi", "--draft-model", "X", "-d", "suffix"], "--draft-model"),
-        (["chat", "--draft-model", "X"], "--draft-model"),
-        (["verify", "--draft-model", "X"], "--draft-model"),
-        (["bench", "--suite", "parallel", "--prompts", "FILE"], "--prompts"),
-        (["bench", "--suite", "parallel", "--rounds", "3"], "--rounds"),
-        (["bench", "--suite", "parallel", "--max-tokens", "2"], "--max-tokens"),
-        (["bench", "--task", "graded"], "--task"),
-        (["bench", "--instances", "3"], "--instances"),
-        (["rank", "a", "--candidate", " b", "--candidate", ""], "--candidate"),
-        (["generate", "hi", "--choice", "yes", "--regex", "a"], "constraint"),
-        (["verify", "--decoder", "threshold"], "--decoder"),
-    ],
-    ids=lambda given: " ".join(given[:3]) if isinstance(given, list) else "",
-)
+@pytest.mark.parametrize(("arguments", "named"), [
+    (["generate", "--prompts", "FILE", "--show-forwards"], "--show-forwards"),
+    (["generate", "--prompts", "FILE", "--raw"], "--raw"),
+    (["generate", "--prompts", "FILE", "--trace", "t.html"], "--trace"),
+    (["generate", "--prompts", "FILE", "--search", "best-of(n=2)"], "--search"),
+    (["generate", "hi", "--show-forwards", "--json"], "--show-forwards"),
+    (["generate", "hi", "--draft-model", "X"], "--draft-model"),
+    (["trace", "hi", "--draft-model", "X", "-d", "suffix"], "--draft-model"),
+    (["chat", "--draft-model", "X"], "--draft-model"),
+    (["verify", "--draft-model", "X"], "--draft-model"),
+    (["bench", "--suite", "parallel", "--prompts", "FILE"], "--prompts"),
+    (["bench", "--suite", "parallel", "--rounds", "3"], "--rounds"),
+    (["bench", "--suite", "parallel", "--max-tokens", "2"], "--max-tokens"),
+    (["bench", "--task", "graded"], "--task"), (["bench", "--instances", "3"], "--instances"),
+    (["rank", "a", "--candidate", " b", "--candidate", ""], "--candidate"),
+    (["generate", "hi", "--choice", "yes", "--regex", "a"], "constraint"),
+    (["verify", "--decoder", "threshold"], "--decoder"),
+], ids=lambda given: " ".join(given[:3]) if isinstance(given, list) else "")  # fmt: skip
 def test_what_a_command_would_not_use_is_refused(arguments, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("FILE").write_text('{"turns": ["Hello"]}', "utf-8")

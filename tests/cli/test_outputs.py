@@ -23,16 +23,11 @@ def test_files_that_can_be_written(tmp_path: Path) -> None:
     assert here.read_text("utf-8") == "old"
 
 
-@pytest.mark.parametrize(
-    ("path", "fix"),
-    [
-        (".", "in a folder that is there"),
-        ("no/such/folder/x.json", "in a folder that is there"),
-        ("x.txt", "name a .json file"),
-        (f"{'x' * 300}.json", "that can be written"),
-        ("/proc/x.json", "that can be written"),
-    ],
-)
+@pytest.mark.parametrize(("path", "fix"), [
+    (".", "in a folder that is there"), ("no/such/folder/x.json", "in a folder that is there"),
+    ("x.txt", "name a .json file"), (f"{'x' * 300}.json", "that can be written"),
+    ("/proc/x.json", "that can be written"),
+])  # fmt: skip
 def test_what_cannot_be_written(path: str, fix: str) -> None:
     if path.startswith("/proc") and not Path("/proc").is_dir():
         pytest.skip("needs /proc")
@@ -41,20 +36,13 @@ def test_what_cannot_be_written(path: str, fix: str) -> None:
     assert error.value.field == "--output"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["tune", "no/folder/x.json"],
-        ["replay", "record", "no/folder/x.replay"],
-        ["datastore", "no/folder/c.store", __file__],
-        ["bench", "-o", "no/folder/x.json"],
-        ["bench", "load", "-e", "a=http://127.0.0.1:1", "-o", "no/folder/x.json"],
-        ["report", RESULT, "-o", "no/folder/x.html"],
-        ["trace", "hi", "-o", "no/folder/x.html"],
-        ["generate", "hi", "--trace", "no/folder/x.html"],
-    ],
-    ids=lambda command: " ".join(command[:2]),
-)
+@pytest.mark.parametrize("command", [
+    ["tune", "no/folder/x.json"], ["replay", "record", "no/folder/x.replay"],
+    ["datastore", "no/folder/c.store", __file__], ["bench", "-o", "no/folder/x.json"],
+    ["bench", "load", "-e", "a=http://127.0.0.1:1", "-o", "no/folder/x.json"],
+    ["report", RESULT, "-o", "no/folder/x.html"], ["trace", "hi", "-o", "no/folder/x.html"],
+    ["generate", "hi", "--trace", "no/folder/x.html"],
+], ids=lambda command: " ".join(command[:2]))  # fmt: skip
 def test_every_command_looks_first(command, tmp_path, monkeypatch, capsys):
     never_loaded(monkeypatch)
     monkeypatch.chdir(tmp_path)

@@ -52,18 +52,13 @@ def test_prompts_of_the_user(tmp_path: Path) -> None:
     assert record["texts"] == record["equality"]["runs"] == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--decoder", "nonsense"], "decoder"),
-        (["--samples", "3"], "samples"),
-        (["--temperature", "nan"], "temperature"),
-        (["--count", "0"], "count"),
-        (["--prompts", "/nowhere.jsonl"], "readable"),
-        (["--decoder", "prompt-lookup(verifier=nss)", "--temperature", "0"], "temperature"),
-        (["--count", "1", "--decoder", "prompt-lookup(verifier=greedy)"], "verifier"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--decoder", "nonsense"], "decoder"), (["--samples", "3"], "samples"),
+    (["--temperature", "nan"], "temperature"), (["--count", "0"], "count"),
+    (["--prompts", "/nowhere.jsonl"], "readable"),
+    (["--decoder", "prompt-lookup(verifier=nss)", "--temperature", "0"], "temperature"),
+    (["--count", "1", "--decoder", "prompt-lookup(verifier=greedy)"], "verifier"),
+])  # fmt: skip
 def test_usage_errors(arguments, message, monkeypatch, capsys):
     status, error = in_process(["verify", *arguments], monkeypatch, capsys)
     assert status == 2

@@ -60,17 +60,11 @@ def test_law_is_standard_gumbel(base):
     assert abs(samples.var() - np.pi**2 / 6) < 0.03
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (key(1, 5), key(1, 6)),
-        (key(1, 5), key(2, 5)),
-        (key(1, 5, Purpose.TOKEN), key(1, 5, Purpose.ACCEPT)),
-        (key(1, 5, Purpose.ACCEPT), key(1, 5, Purpose.DRAFT)),
-        (key(0, 1), key(1, 0)),
-    ],
-    ids=["positions", "seeds", "token-accept", "accept-draft", "swapped"],
-)
+@pytest.mark.parametrize(("one", "other"), [
+    (key(1, 5), key(1, 6)), (key(1, 5), key(2, 5)),
+    (key(1, 5, Purpose.TOKEN), key(1, 5, Purpose.ACCEPT)),
+    (key(1, 5, Purpose.ACCEPT), key(1, 5, Purpose.DRAFT)), (key(0, 1), key(1, 0)),
+], ids=["positions", "seeds", "token-accept", "accept-draft", "swapped"])  # fmt: skip
 def test_streams_are_uncorrelated(one, other):
     a, b = uniform(one, IDS), uniform(other, IDS)
     limit = 4 / np.sqrt(COUNT)

@@ -155,14 +155,10 @@ def test_numpy_seeds_work():
 numbers = st.one_of(st.integers(), st.floats())
 short = st.text(max_size=3)
 anything = st.one_of(
-    st.none(),
-    st.booleans(),
-    numbers,
-    short,
-    st.binary(max_size=3),
+    st.none(), st.booleans(), numbers, short, st.binary(max_size=3),
     st.lists(st.one_of(numbers, short), max_size=3),
     st.dictionaries(st.one_of(st.integers(), short), st.one_of(st.floats(), st.none()), max_size=3),
-)
+)  # fmt: skip
 FIELDS = [*WHOLE, *REAL, "stop", "stop_token_ids", "logit_bias", "ignore_eos", "nonsense"]
 
 

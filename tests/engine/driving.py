@@ -71,14 +71,10 @@ def add(
     values = {"max_tokens": max_tokens, "ignore_eos": True, **params}
     return engine.add(
         GenerationRequest(
-            np.array(prompt, np.int32),
-            by(decode),
-            SamplingParams(**values),
-            priority=priority,
-            deadline=deadline,
-            salt=salt,
+            np.array(prompt, np.int32), by(decode), SamplingParams(**values), priority=priority,
+            deadline=deadline, salt=salt,
         )
-    )
+    )  # fmt: skip
 
 
 def finish(engine: Engine, steps: int = 2000) -> None:

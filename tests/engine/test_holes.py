@@ -52,16 +52,11 @@ def test_a_row_can_get_its_layers_one_by_one(drafts: bool) -> None:
     assert sequence.output == greedy()
 
 
-@pytest.mark.parametrize(
-    "forward",
-    [
-        Forward(LAST, store=Store.NONE),
-        Forward(LAST, store=Store.NONE, layers=(1,)),
-        Forward(LAST, store=Store.NONE, layers=(0, 1), visible=np.arange(len(LOOP))),
-        Forward(NONE, tree=TokenTree.chain([5]), layers=(1,)),
-        Forward(NONE, tree=TokenTree.chain([5])),
-    ],
-)
+@pytest.mark.parametrize("forward", [
+    Forward(LAST, store=Store.NONE), Forward(LAST, store=Store.NONE, layers=(1,)),
+    Forward(LAST, store=Store.NONE, layers=(0, 1), visible=np.arange(len(LOOP))),
+    Forward(NONE, tree=TokenTree.chain([5]), layers=(1,)), Forward(NONE, tree=TokenTree.chain([5])),
+])  # fmt: skip
 @pytest.mark.parametrize("fork", [False, True])
 def test_a_layer_does_not_see_a_row_that_it_has_not(forward: Forward, fork: bool) -> None:
     def decode(seq: TokenSequence) -> Steps:
@@ -121,15 +116,12 @@ BEFORE = np.arange(len(LOOP) - 1, dtype=np.int32)
 
 
 @pytest.mark.parametrize("holes", [False, True])
-@pytest.mark.parametrize(
-    "forward",
-    [
-        Forward(LAST, store=Store.NONE, layers=(99,), visible=BEFORE),
-        Forward(LAST, store=Store.NONE, layers=(-1,)),
-        Forward(LAST, store=Overwrite(LAST), layers=(99,), visible=BEFORE, positions=LAST),
-        Forward(NONE, tree=TokenTree.chain([5]), layers=(Half(2, "attention"),)),
-    ],
-)
+@pytest.mark.parametrize("forward", [
+    Forward(LAST, store=Store.NONE, layers=(99,), visible=BEFORE),
+    Forward(LAST, store=Store.NONE, layers=(-1,)),
+    Forward(LAST, store=Overwrite(LAST), layers=(99,), visible=BEFORE, positions=LAST),
+    Forward(NONE, tree=TokenTree.chain([5]), layers=(Half(2, "attention"),)),
+])  # fmt: skip
 def test_layers_that_the_model_has_not_are_named(forward: Forward, holes: bool) -> None:
     def decode(seq: TokenSequence) -> Steps:
         if holes:

@@ -19,14 +19,12 @@ from paradecode_lab.training.ngrams.counting import count_ngrams
 
 pytestmark = pytest.mark.usefixtures("same_costs")
 SPECS = (
-    "greedy",
-    "prompt-lookup",
-    "prompt-lookup(budget=fixed)",
+    "greedy", "prompt-lookup", "prompt-lookup(budget=fixed)",
     "prompt-lookup(min_ngram=2,max_ngram=20,num_speculative_tokens=3)",
     "prompt-lookup(max_ngram=1,budget=auto(patience=2))",
     "prompt-lookup(table={table},budget=fixed,num_speculative_tokens=64)",
     "prompt-lookup(table={table})",
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -54,20 +54,14 @@ def test_moved_rows_equal_the_definition(toy: ToyBackend) -> None:
     assert (logits(toy, span(PROMPT[20:], 20))[0] == toy.plain_logits(np.array(PROMPT))).all()
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        {"context": 19},
-        {"visible": np.arange(1, 20, dtype=np.int32)},
-        {"positions": np.arange(21, 38, dtype=np.int32)},
-        {"mask": np.eye(17, dtype=bool)},
-        {"pages": np.array([2, 4, 7], np.int32)},
-        {"layers": (1,)},
-        {"layers": (0, Half(1, "attention"))},
-        {"layers": (0, Half(1, "mlp"))},
-    ],
-    ids=["context", "visible", "positions", "mask", "pages", "layers", "no-mlp", "no-attention"],
-)
+@pytest.mark.parametrize("mistake", [
+    {"context": 19}, {"visible": np.arange(1, 20, dtype=np.int32)},
+    {"positions": np.arange(21, 38, dtype=np.int32)}, {"mask": np.eye(17, dtype=bool)},
+    {"pages": np.array([2, 4, 7], np.int32)}, {"layers": (1,)},
+    {"layers": (0, Half(1, "attention"))}, {"layers": (0, Half(1, "mlp"))},
+],
+    ids=["context", "visible", "positions", "mask", "pages", "layers", "no-mlp", "no-attention"]
+)  # fmt: skip
 def test_every_mistake_shows(toy: ToyBackend, mistake: dict[str, object]) -> None:
     toy.forward([span(PROMPT[:20])])
     right = logits(toy, span(PROMPT[20:], 20))

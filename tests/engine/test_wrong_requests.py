@@ -33,14 +33,8 @@ INDICES = {
 }
 LAST = np.array([5], np.int32)
 NO_INDICES = [
-    np.array([0.0, 1.0]),
-    [np.nan],
-    [[0], [1]],
-    np.zeros((1, 1), np.int32),
-    "ab",
-    0,
-    [[], 1],
-]
+    np.array([0.0, 1.0]), [np.nan], [[0], [1]], np.zeros((1, 1), np.int32), "ab", 0, [[], 1],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", NO_INDICES, ids=repr)
@@ -68,12 +62,9 @@ def test_lists_of_numbers_are_fine() -> None:
         for form in (list, np.array, lambda listed: np.array(listed, np.int32)):
             place = form([2])
             reply = yield Forward(
-                form([5]),
-                store=Overwrite(place),
-                positions=place,
-                visible=form([0, 1]),
+                form([5]), store=Overwrite(place), positions=place, visible=form([0, 1]),
                 logits=form([0]),
-            )
+            )  # fmt: skip
             seen.append(reply.logits.values)
         yield from plainly(seq)
 

@@ -23,16 +23,13 @@ def test_the_bound_is_of_methods_that_verify(method, guarantee, bound):
     assert verifies(method, guarantee) is bound
 
 
-@pytest.mark.parametrize(
-    ("prompts", "tokens", "low", "said"),
-    [
-        (96, 120.0, 1.3, ""),
-        (13, 8.0, 1.3, "Too short: 13 prompts of 8 tokens; the interval of a is 1.30 to 1.50."),
-        (5, 90.0, 1.3, "Too short: 5 prompts of 90 tokens; the interval of a is 1.30 to 1.50."),
-        (96, 120.0, 0.4, "Too short: 96 prompts of 120 tokens; the interval of a is 0.40 to 1.50."),
-        (1, 120.0, 1.5, "Too short: 1 prompt of 120 tokens; one prompt has no interval."),
-    ],
-)
+@pytest.mark.parametrize(("prompts", "tokens", "low", "said"), [
+    (96, 120.0, 1.3, ""),
+    (13, 8.0, 1.3, "Too short: 13 prompts of 8 tokens; the interval of a is 1.30 to 1.50."),
+    (5, 90.0, 1.3, "Too short: 5 prompts of 90 tokens; the interval of a is 1.30 to 1.50."),
+    (96, 120.0, 0.4, "Too short: 96 prompts of 120 tokens; the interval of a is 0.40 to 1.50."),
+    (1, 120.0, 1.5, "Too short: 1 prompt of 120 tokens; one prompt has no interval."),
+])  # fmt: skip
 def test_a_run_that_is_too_short_says_so(prompts, tokens, low, said):
     found = {"b": Interval(1.0, 0.99, 1.01), "a": Interval(1.4, low, 1.5), "c": None}
     assert too_short(prompts, tokens, found) == said

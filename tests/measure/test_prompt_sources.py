@@ -133,20 +133,12 @@ def test_unreadable_sources(tmp_path):
         read_prompts(str(tmp_path / "empty"))
 
 
-@pytest.mark.parametrize(
-    ("text", "answers", "right"),
-    [
-        ("12 * 15 = 180, and 180 - 165 = 15.", ["15"], True),
-        ("15 rolls of 180", ["15"], False),
-        ("So there are 18,000 requests", ["18000"], True),
-        ("no number", ["15"], False),
-        ("It is  CANBERRA, of course", ["Canberra"], True),
-        ("It is Sydney", ["Canberra"], False),
-        ("either", ["or", "either"], True),
-        ("-3.50", ["-3.5"], True),
-        ("", ["x"], False),
-    ],
-)
+@pytest.mark.parametrize(("text", "answers", "right"), [
+    ("12 * 15 = 180, and 180 - 165 = 15.", ["15"], True), ("15 rolls of 180", ["15"], False),
+    ("So there are 18,000 requests", ["18000"], True), ("no number", ["15"], False),
+    ("It is  CANBERRA, of course", ["Canberra"], True), ("It is Sydney", ["Canberra"], False),
+    ("either", ["or", "either"], True), ("-3.50", ["-3.5"], True), ("", ["x"], False),
+])  # fmt: skip
 def test_answers(text, answers, right):
     assert is_right(text, answers) == right
 

@@ -185,17 +185,14 @@ def test_older_names_set_the_part():
         parse("pld(acceptance_head=FILE)")
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ("pld(budget=specdec++(threshold=2))", "prompt-lookup.budget=specdec++.threshold"),
-        ("pld(budget=specdec++(sure=2))", "prompt-lookup.budget=specdec++ setting"),
-        ("pld(budget=none)", "prompt-lookup.budget"),
-        ("pld(verifier=typical(epsilon=0.1)(delta=1))", "decoder"),
-        ("pld(verifier=" + "typical(epsilon=" * 40 + ")" * 41, "decoder"),
-        ("refine(base=" * 200 + "static" + ")" * 200, "decoder"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "field"), [
+    ("pld(budget=specdec++(threshold=2))", "prompt-lookup.budget=specdec++.threshold"),
+    ("pld(budget=specdec++(sure=2))", "prompt-lookup.budget=specdec++ setting"),
+    ("pld(budget=none)", "prompt-lookup.budget"),
+    ("pld(verifier=typical(epsilon=0.1)(delta=1))", "decoder"),
+    ("pld(verifier=" + "typical(epsilon=" * 40 + ")" * 41, "decoder"),
+    ("refine(base=" * 200 + "static" + ")" * 200, "decoder"),
+])  # fmt: skip
 def test_bad_parts_are_refused(spec, field):
     with pytest.raises(InvalidInput) as caught:
         parse(spec)

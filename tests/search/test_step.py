@@ -41,10 +41,8 @@ WISHES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("decoder", ["greedy", "prompt-lookup(budget=fixed)"])
 def test_one_step_after_another_is_plain_decoding_where_nothing_is_drawn(llm, wish, decoder):
     wishes: dict[str, Any] = {
-        "prompt": llm.encode(QUESTION),
-        "max_tokens": 30,
-        "temperature": 0.0,
-    } | WISHES[wish]
+        "prompt": llm.encode(QUESTION), "max_tokens": 30, "temperature": 0.0,
+    } | WISHES[wish]  # fmt: skip
     prompt = wishes.pop("prompt")
     plain = llm.complete([prompt], decoder="greedy", **wishes)[0]
     for step in (1, 3, 8):

@@ -153,17 +153,14 @@ def test_a_sliding_window_is_marked(browser: Browser, folder: Path) -> None:
     assert [at for at, state in enumerate(states) if "window" in state] == list(range(3, 23))
 
 
-@pytest.mark.parametrize(
-    ("name", "place", "said"),
-    [
-        ("drafted", "#output > .t", "probability 90"),
-        ("drafted", "#tree .node.cut", "estimate, given its parent: 50"),
-        ("drafted", "#chart .hit", "1 token committed"),
-        ("denoised", "#canvas .cell.provisional", "proposed with confidence"),
-        ("denoised", "#canvas .cell.committed", "confidence"),
-        ("denoised", "#output > .t.f0", "confidence"),
-    ],
-)
+@pytest.mark.parametrize(("name", "place", "said"), [
+    ("drafted", "#output > .t", "probability 90"),
+    ("drafted", "#tree .node.cut", "estimate, given its parent: 50"),
+    ("drafted", "#chart .hit", "1 token committed"),
+    ("denoised", "#canvas .cell.provisional", "proposed with confidence"),
+    ("denoised", "#canvas .cell.committed", "confidence"),
+    ("denoised", "#output > .t.f0", "confidence"),
+])  # fmt: skip
 def test_hints_under_the_mouse(browser, folder, name, place, said):
     browser.open(folder / f"{name}.html", "#2")
     assert browser.run("document.querySelector('#tip').hidden")

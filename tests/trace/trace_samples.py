@@ -63,18 +63,14 @@ class WordStream:
 def completion(words: Words, steps: list[Step], output: list[int], prompt: str) -> Completion:
     seconds = sum(step.seconds for step in steps)
     stats = Stats(
-        forwards=steps[-1].forward if steps else 0,
-        generated=len(output),
-        drafts=sum(step.drafted > 0 for step in steps),
-        drafted=sum(step.drafted for step in steps),
-        accepted=sum(step.accepted for step in steps),
-        prompt_tokens=len(words.ids(prompt)),
+        forwards=steps[-1].forward if steps else 0, generated=len(output),
+        drafts=sum(step.drafted > 0 for step in steps), drafted=sum(step.drafted for step in steps),
+        accepted=sum(step.accepted for step in steps), prompt_tokens=len(words.ids(prompt)),
         prefill_seconds=steps[0].seconds if steps else 0.0,
         decode_seconds=seconds - steps[0].seconds if steps else 0.0,
-        first_tokens=len(steps[0].tokens) if steps else 0,
-        target_seconds=0.8 * seconds,
+        first_tokens=len(steps[0].tokens) if steps else 0, target_seconds=0.8 * seconds,
         decoder_seconds=0.1 * seconds,
-    )
+    )  # fmt: skip
     text = words.decode(output)
     return Completion(text, output, "stop", stats, steps, words.ids(prompt))
 

@@ -43,12 +43,10 @@ def head(width: int = WIDTH, logit: float = 0.0, blocks: int = 0, reads: str = "
     out = size * random.standard_normal(width + 1)
     out[-1] += logit
     tensors = {
-        "mean": size * random.standard_normal(width),
-        "scale": np.ones(width),
+        "mean": size * random.standard_normal(width), "scale": np.ones(width),
         "weight": size * random.standard_normal((width, width)),
-        "bias": size * random.standard_normal(width),
-        "out": out,
-    }
+        "bias": size * random.standard_normal(width), "out": out,
+    }  # fmt: skip
     facts = {"reads": reads, "width": width, "blocks": blocks}
     return ResidualHead(facts, {name: t.astype(np.float32) for name, t in tensors.items()})
 

@@ -141,20 +141,11 @@ def test_another_plan_and_a_damaged_file_are_refused(tmp_path):
             TinyTraining.load(path, learner.plan, CPU)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"objective": "x"},
-        {"steps": 0},
-        {"rows": 0},
-        {"heads": 5},
-        {"layers": 1000},
-        {"tasks": "x"},
-        {"blocks": 2},
-        {"blocks": 0.5, "objective": "autoregressive"},
-        {"shift": True, "objective": "autoregressive"},
-    ],
-)
+@pytest.mark.parametrize("bad", [
+    {"objective": "x"}, {"steps": 0}, {"rows": 0}, {"heads": 5}, {"layers": 1000}, {"tasks": "x"},
+    {"blocks": 2}, {"blocks": 0.5, "objective": "autoregressive"},
+    {"shift": True, "objective": "autoregressive"},
+])  # fmt: skip
 def test_bad_plans(bad):
     with pytest.raises(InvalidInput, match=next(iter(bad)) if "heads" not in bad else "hidden"):
         DiffusionPlan(**bad)

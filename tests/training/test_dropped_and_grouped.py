@@ -134,15 +134,12 @@ def test_it_learns_to_write_groups(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.first(1)
-@pytest.mark.parametrize(
-    ("name", "own", "changed", "spec"),
-    [
-        ("lora-drop", ("--window", 1), "window", f"lora-drop(adapters='{{}}/{ADAPTERS}',window=1)"),
-        ("hamburger", ("--blocks", 1), "blocks", f"hamburger(parts='{{}}/{PARTS}',confidence=0)"),
-        ("first", (), "price", f"first(routers='{{}}/{ROUTERS}')"),
-        ("wedlm", (), "block", "wedlm(entropy=2)"),
-    ],
-)
+@pytest.mark.parametrize(("name", "own", "changed", "spec"), [
+    ("lora-drop", ("--window", 1), "window", f"lora-drop(adapters='{{}}/{ADAPTERS}',window=1)"),
+    ("hamburger", ("--blocks", 1), "blocks", f"hamburger(parts='{{}}/{PARTS}',confidence=0)"),
+    ("first", (), "price", f"first(routers='{{}}/{ROUTERS}')"),
+    ("wedlm", (), "block", "wedlm(entropy=2)"),
+])  # fmt: skip
 def test_a_command_makes_what_decodes(name, own, changed, spec, deep, tmp_path):
     made = tmp_path / "out"
     assert name in run(name, made, "--model", deep, "--steps", 2, *own, *SMALL)

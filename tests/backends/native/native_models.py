@@ -60,13 +60,10 @@ def span(pages: Sequence[int], tokens: Sequence[int], context: int = 0, **option
     count = len(tokens)
     after = np.arange(context, context + count, dtype=np.int32)
     fields: dict = {
-        "pages": np.asarray(pages, np.int32),
-        "tokens": np.asarray(tokens, np.int32),
-        "positions": after,
-        "slots": after.copy(),
-        "context": context,
+        "pages": np.asarray(pages, np.int32), "tokens": np.asarray(tokens, np.int32),
+        "positions": after, "slots": after.copy(), "context": context,
         "logits": np.arange(count, dtype=np.int32),
-    }
+    }  # fmt: skip
     return Span(**{**fields, **options})
 
 

@@ -250,15 +250,12 @@ def test_bad_drafts_are_refused_and_disturb_nobody(rounded_head: Head) -> None:
         ({"features": good.features[:, 1:]}, InvalidInput, "features"),
         ({"features": good.features[:2]}, InvalidInput, "features"),
         ({"features": good.features[:0], "tokens": good.tokens[:0]}, InvalidInput, "rows"),
-        ({"start": -1}, InvalidInput, "start"),
-        ({"start": 1 << 40}, InvalidInput, "start"),
-        ({"count": 0}, InvalidInput, "count"),
-        ({"width": 0}, InvalidInput, "width"),
-        ({"depth": 0}, InvalidInput, "depth"),
-        ({"depth": 65}, InvalidInput, "depth"),
+        ({"start": -1}, InvalidInput, "start"), ({"start": 1 << 40}, InvalidInput, "start"),
+        ({"count": 0}, InvalidInput, "count"), ({"width": 0}, InvalidInput, "width"),
+        ({"depth": 0}, InvalidInput, "depth"), ({"depth": 65}, InvalidInput, "depth"),
         ({"warp": Warp(-1.0)}, InvalidInput, "temperature"),
         ({"features": broken}, BackendError, "NaN"),
-    ]
+    ]  # fmt: skip
     if looks_up(rounded_head):
         bad += [
             ({"tokens": good.tokens + VOCABULARY}, InvalidInput, "below"),

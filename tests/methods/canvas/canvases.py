@@ -122,13 +122,10 @@ class OneForward(Decoder):
         about = seq.about()
         attend = {"causal": Attend.CAUSAL, "full": Attend.FULL}.get(about.attention)
         reply = yield Forward(
-            self.tokens,
-            attend=attend or BlockCausal(about.block_length),
-            store=Store.NONE,
-            positions=np.arange(len(self.tokens), dtype=np.int32),
-            visible=np.zeros(0, np.int32),
+            self.tokens, attend=attend or BlockCausal(about.block_length), store=Store.NONE,
+            positions=np.arange(len(self.tokens), dtype=np.int32), visible=np.zeros(0, np.int32),
             logits=self.rows,
-        )
+        )  # fmt: skip
         every = np.tile(np.arange(about.vocab_size), (len(self.rows), 1))
         self.logits = reply.logits.gather(every)
         seq.fill([1], None, [], "stop")

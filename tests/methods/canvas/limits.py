@@ -116,11 +116,9 @@ def applies(limit: Limit, model: Model) -> bool:
     """Whether the limit is one of such models."""
     attention = model.config.attention
     return {
-        "any": True,
-        "full": attention == "full",
-        "free": attention != "block",
+        "any": True, "full": attention == "full", "free": attention != "block",
         "unshifted": attention != "full" or not model.config.shift,
-    }[limit.models]
+    }[limit.models]  # fmt: skip
 
 
 def on(base: str, **more: str) -> str:

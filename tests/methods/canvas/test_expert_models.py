@@ -148,41 +148,30 @@ SECOND: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"moe_layer_freq": [1]}, "moe_layer_freq"),
-        ({"moe_layer_freq": None}, "moe_layer_freq"),
-        ({"num_experts": 10**9}, "num_experts"),
-        ({"num_experts": "8"}, "num_experts"),
-        ({"num_experts_per_tok": 9}, "mixture.chosen"),
-        ({"expert_intermediate_size": 0}, "expert_intermediate_size"),
-        ({"shared_expert_intermediate_size": "wide"}, "shared_size"),
-        ({"clip_qkv": 8.0}, "clip_qkv"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"moe_layer_freq": [1]}, "moe_layer_freq"), ({"moe_layer_freq": None}, "moe_layer_freq"),
+    ({"num_experts": 10**9}, "num_experts"), ({"num_experts": "8"}, "num_experts"),
+    ({"num_experts_per_tok": 9}, "mixture.chosen"),
+    ({"expert_intermediate_size": 0}, "expert_intermediate_size"),
+    ({"shared_expert_intermediate_size": "wide"}, "shared_size"), ({"clip_qkv": 8.0}, "clip_qkv"),
+])  # fmt: skip
 def test_llada_moe_refuses(change: dict[str, Any], named: str) -> None:
     assert llada_moe(Metadata(MOE))["mixture"] == Mixture(8, 2, 32)
     with pytest.raises(InvalidModel, match=named):
         llada_moe(Metadata(MOE | change))
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"n_group": 3}, "mixture.groups"),
-        ({"n_group": 8}, "mixture.groups"),
-        ({"n_group": None}, "mixture.groups"),
-        ({"topk_group": 3}, "mixture.chosen_groups"),
-        ({"num_experts_per_tok": 5}, "mixture.chosen"),
-        ({"num_shared_experts": -1}, "num_shared_experts"),
-        ({"num_shared_experts": 10**6}, "mixture.shared_size"),
-        ({"first_k_dense_replace": 1.5}, "first_k_dense_replace"),
-        ({"first_k_dense_replace": 10**12}, "first_k_dense_replace"),
-        ({"routed_scaling_factor": "2"}, "mixture.scale"),
-        ({"routed_scaling_factor": float("nan")}, "mixture.scale"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"n_group": 3}, "mixture.groups"), ({"n_group": 8}, "mixture.groups"),
+    ({"n_group": None}, "mixture.groups"), ({"topk_group": 3}, "mixture.chosen_groups"),
+    ({"num_experts_per_tok": 5}, "mixture.chosen"),
+    ({"num_shared_experts": -1}, "num_shared_experts"),
+    ({"num_shared_experts": 10**6}, "mixture.shared_size"),
+    ({"first_k_dense_replace": 1.5}, "first_k_dense_replace"),
+    ({"first_k_dense_replace": 10**12}, "first_k_dense_replace"),
+    ({"routed_scaling_factor": "2"}, "mixture.scale"),
+    ({"routed_scaling_factor": float("nan")}, "mixture.scale"),
+])  # fmt: skip
 def test_llada2_refuses(change: dict[str, Any], named: str) -> None:
     assert llada2(Metadata(SECOND))["mixture"].scale == 2.5
     with pytest.raises(InvalidModel, match=named):

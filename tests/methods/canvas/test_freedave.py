@@ -134,21 +134,13 @@ def test_what_making_a_draft_takes_counts(drafting, monkeypatch):
 
 
 @pytest.mark.first(3)
-@pytest.mark.parametrize(
-    ("kind", "settings", "timed"),
-    [
-        ("full", "", True),
-        ("full", "cache=prefix", False),
-        ("full", "cache=dual", False),
-        ("block", "steps=9", False),
-        ("block", "base=threshold(threshold=0.8)", False),
-        ("full", "base=dimple", False),
-        ("causal", "cache=prefix", True),
-        ("causal", "cache=two_level", True),
-        ("block", "cache=dual", True),
-        ("block", "cache=two_level,block_length=2", False),
-    ],
-)
+@pytest.mark.parametrize(("kind", "settings", "timed"), [
+    ("full", "", True), ("full", "cache=prefix", False), ("full", "cache=dual", False),
+    ("block", "steps=9", False), ("block", "base=threshold(threshold=0.8)", False),
+    ("full", "base=dimple", False), ("causal", "cache=prefix", True),
+    ("causal", "cache=two_level", True), ("block", "cache=dual", True),
+    ("block", "cache=two_level,block_length=2", False),
+])  # fmt: skip
 def test_the_clock_changes_no_text(kind: str, settings: str, timed: bool) -> None:
     """Only where the text stays the same is the number of drafts that of the measured costs."""
 

@@ -17,10 +17,8 @@ FACTS = {
     "LLaDA-1.5": ("full", 0, 126336, False, "threshold(block_length=32)"),
     "Dream-v0-Instruct-7B": ("full", 0, 151666, True, "threshold(block_length=32)"),
     "DiffuCoder-7B-cpGRPO": ("full", 0, 151666, True, "threshold(block_length=32)"),
-    "SDAR-1.7B-Chat": BLOCKS_OF_4,
-    "SDAR-8B-Chat-b16": ("block", 16, *BLOCKS_OF_4[2:]),
-    "SDAR-4B-Chat-b64": ("block", 64, *BLOCKS_OF_4[2:]),
-    "SDAR-30B-A3B-Chat": BLOCKS_OF_4,
+    "SDAR-1.7B-Chat": BLOCKS_OF_4, "SDAR-8B-Chat-b16": ("block", 16, *BLOCKS_OF_4[2:]),
+    "SDAR-4B-Chat-b64": ("block", 64, *BLOCKS_OF_4[2:]), "SDAR-30B-A3B-Chat": BLOCKS_OF_4,
     "LLaDA-MoE-7B-A1B-Instruct": ("full", 0, 156895, False, "threshold(block_length=32)"),
     "LLaDA2.0-mini": ("block", 32, 156895, False, "threshold(threshold=0.95,cache=prefix)"),
     "LLaDA2.1-mini": ("block", 32, 156895, False, "edit(threshold=0.95,least=0.9,cache=prefix)"),
@@ -29,7 +27,7 @@ FACTS = {
     "Qwen3-0.6B-diffusion-mdlm-v0.1": ("full", 0, 151669, False, "threshold(block_length=32)"),
     "Qwen3-0.6B-diffusion-bd3lm-v0.1": ("block", 32, 151669, False, "threshold(cache=prefix)"),
     "Fast_dLLM_v2_1.5B": ("block", 32, 151665, True, "threshold(blocks=lead,cache=prefix)"),
-}
+}  # fmt: skip
 TURN_ENDS = {126336: 126348, 156895: 156900}
 """Maps a family's mask token to the token that ends its turns; Qwen's is 151645."""
 

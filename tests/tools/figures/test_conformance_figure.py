@@ -14,16 +14,11 @@ def outputs(accepted: int, *texts: list[int]) -> list[SimpleNamespace]:
     return [SimpleNamespace(token_ids=text, stats=stats) for text in texts]
 
 
-@pytest.mark.parametrize(
-    ("method", "accepted", "text", "fails"),
-    [
-        ("suffix", FEWEST, [1, 2], ""),
-        ("suffix", FEWEST - 1, [1, 2], "draft tokens accepted"),
-        ("suffix", FEWEST, [1, 3], "outputs differ"),
-        ("auto", 0, [1, 2], ""),
-        ("auto", 0, [1, 3], "outputs differ"),
-    ],
-)
+@pytest.mark.parametrize(("method", "accepted", "text", "fails"), [
+    ("suffix", FEWEST, [1, 2], ""), ("suffix", FEWEST - 1, [1, 2], "draft tokens accepted"),
+    ("suffix", FEWEST, [1, 3], "outputs differ"), ("auto", 0, [1, 2], ""),
+    ("auto", 0, [1, 3], "outputs differ"),
+])  # fmt: skip
 def test_a_line_fails_that_differs_or_drafts_nothing(method, accepted, text, fails):
     row = compared(method, 0.0, outputs(accepted, text), outputs(0, [1, 2]))
     assert row["accepted"] == accepted

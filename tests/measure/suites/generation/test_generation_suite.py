@@ -293,18 +293,11 @@ def test_batches_mix_the_kinds_of_task(llm, prompts):
         plan_units(items, GenerationPlan((), (), batches=(6,)))
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"decoders": ("nonsense",)}, "decoder"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"rounds": 0}, "rounds"),
-        ({"per_group": -1}, "per_group"),
-        ({"batches": (0,)}, "batch"),
-        ({"batches": (4, 4)}, "batch"),
-        ({"batches": (10**9,)}, "batch"),
-    ],
-)
+@pytest.mark.parametrize(("change", "field"), [
+    ({"decoders": ("nonsense",)}, "decoder"), ({"max_tokens": 0}, "max_tokens"),
+    ({"rounds": 0}, "rounds"), ({"per_group": -1}, "per_group"), ({"batches": (0,)}, "batch"),
+    ({"batches": (4, 4)}, "batch"), ({"batches": (10**9,)}, "batch"),
+])  # fmt: skip
 def test_bad_plans_are_refused_before_a_model_is_loaded(change, field):
     with pytest.raises(InvalidInput, match=field):
         replace(GenerationPlan((), ()), **change).check()

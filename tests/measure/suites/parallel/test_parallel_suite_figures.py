@@ -90,19 +90,16 @@ def test_all_targets_are_met_by_results_that_meet_them():
 
 
 @pytest.mark.first(2)
-@pytest.mark.parametrize(
-    ("method", "behaviour", "missed"),
-    [
-        ("credit", Behaviour(9), 0),
-        ("credit", Behaviour(8, breaks=lambda task, number: number < 20), 0),
-        ("freedave", Behaviour(22), 1),
-        ("freedave", Behaviour(16, changes=True), 1),
-        ("static(block_length=8,cache=dual)", Behaviour(32, 700), 2),
-        ("static(steps=2)", Behaviour(2), 3),
-        ("static(steps=2)", Behaviour(2, breaks=lambda task, number: True), 3),
-    ],
-    ids=["too few", "loss", "too few drafts", "other tokens", "rows", "no collapse", "all fall"],
-)
+@pytest.mark.parametrize(("method", "behaviour", "missed"), [
+    ("credit", Behaviour(9), 0),
+    ("credit", Behaviour(8, breaks=lambda task, number: number < 20), 0),
+    ("freedave", Behaviour(22), 1), ("freedave", Behaviour(16, changes=True), 1),
+    ("static(block_length=8,cache=dual)", Behaviour(32, 700), 2),
+    ("static(steps=2)", Behaviour(2), 3),
+    ("static(steps=2)", Behaviour(2, breaks=lambda task, number: True), 3),
+],
+    ids=["too few", "loss", "too few drafts", "other tokens", "rows", "no collapse", "all fall"]
+)  # fmt: skip
 def test_a_target_that_is_missed_is_seen(method, behaviour, missed):
     expected = ["met"] * 4
     expected[missed] = "missed"

@@ -208,17 +208,11 @@ def test_names_of_methods():
     assert cache_of("static(cache=prefix(refresh=4))") == "prefix"
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        ParallelPlan(methods=("greedy",)),
-        ParallelPlan(methods=("threshold(threshold=nan)",)),
-        ParallelPlan(methods=("nobody",)),
-        ParallelPlan(tasks=("nothing",)),
-        ParallelPlan(batch=0),
-        ParallelPlan(batch=10**9),
-    ],
-)
+@pytest.mark.parametrize("plan", [
+    ParallelPlan(methods=("greedy",)), ParallelPlan(methods=("threshold(threshold=nan)",)),
+    ParallelPlan(methods=("nobody",)), ParallelPlan(tasks=("nothing",)), ParallelPlan(batch=0),
+    ParallelPlan(batch=10**9),
+])  # fmt: skip
 def test_bad_plans_are_refused_before_a_model_is_loaded(plan):
     with pytest.raises(InvalidInput):
         plan.check()
@@ -230,16 +224,10 @@ def test_bad_counts_of_instances(count):
         draw_instances(choose_tasks([]), count, 0)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--suite", "none"],
-        ["-o", "p.txt"],
-        ["-o", "/nowhere/at/all/p.json"],
-        ["-m", "/nowhere"],
-        ["-m", "{autoregressive}", "-o", "{tmp}/p.json"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ["--suite", "none"], ["-o", "p.txt"], ["-o", "/nowhere/at/all/p.json"], ["-m", "/nowhere"],
+    ["-m", "{autoregressive}", "-o", "{tmp}/p.json"],
+])  # fmt: skip
 def test_bad_command_lines(arguments, autoregressive, tmp_path):
     names = {"tmp": tmp_path, "autoregressive": autoregressive}
     given = [text.format(**names) for text in arguments]

@@ -125,11 +125,8 @@ def serve(
 def test_a_head_that_knows_is_fast_in_a_batch_too(temperature, curve, tmp_path):
     head = knowing_head(TOY, tmp_path)
     specs = [
-        "greedy",
-        f"eagle(head='{head}')",
-        f"suffix+eagle(head='{head}')",
-        f"eagle(head='{head}')",
-    ]
+        "greedy", f"eagle(head='{head}')", f"suffix+eagle(head='{head}')", f"eagle(head='{head}')",
+    ]  # fmt: skip
     plain, *others = serve(specs, curve, temperature=temperature)
     for sequence in others:
         assert sequence.output == plain.output

@@ -35,11 +35,9 @@ def test_a_draft_like_the_target_is_always_accepted(temperature):
     """This holds at a temperature, too: both draw with the same noise."""
     eng = engine(TARGET, TARGET)
     chain, pearl = serve(
-        eng,
-        ["draft-model(width=1,budget=fixed)", "pearl"],
-        temperature=temperature,
+        eng, ["draft-model(width=1,budget=fixed)", "pearl"], temperature=temperature,
         ignore_eos=True,
-    )
+    )  # fmt: skip
     stats = chain.stats
     assert stats.accepted == stats.drafted
     assert stats.forwards == -(-32 // 9)

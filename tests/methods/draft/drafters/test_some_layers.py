@@ -226,15 +226,11 @@ def test_rows_without_a_layers_attention_do_not_hold_its_keys(first, second, thi
         committed(first, second, third)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "third"),
-    [
-        ((0, Half(1, "mlp"), 2), (0, 2), (0, Half(1, "mlp"), 2)),
-        ((0, Half(1, "attention")), (0, 1), (0, 1, *MLPS)),
-        (MLPS, (), MLPS),
-        (ATTENTIONS, (*ATTENTIONS, *MLPS), tuple(range(6))),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "third"), [
+    ((0, Half(1, "mlp"), 2), (0, 2), (0, Half(1, "mlp"), 2)),
+    ((0, Half(1, "attention")), (0, 1), (0, 1, *MLPS)), (MLPS, (), MLPS),
+    (ATTENTIONS, (*ATTENTIONS, *MLPS), tuple(range(6))),
+])  # fmt: skip
 def test_an_mlp_needs_no_keys_and_attention_leaves_its_own(first, second, third):
     with pytest.raises(DecoderError, match="before the sequence was finished"):  # All ran.
         committed(first, second, third)

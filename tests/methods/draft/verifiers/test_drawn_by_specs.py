@@ -217,12 +217,9 @@ def test_dyspec_draws_the_tree_of_the_paper(count):
 BEAMS = {
     verifier: f"draft-model(budget=stochastic-beam(beams=2),num_speculative_tokens=4,{verifier})"
     for verifier in (
-        "verifier=rsd",
-        "verifier=traversal",
-        "verifier=naive-tree",
-        "verifier=rejection",
+        "verifier=rsd", "verifier=traversal", "verifier=naive-tree", "verifier=rejection",
     )
-}
+}  # fmt: skip
 SEEDS = range(6)
 
 

@@ -114,16 +114,12 @@ def truth() -> dict[tuple[int, ...], float]:
 
 RUNS = 800
 PAIRS = [
-    ("coupled", Sampled("swor", (2, 1))),
-    ("rejection", Sampled("iid", (1, 1))),
-    ("specinfer", Sampled("pooled", (2, 2))),
-    ("rsd", Sampled("swor", (2, 2))),
-    ("naive-tree", Sampled("swor", (2, 2))),
-    ("nss", Sampled("top", (2, 2))),
-    ("block", Sampled("iid", (1, 1))),
-    ("traversal", Sampled("swor", (2, 2))),
+    ("coupled", Sampled("swor", (2, 1))), ("rejection", Sampled("iid", (1, 1))),
+    ("specinfer", Sampled("pooled", (2, 2))), ("rsd", Sampled("swor", (2, 2))),
+    ("naive-tree", Sampled("swor", (2, 2))), ("nss", Sampled("top", (2, 2))),
+    ("block", Sampled("iid", (1, 1))), ("traversal", Sampled("swor", (2, 2))),
     ("spectr", Sampled("iid", (3, 2))),
-]
+]  # fmt: skip
 
 
 @pytest.mark.first(2)
@@ -144,16 +140,10 @@ def pruned(tree: TokenTree, drawn: dict[int, Drawn]) -> TokenTree:
 
 
 @pytest.mark.first(2)
-@pytest.mark.parametrize(
-    ("name", "drafter"),
-    [
-        ("rsd", Sampled("top", (2, 2), claimed)),
-        ("block", Sampled("top", (1, 1), claimed)),
-        ("traversal", Sampled("swor", (2, 2), pruned)),
-        ("typical", Sampled("top", (2, 2))),
-    ],
-    ids=["top 2 as draws", "argmax as a draw", "draws dropped", "typical acceptance"],
-)
+@pytest.mark.parametrize(("name", "drafter"), [
+    ("rsd", Sampled("top", (2, 2), claimed)), ("block", Sampled("top", (1, 1), claimed)),
+    ("traversal", Sampled("swor", (2, 2), pruned)), ("typical", Sampled("top", (2, 2))),
+], ids=["top 2 as draws", "argmax as a draw", "draws dropped", "typical acceptance"])  # fmt: skip
 def test_biased_rules_are_found(name, drafter):
     assert p_value(words(name, drafter, RUNS), truth()) < SIGNIFICANT
 
