@@ -38,8 +38,7 @@ def test_the_package_is_the_command() -> None:
 )
 def test_what_is_asked_often_imports_little(arguments: list[str], heavy: list[str]) -> None:
     run = started(f"sys.argv[1:] = {arguments}", f"print(set(sys.modules) & {{*{heavy}}})")
-    assert run.returncode == 0
-    assert run.stderr == ""
+    assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.endswith("set()\n")
 
 

@@ -15,9 +15,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.result_files import read_json
 
 
-def run(
-    server: FakeServer, *arguments: str, behaviours: tuple[str, ...] = ("quick",)
-) -> tuple[int, str]:
+def run(server, *arguments, behaviours=("quick",)):
     named = [part for name in behaviours for part in ("-e", f"{name}={server.url}/{name}/v1")]
     small = ["-n", "2", "--rounds", "2", "--warmup", "1"]
     result = CliRunner().invoke(app, ["bench", "load", *named, *small, *arguments])

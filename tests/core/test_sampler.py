@@ -28,9 +28,7 @@ raw_rows = st.lists(
 ).filter(lambda row: any(map(math.isfinite, row)))
 
 
-def processed(
-    row: list[float], params: SamplingParams, prompt: list[int], output: list[int], stops: list[int]
-) -> list[float]:
+def processed(row, params, prompt, output, stops):
     """The definitions, one token at a time; ``output`` ends with the draft's path."""
     result = []
     for token, value in enumerate(row):

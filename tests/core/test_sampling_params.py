@@ -90,9 +90,7 @@ def test_good_values(values):
 
 def test_values_are_normalised():
     params = SamplingParams(top_k=-1, stop="end", stop_token_ids=[3], logit_bias={"7": 2, 8: -1.5})
-    assert params.top_k == 0
-    assert params.stop == ("end",)
-    assert params.stop_token_ids == (3,)
+    assert (params.top_k, params.stop, params.stop_token_ids) == (0, ("end",), (3,))
     assert params.logit_bias == {7: 2.0, 8: -1.5}
     assert SamplingParams(stop=["a", "b"]).stop == ("a", "b")
 

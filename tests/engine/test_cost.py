@@ -33,8 +33,7 @@ def test_measuring_keeps_to_what_fits_and_never_falls() -> None:
     curve = cost.measure(
         backend, PAGES, (1, 2, 8, 4096), (16, 100_000), 3, lambda *at: seen.append(at)
     )
-    assert curve.rows == (1, 2, 8)
-    assert curve.contexts == (16,)
+    assert (curve.rows, curve.contexts) == ((1, 2, 8), (16,))
     assert all(a <= b for a, b in zip(curve.seconds[0], curve.seconds[0][1:], strict=False))
     assert seen == [(1, 3), (2, 3), (3, 3)]
 

@@ -56,9 +56,7 @@ def by_name(results):
 def test_costs_a_token(results):
     cost = by_name(results)["fast"].cost
     assert cost.acceptance_length.value == 1 + 12 / 8
-    assert cost.per_position == (1.0, 0.5)
-    assert cost.per_forward == 2.0
-    assert cost.draft_forwards == 0.25
+    assert (cost.per_position, cost.per_forward, cost.draft_forwards) == ((1.0, 0.5), 2.0, 0.25)
     assert cost.rows == 5.0
     assert cost.milliseconds["target"] == pytest.approx(1000 * 0.1 / 19)
 
@@ -78,8 +76,7 @@ def test_equality_quality_and_accuracy(results):
     ]  # fmt: skip
     assert (found["fast"].equality.same, found["fast"].equality.outputs) == (16, 16)
     loose = found["loose"]
-    assert loose.equality.same == 0
-    assert loose.equality.kept.value == 0.5
+    assert (loose.equality.same, loose.equality.kept.value) == (0, 0.5)
     assert loose.own_choice.value == 0.75
     assert loose.nll_gap.value == pytest.approx(1.0)
     assert (loose.accuracy.right, loose.accuracy.checked) == (1, 8)
@@ -92,8 +89,7 @@ def test_one_output_that_differs_in_a_batch_breaks_the_promise(results):
     assert (last.engine, last.batch) == ("fast", 4)
     wrong = replace(last, token_ids=(*last.token_ids[:-1], 5))
     fast = by_name(replace(results, records=(*head, wrong)))["fast"]
-    assert fast.verdict == "broken"
-    assert fast.equality.differing == (("p7", 4, 19),)
+    assert (fast.verdict, fast.equality.differing) == ("broken", (("p7", 4, 19),))
 
 
 def test_a_law_is_checked_token_by_token_at_temperature_0_only(results):

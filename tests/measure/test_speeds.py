@@ -82,8 +82,7 @@ def test_losslessness_is_counted_per_output(make_results) -> None:
     plain, lookup = figures(results)
     assert plain.lossless is None
     assert (lookup.lossless.items, lookup.lossless.identical) == (4, 2)
-    assert lookup.lossless.first_differences == (7, 13)
-    assert lookup.repeatable == 4
+    assert (lookup.lossless.first_differences, lookup.repeatable) == ((7, 13), 4)
 
 
 def test_outputs_that_change_between_rounds_are_reported(make_results) -> None:

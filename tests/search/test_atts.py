@@ -59,10 +59,7 @@ def chunk_of(seed: int, output: list[int], most: int, attempt: int | None) -> li
     return made
 
 
-def reference(
-    n: int, chunk: int, alpha: float, attempts: int, calibration: int,
-    scores: Sequence[float] | None = None,
-) -> list[list[int]]:  # fmt: skip
+def reference(n, chunk, alpha, attempts, calibration, scores=None):
     def seed(number: int) -> int:
         return SEED if number == 0 else key(SEED, number, Purpose.CHILD_SEED)
 

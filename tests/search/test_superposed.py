@@ -11,7 +11,7 @@ from searching import MOST, PROMPT, begin, best, request, run, scorer, text_of, 
 
 from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
-from paradecode.methods.draft.ngram_table import NgramTable, load_ngrams
+from paradecode.methods.draft.ngram_table import load_ngrams
 from paradecode.models.weights import Tensor
 from paradecode.search.run import SearchRun
 from paradecode.testing.toy import LetterText, ToyBackend
@@ -37,15 +37,7 @@ def share(text: Sequence[int], run_: Sequence[int], token: int) -> float | None:
     return after.count(token) / len(after) if after else None
 
 
-def reference(
-    k: int,
-    kept: int,
-    alpha: float,
-    sharpness: float,
-    prompt: Sequence[int],
-    most: int = MOST,
-    table: NgramTable | None = None,
-) -> list[tuple[list[int], float]]:
+def reference(k, kept, alpha, sharpness, prompt, most=MOST, table=None):
     """(tokens, mean) of the k best drafts, best first."""
     rows = [TOY.embed(np.array(prompt))]
     alive: list[tuple[list[int], float]] = [([], 0.0)]

@@ -111,8 +111,7 @@ def test_recordings_repeat_themselves():
 
 def test_drafters_without_a_model_give_estimates():
     samples = head_samples(parse("prompt-lookup(num_speculative_tokens=5)"))
-    assert samples.reads == "estimates"
-    assert samples.inputs.shape[1] == 4
+    assert (samples.reads, samples.inputs.shape[1]) == ("estimates", 4)
     assert len(samples) > 10
 
 

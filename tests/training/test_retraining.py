@@ -363,8 +363,7 @@ def test_texts_of_tasks_are_never_held_out(folder, tmp_path):
     base = open_model(str(folder))
     rows = rows_of(read_texts(path, base, 1, 256)[:5], CPU)
     for tokens, start, end in zip(rows.tokens, rows.start, rows.end, strict=True):
-        assert tokens[start - 1] == 4
-        assert tokens[end - 1] == 0
+        assert (tokens[start - 1], tokens[end - 1]) == (4, 0)
     assert (rows.answers.sum(1) == rows.end - rows.start).all()
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from canvases import PROMPT, PROMPTS, run, run_all, steps
 
-from paradecode import LLM
 from paradecode.backends.interface import Backend, Span
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidInput
@@ -20,7 +19,6 @@ from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.cases import records
 from paradecode.testing.toy import ToyBackend, toy_config
-from paradecode_lab.measure.tasks.tasks import TASKS
 
 KINDS: dict[str, dict[str, Any]] = {
     "full": {"attention": "full"},
@@ -238,19 +236,6 @@ def test_the_native_core_gives_equal_bits(kind: str) -> None:
         for spec in [f"assd(tokens={tokens})"]
     }
     assert texts[1] == texts[2] == texts[5]
-
-
-def test_the_diffusion_model_that_ships() -> None:
-    with LLM("paradecode/tiny-diffusion", threads=1) as llm:
-        prompts = [
-            llm.chat_tokens([{"role": "user", "content": task.held_out(1)[0].prompt}])
-            for task in TASKS[:4]
-        ]
-        one, five = (
-            llm.complete(prompts, max_tokens=24, decoder=f"assd(tokens={n})") for n in (1, 5)
-        )
-        assert [a.token_ids for a in one] == [b.token_ids for b in five]
-        assert sum(b.stats.forwards for b in five) < sum(a.stats.forwards for a in one)
 
 
 def test_what_cannot_work_is_refused() -> None:

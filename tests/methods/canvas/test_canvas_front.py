@@ -36,8 +36,7 @@ def test_generate_stream_and_batch(folders: dict[str, Path], kind: str, backend:
     if backend == "torch":
         pytest.importorskip("torch")
     with LLM(folders[kind], backend=backend, dtype="fp32" if backend == "torch" else "f32") as llm:
-        assert llm.families == ("diffusion",)
-        assert llm.decoder.method.name == "threshold"
+        assert (llm.families, llm.decoder.method.name) == (("diffusion",), "threshold")
         whole = llm.complete("abc", max_tokens=20, ignore_eos=True, decoder="static")
         assert len(whole.token_ids) == 20
         assert whole.stats.forwards <= 24

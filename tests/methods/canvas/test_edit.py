@@ -21,10 +21,7 @@ def model() -> tuple[Backend, ModelConfig]:
     return open_backend("torch", config, weights, dtype="fp64", threads=1), config
 
 
-def by_the_book(
-    model: tuple[Backend, ModelConfig], prompt: list[int], length: int, sure: float, least: float,
-    after: int,
-) -> tuple[list[int], int, int]:  # fmt: skip
+def by_the_book(model, prompt, length, sure, least, after):
     """The tokens, forwards and corrections of the released loop."""
     backend, config = model
     mask, size = config.mask_token, config.block_length

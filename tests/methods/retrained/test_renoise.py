@@ -240,8 +240,7 @@ def test_ends_and_bans_are_kept(llm: Any) -> None:
 def test_a_folder_opens_by_its_path(folder: Path) -> None:
     with LLM(folder) as llm:
         assert str(llm.decoder) == "renoise"
-        assert llm.families == ("diffusion",)
-        assert llm.backend.name == "native"
+        assert (llm.families, llm.backend.name) == (("diffusion",), "native")
         assert llm.config.eos_tokens == (END, 3)
         for spec, fix in (("threshold", "use renoise"), ("static(cache=prefix)", "use renoise")):
             with pytest.raises(InvalidInput, match=fix):

@@ -65,14 +65,7 @@ def one_forward(model: ToyBackend, tokens: list[int], places: list[int]) -> np.n
     return np.array(model.forward([span])[0].logits.values, np.float64)
 
 
-def by_the_book(
-    model: ToyBackend,
-    prompt: Any,
-    given: dict[str, Any],
-    size: int,
-    entropy: float,
-    distance: float,
-) -> tuple[list[int], list[dict[int, int]]]:
+def by_the_book(model, prompt, given, size, entropy, distance):
     """What the paper's decoder emits, and what each of its forwards fills (offset -> token).
 
     Its last forward only stores and emits. Masks behind ``max_tokens`` are not fed, and a mask is

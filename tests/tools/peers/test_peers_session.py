@@ -1,7 +1,6 @@
 """A whole run of `make bench` with toy workers: left-out engines, an interrupt, going on."""
 
 import io
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from patience import PATIENCE
 from tools.peers.catalogue import Engine
 from tools.peers.checkout import InstallError
 from tools.peers.environments import Environment
-from tools.peers.player import PeerPlayer
 from tools.peers.process import WORKERS, Worker
 from tools.peers.progress import Steps
 from tools.peers.session import Options, Session
@@ -87,37 +85,6 @@ def test_a_run_leaves_out_what_does_not_work_and_says_so(make_session, tmp_path)
     ):
         assert reason in report
         assert reason in out.getvalue()
-
-
-@pytest.mark.wide
-def test_an_interrupted_run_goes_on_where_it_was(make_session, monkeypatch) -> None:
-    session, _ = make_session(rounds=2)
-    session.prepare()
-    play, played = PeerPlayer.play, []
-
-    def interrupted(self, unit):
-        if len(played) == 5:
-            raise KeyboardInterrupt
-        played.append((self.name, 1, unit.round, unit.items[0].id))
-        return play(self, unit)
-
-    monkeypatch.setattr(PeerPlayer, "play", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        session.measure()
-    session.close()
-    with session.journal.path.open("a") as file:
-        file.write('{"record": {"engine": "toy/a", "it')  # Killed in the middle of a line.
-    monkeypatch.setattr(PeerPlayer, "play", play)
-    again, out = make_session(rounds=2)
-    assert again.journal.done == set(played)
-    again.prepare()
-    assert "5 made before" in out.getvalue()
-    again.measure()
-    lines = [json.loads(line) for line in again.journal.path.read_text().splitlines()]
-    keys = [(e["record"]["engine"], e["record"]["item"], e["record"]["round"])
-            for e in lines if "record" in e]  # fmt: skip
-    assert len(keys) == len(set(keys)) == 12
-    assert keys[:5] == [(name, item, round) for name, _, round, item in played]
 
 
 @pytest.mark.wide

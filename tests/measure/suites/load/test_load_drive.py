@@ -23,9 +23,7 @@ ASKS = [Conversation(f"ask-{n}", "kind", (f"Question {n}?",), 16 + n) for n in r
 Phases = dict[tuple[str, str, int], list[Record]]
 
 
-def run(
-    server: FakeServer, *behaviours: str, journal: Path | None = None, wanted: int = 0, **plan: Any
-) -> Phases:
+def run(server, *behaviours, journal=None, wanted=0, **plan):
     """(endpoint, load, round) -> its requests."""
     endpoints = tuple(Endpoint(name, f"{server.url}/{name}/v1") for name in behaviours)
     settings = {"requests": 4, "rounds": 1, "warmup": 0, "timeout": PATIENCE, **plan}

@@ -50,8 +50,7 @@ def test_costs_a_token_and_ratios_are_those_of_the_totals():
 def test_exact_match_is_counted_task_by_task():
     steps = next(s for s in summarise(good()) if s.method == "static(steps=2)")
     assert (steps.total.right, steps.total.items) == (200, 400)
-    assert steps.tasks["copy"].exact.value == 1
-    assert steps.tasks["shuffle"].exact.value == 0
+    assert (steps.tasks["copy"].exact.value, steps.tasks["shuffle"].exact.value) == (1, 0)
     assert steps.versus.gain.value == -0.5
     assert steps.versus.gain.low < -0.5 < steps.versus.gain.high < -0.4
     assert steps.versus.identical == 200
@@ -160,8 +159,7 @@ def test_two_results_are_compared_on_what_both_have():
     found = {change.method: change for change in method_changes(before, now)}
     assert found.keys() == {"static", "threshold"}
     assert found["threshold"].versus.forwards.value == pytest.approx(2)
-    assert found["threshold"].versus.items == 200
-    assert found["static"].versus.identical == 200
+    assert (found["threshold"].versus.items, found["static"].versus.identical) == (200, 200)
     with pytest.raises(InvalidInput, match="in common"):
         method_changes(before, make({"static": PLAIN}, tasks=["sort"]))
 

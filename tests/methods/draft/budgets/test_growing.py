@@ -293,27 +293,6 @@ def test_a_model_that_failed_is_tried_later_in_the_next_request():
     assert tried[1] == tried[2] == [budget.patience]
 
 
-@pytest.mark.parametrize("tokens", [20, 48, 500])
-def test_short_requests_read_few_prompts_for_a_hopeless_drafter(tokens: int):
-    """What reading a prompt takes is paid by the steps of later requests, too."""
-    stores: dict[str, object] = {}
-    plain, lost, reading, read, steps = 1.05, 0.0, 12.0, 0, 0
-    for _ in range(3000 // tokens):
-        seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows, stores=stores), AutoBudget(6)
-        budget.begin("some", Needs(levels=True))
-        unread = True
-        for _ in range(tokens):
-            steps += 1
-            tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), 0.3)
-            lost += seq.curve(1 + len(tree)) + 0.3 * forwards - plain
-            if forwards and unread:
-                budget.charge(reading, sunk=True)
-                unread, lost, read = False, lost + reading, read + 1
-            budget.observe(tree, verdict(tree, ROOT))
-            assert lost <= LOSS * steps * plain + 3 * plain + reading + 2, steps
-    assert read <= 1 + steps * plain * LOSS / reading
-
-
 def test_prompts_that_drafts_have_paid_for_cost_no_rest():
     """What reading took is held against a drafter only until its drafts have gained it."""
     stores: dict[str, object] = {}

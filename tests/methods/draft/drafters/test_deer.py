@@ -1,6 +1,6 @@
 """A diffusion model drafts: exact with any draft, one forward each, and caches that are right."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.sequence import LiveSequence
 from paradecode.testing.canvas_matrix import ATTENTION
 from paradecode.testing.conformance import cases
 from paradecode.testing.machines import Kind, oracle_backends
@@ -49,11 +48,7 @@ class Watched(ToyBackend):
         return results
 
 
-def serve(
-    models: Mapping[str, Backend], specs: Sequence[str], prompt: Sequence[int] = PROMPT,
-    curves: Callable[[Engine], None] = lambda engine: None, vocabulary: Vocabulary | None = None,
-    **params: Any,
-) -> list[LiveSequence]:  # fmt: skip
+def serve(models, specs, prompt=PROMPT, curves=lambda engine: None, vocabulary=None, **params):
     known = {DRAFT: vocabulary} if vocabulary else {}
     engine = Engine(models, Limits(kv_tokens=4096), vocabularies=known)
     curves(engine)

@@ -115,9 +115,7 @@ class Paper:
         added = inner @ p["anchor_bias_mlp.2.weight"].T + p["anchor_bias_mlp.2.bias"]
         return (states @ head.T + added).argmax(1).tolist()
 
-    def _layer(
-        self, layer: int, x: np.ndarray, places: np.ndarray, seen: np.ndarray, known: int
-    ) -> np.ndarray:
+    def _layer(self, layer, x, places, seen, known):
         name, w = f"layers.{layer}.", self.w
         h, mixed, heads = _norm(x, w[f"{name}attn_norm"]), {}, {}
         for part in OWN[:3]:

@@ -110,9 +110,7 @@ def test_other_verifiers_take_their_trees_as_they_stand(kind, verifier, tmp_path
     check(f"{kind}(head='{folder}',verifier={verifier})", kinds=["toy"], only=FEW)
 
 
-def serve(
-    specs: list[str], curve: bool = False, prompt: Sequence[int] = (5, 6, 7, 12, 13), **params: Any
-) -> list[LiveSequence]:
+def serve(specs, curve=False, prompt=(5, 6, 7, 12, 13), **params):
     engine = Engine({"target": ToyBackend(TOY)}, Limits())
     if curve:
         engine.load.curve = CostCurve((1, 32), (64,), ((1.0, 1.5),))
@@ -171,9 +169,7 @@ def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path, head_drafts):
     spec = f"eagle(head='{knowing_head(TOY, tmp_path)}')"
     settings = {"max_tokens": 12, "ignore_eos": True}
 
-    def made(
-        engine: Engine, prompt: list[int], decoder: str = spec, salt: str = ""
-    ) -> LiveSequence:
+    def made(engine, prompt, decoder=spec, salt=""):
         head_drafts.clear()
         return served(engine, [(decoder, prompt, settings)], salt=salt)[0]
 
