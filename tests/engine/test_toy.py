@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from driving import LOOP, PROMPT, ToyText, greedy
 
+import spans
 from paradecode.backends.interface import Span
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Half
@@ -14,13 +15,8 @@ from paradecode.testing.toy import LetterText, ToyBackend
 
 
 def span(tokens: tuple[int, ...], start: int = 0, **changes: object) -> Span:
-    at = np.arange(start, start + len(tokens), dtype=np.int32)
-    values = {
-        "pages": np.array([4, 2, 7], np.int32), "tokens": np.array(tokens, np.int32),
-        "positions": at, "slots": at, "context": start,
-        "logits": np.array([len(tokens) - 1], np.int32), **changes,
-    }  # fmt: skip
-    return Span(**values)  # type: ignore[arg-type]
+    values = {"logits": np.array([len(tokens) - 1], np.int32), **changes}
+    return spans.span((4, 2, 7), tokens, start, **values)
 
 
 def logits(toy: ToyBackend, one: Span) -> np.ndarray:

@@ -14,7 +14,7 @@ from paradecode.llm import LLM
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from unmasking_models import model_folder
+from unmasking_models import model_folder, quiet, whole
 
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode_lab.training.batched import BatchedModel, final_states
@@ -29,7 +29,6 @@ from paradecode_lab.training.jacobi.forcing import (
 )
 from paradecode_lab.training.jacobi.states import JacobiStates, noise, noisy_answer, record_states
 from paradecode_lab.training.samples import Origin
-from paradecode_lab.training.unmasking.fine_tune import FineTuning
 from paradecode_lab.training.unmasking.workload import CanvasWorkload
 
 CPU = torch.device("cpu")
@@ -48,15 +47,6 @@ def folder(tmp_path_factory) -> Path:
     del config["attention"], config["mask_token_id"]
     (folder / "config.json").write_text(json.dumps(config))
     return folder
-
-
-def whole(training: FineTuning) -> None:
-    while training.step < training.steps:
-        training.advance()
-
-
-def quiet(done: int, total: int) -> None:
-    assert 0 < done <= total
 
 
 def looping(count: int = 60, block: int = 4, copies: int = 3, seed: int = 0) -> JacobiStates:

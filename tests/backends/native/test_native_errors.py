@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from naive import random_weights
-from native_models import BASE, make, span
+from native_models import BASE, make
 
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import BackendError, InvalidInput, InvalidModel
 from paradecode.models.weights import Kind, Tensor
 from patience import PATIENCE
+from spans import span
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, quants
 from naive import Naive, random_weights
-from native_models import BASE, span
+from native_models import BASE
 
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import OWN, SOURCES, NativeBackend
 from paradecode.core.errors import InvalidInput
 from paradecode.models.config import Rope
 from paradecode.models.weights import Kind, Tensor
+from spans import span
 
 # Offsets of the half-precision factors in each kind's block.
 FACTORS = {

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from naive import Naive, random_weights
-from native_models import CONFIGS, make, page_count, span
+from native_models import CONFIGS, make, page_count
 
 from paradecode.core.layers import Half
+from spans import span
 
 EXACT = {"dtype": "f32", "kv_dtype": "f32"}
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native_models import page_count, span
+from native_models import page_count
+
+from spans import span
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 import pytest
-from native_models import BASE, make, span
+from native_models import BASE, make
 
 from paradecode.backends.interface import StepsInput
 from paradecode.backends.native.backend import NativeBackend
@@ -16,6 +16,7 @@ from paradecode.core.logits import Warp
 from paradecode.core.multi_step import MultiStep
 from paradecode.models.config import Rope
 from paradecode.serve.worker.memory import resident
+from spans import span
 
 VOCABULARY, PAGES, BIN = 12_000, 20, 64
 WIDE = replace(BASE, vocab_size=VOCABULARY)

@@ -25,6 +25,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.mixture import Mixture
 from patience import PATIENCE
+from spans import span
 
 CONFIGS = {
     # 61 tokens: the ranks' parts of the vocabulary differ in size.
@@ -87,11 +88,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
 
 
 def causal(text: np.ndarray, start: int, end: int, pages: tuple[int, ...] = (5, 2, 9)) -> Span:
-    at = np.arange(start, end, dtype=np.int32)
-    return Span(
-        pages=np.array(pages, np.int32), tokens=text[start:end], positions=at, slots=at,
-        context=start, logits=np.arange(end - start, dtype=np.int32),
-    )  # fmt: skip
+    return span(pages, text[start:end], start)
 
 
 @pytest.mark.wide

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from paradecode.backends.interface import Span
 from paradecode.core.decoder import Denoise
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.noise import mix
@@ -20,6 +19,7 @@ from paradecode.models.catalogue import open_model
 from paradecode.models.safetensors_dir import read_weights
 from tiny_folder import write_folder
 from tiny_gemma import CANVAS, END, VOCABULARY, write_gemma
+from tiny_gemma import gemma_span as span
 
 torch = pytest.importorskip("torch")
 PROMPT = [2, 5, 9, 33, 17, 21, 8, 4, 44, 50]
@@ -64,17 +64,6 @@ def backend(folder: Path, change: Any = None) -> Any:
     made = TorchBackend(config, weights, dtype="fp64")
     made.reserve(4)
     return made
-
-
-def span(tokens: list[int], start: int, denoise: Denoise | None = None) -> Span:
-    count = len(tokens)
-    at = np.arange(start, start + count, dtype=np.int32)
-    return Span(
-        pages=np.arange(4, dtype=np.int32), tokens=np.array(tokens, np.int32), positions=at,
-        slots=at if denoise is None else np.full(count, -1, np.int32), context=start,
-        logits=np.arange(count, dtype=np.int32), denoise=denoise,
-        mask=None if denoise is None else np.ones((count, count), bool),
-    )  # fmt: skip
 
 
 def canvases(made: Any) -> list[np.ndarray]:
