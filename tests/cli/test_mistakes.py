@@ -4,7 +4,6 @@ A stanza there is a command line behind ``$``, or a call behind ``>>>``, and its
 """
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ COMMANDS = [(asked[2:], said) for asked, said in MISTAKES if asked.startswith("$
 CALLS = [(asked[4:], said) for asked, said in MISTAKES if asked.startswith(">>> ")]
 UNHELPFUL = ("None", "''", "[Errno", "[]", "Input should", "Traceback")
 """Words of Python, of its libraries and of validators, which say nothing to a user."""
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    with LLM("paradecode/tiny-autoregressive", threads=1) as made:
-        yield made
 
 
 def test_there_are_forty_and_every_message_is_in_words() -> None:

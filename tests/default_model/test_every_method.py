@@ -22,12 +22,6 @@ FUSED = ["auto", "prompt-lookup+token-recycling", "suffix+stand+token-recycling"
 
 
 @pytest.fixture(scope="module")
-def llm():
-    with LLM(backend="native") as llm:
-        yield llm
-
-
-@pytest.fixture(scope="module")
 def plain(llm: LLM) -> dict[float, list[list[int]]]:
     return {temperature: answers(llm, "greedy", temperature) for temperature in (0.0, 0.8)}
 

@@ -14,12 +14,6 @@ PROMPTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def llm():
-    with LLM(backend="native") as llm:
-        yield llm
-
-
 @pytest.mark.parametrize(
     ("title", "expected"),
     [

@@ -8,14 +8,6 @@ from paradecode import LLM, ParadecodeError
 CONTEXT_CHARACTERS = 200_000
 
 
-@pytest.fixture(scope="module")
-def llm():
-    with LLM() as llm:
-        yield llm
-        assert not llm.engine.busy
-        llm.engine.check()
-
-
 def random_text(rng: np.random.Generator) -> str:
     """A random text of letters from every plane of Unicode, control tokens, lone surrogates and
     long runs."""

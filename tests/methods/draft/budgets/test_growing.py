@@ -10,7 +10,6 @@ from sequences import grown, verdict
 
 from drafting import Request
 from paradecode.core.tree import EMPTY, ROOT, Drawn, Mode, TokenTree
-from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.account import HOPE, LOSS, DraftAccount
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget
@@ -246,35 +245,6 @@ def test_a_drafter_that_usually_gains_may_miss_more_often(price: float, forgiven
     while not judge(0):
         misses += 1
     assert misses == forgiven
-
-
-def test_what_copies_would_have_brought_is_no_gain_of_a_model():
-    """A model that knows what copies know is soon not asked; one that knows the rest is."""
-
-    def asked(model: int, right: list[int]) -> int:
-        """How often of 100 times. Copies say 1, 2, 3, and are right half of the time.
-
-        Args:
-            model: the first of the three tokens that it says.
-            right: how the text goes on otherwise.
-        """
-        seq, budget, count = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6), 0
-        copies, budget.fused = TokenTree.chain([1, 2, 3], 0.45), True
-        for copied in np.random.default_rng(0).random(100) < 0.5:
-            budget.limit(seq)
-            merged = copies
-            root = np.array([ROOT], np.int32)
-            if budget.asks(seq, copies) and len(budget.expand(seq, EMPTY, root, lambda rows: 0.2)):
-                said = TokenTree.chain([model, model + 1, model + 2], 0.45)
-                merged, count = merge([copies, said]), count + 1
-            tree = budget.cut(seq, merged)
-            path = tree.follow([1, 2, 3] if copied else right)
-            budget.observe(tree, verdict(tree, path[-1] if path else ROOT))
-        return count
-
-    assert asked(model=1, right=[]) < 25
-    assert asked(model=7, right=[7, 8, 9]) > 60
-    assert asked(model=7, right=[]) < 25
 
 
 def test_a_model_that_failed_is_tried_later_in_the_next_request():
