@@ -54,13 +54,12 @@ NETWORKS = {
     "all of it": network(Op("y", "part", ("x",), (), WIDTH)),
     "lookup": network(Op("y", "lookup", ("ids",), ("table",)), inputs={"ids": 0}),
     "deep": network(
-        Op("a", "linear", ("x",), ("wide",)),
-        Op("b", "silu", ("a",)),
+        Op("a", "linear", ("x",), ("wide",)), Op("b", "silu", ("a",)),
         Op("c", "linear", ("b",), ("narrow",)),
     ),
     "one head": attention(1),
     "attention": attention(),
-}
+}  # fmt: skip
 
 
 def item(rows: int, model: Network, seed: int = 0) -> dict[str, np.ndarray]:

@@ -33,15 +33,13 @@ def test_golden_values():
     assert key(-1, 10**6, Purpose.CHILD_SEED) == 0xE8994E7560EF16F5
     ids = np.array([0, 1, 2, 1000, 151935])
     np.testing.assert_allclose(
-        uniform(key(7, 3), ids),
-        [0.20749162, 0.07775385, 0.15470113, 0.82514298, 0.91371728],
+        uniform(key(7, 3), ids), [0.20749162, 0.07775385, 0.15470113, 0.82514298, 0.91371728],
         atol=5e-9,
-    )
+    )  # fmt: skip
     np.testing.assert_allclose(
-        gumbel(key(7, 3), ids),
-        [-0.45277121, -0.93774188, -0.62393655, 1.64922606, 2.40534812],
+        gumbel(key(7, 3), ids), [-0.45277121, -0.93774188, -0.62393655, 1.64922606, 2.40534812],
         atol=5e-9,
-    )
+    )  # fmt: skip
 
 
 def test_purposes_keep_their_numbers():

@@ -294,12 +294,11 @@ def test_nobody_starves(seed: int) -> None:
     draw = random.Random(seed)
     owners = [
         Owner(
-            str(number),
-            [draw.choice((1, 1, 2, 5, 32, 100)) for _ in range(draw.randrange(1, 9))],
+            str(number), [draw.choice((1, 1, 2, 5, 32, 100)) for _ in range(draw.randrange(1, 9))],
             draw.random() < 0.3,
         )
         for number in range(draw.randrange(2, 9))
-    ]
+    ]  # fmt: skip
     widths, _ = simulated(owners, 600, budget=draw.choice((8, 64, 512)))
     assert min(widths) > 0
 

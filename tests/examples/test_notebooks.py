@@ -12,10 +12,9 @@ pytest.importorskip("ipykernel")
 
 FOLDER = ROOT / "examples"
 QUICK = {
-    "first_speed_up": "<td>suffix</td>",
-    "invent_a_drafter": "<td>copy-last(budget=fixed)</td>",
+    "first_speed_up": "<td>suffix</td>", "invent_a_drafter": "<td>copy-last(budget=fixed)</td>",
     "diffusion_canvas": "threshold: ",
-}
+}  # fmt: skip
 LABORATORY = {"train_a_head": "<td>eagle(", "certify_a_model": "suffix"}
 """Notebook -> a piece of what its cells show."""
 

@@ -204,10 +204,9 @@ def test_a_baseline_must_be_in_both(results):
 
 def test_only_what_both_have_is_compared(results):
     fewer = replace(
-        results,
-        items=results.items[:3],
+        results, items=results.items[:3],
         records=tuple(r for r in results.records if r.item in ("p0", "p1", "p2")),
-    )
+    )  # fmt: skip
     assert {change.items for change in changes(results, fewer)} == {3}
     longer = replace(results, items=tuple(replace(i, max_tokens=99) for i in results.items))
     with pytest.raises(InvalidInput, match="in common"):

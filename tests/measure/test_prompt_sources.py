@@ -61,10 +61,9 @@ def test_conversations_of_sharegpt_and_openai(tmp_path):
 
 def test_questions_with_answers(tmp_path):
     source = write(
-        tmp_path / "gsm8k.jsonl",
-        {"question": "2 + 3?", "answer": "Two and three.\n#### 5"},
+        tmp_path / "gsm8k.jsonl", {"question": "2 + 3?", "answer": "Two and three.\n#### 5"},
         {"task_id": "HumanEval/0", "prompt": "def f():"},
-    )
+    )  # fmt: skip
     first, second = read_prompts(source)
     assert first.answers == ("5",)
     assert (second.id, second.turns) == ("HumanEval/0", ("def f():",))

@@ -61,12 +61,11 @@ def reference(
                 logs = log_probabilities([*prompt, *beam.tokens], toy)
                 own = [
                     Kept(
-                        [*beam.tokens, token],
-                        beam.total + log,
+                        [*beam.tokens, token], beam.total + log,
                         beam.rank + log - penalty(beam.tokens, made, token),
                     )
                     for token, log in enumerate(logs.tolist())
-                ]
+                ]  # fmt: skip
                 # Stable: the likelier token of equal ones, then the lower id.
                 own.sort(key=lambda one: (-one.rank, -logs[one.tokens[-1]], one.tokens[-1]))
                 offered += own[: 2 * width]

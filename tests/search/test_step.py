@@ -27,14 +27,13 @@ WISHES: dict[str, dict[str, Any]] = {
     "nothing": {},
     "a regex": {"constraint": {"type": "regex", "value": "hello world this is fixed"}},
     "a schema": {"constraint": {"type": "json_schema", "value": SCHEMA}},
-    "a least length": {"min_tokens": 14},
-    "a stop text": {"stop": ["e answe"], "ignore_eos": True},
+    "a least length": {"min_tokens": 14}, "a stop text": {"stop": ["e answe"], "ignore_eos": True},
     "as many stop texts as there may be": {"stop": [*"abcdefghijklmno", "The"]},
     "a stop token": {"stop_token_ids": [520], "ignore_eos": True},
     "a presence penalty": {"presence_penalty": 100.0, "ignore_eos": True},
     "a frequency penalty": {"frequency_penalty": 2.0, "ignore_eos": True},
     "a full context": {"prompt": [i * 7 % 552 for i in range(240)], "ignore_eos": True},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("wish", WISHES)

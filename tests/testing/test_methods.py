@@ -86,9 +86,8 @@ def canvas_cases(spec: Spec, turn: int, extremes: int) -> list[Any]:
     transformers = cases(spec, native_backends, kinds=CANVAS_TRANSFORMERS, only=FEW)
     return [
         *turning(cases(spec, kinds=("toy-masked",), only=EVERY), turn, 2, always=1),
-        *turning(toys, turn, len(CANVAS_TOYS)),
-        *turning(transformers, turn, 1),
-    ]
+        *turning(toys, turn, len(CANVAS_TOYS)), *turning(transformers, turn, 1),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", matrix(), ids=str)

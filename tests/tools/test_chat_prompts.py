@@ -2,11 +2,7 @@
 
 import json
 
-import numpy as np
-import pytest
-
-from paradecode.core.errors import InvalidInput
-from tools.chat_prompts import chosen, user_turns
+from tools.chat_prompts import user_turns
 
 
 def entry(identity: str, *said: tuple[str, str]) -> dict[str, object]:
@@ -29,19 +25,3 @@ def test_first_turns_are_found_once_each() -> None:
     later = "And then, what comes after this?"
     assert user_turns(text, every=True) == [good, later, "What is the tallest mountain of Europe?"]
     assert user_turns("nothing") == []
-
-
-def test_training_meets_them_in_a_random_order_of_all() -> None:
-    """A run that is stopped early has answered the first of the same prompts."""
-    prompts = [str(number) for number in range(100)]
-
-    def met(count: int) -> list[str]:
-        some = chosen(prompts, 90, count)
-        return [some[i] for i in np.random.default_rng(0).permutation(count)]
-
-    assert met(32) == met(90)[:32]
-    assert len(set(met(90))) == 90
-    assert met(90) != sorted(met(90), key=int)
-    for of, count in ((90, 91), (101, 5), (90, 0)):
-        with pytest.raises(InvalidInput, match="--count"):
-            chosen(prompts, of, count)

@@ -77,12 +77,11 @@ def test_the_branches_of_a_search() -> None:
     first = next(at for at, line in enumerate(lines) if line.startswith("search:"))
     assert [line.rstrip() for line in lines[first:]] == [
         "search: 5 branches, 18 tokens; the answer is bold",
-        "├── The cat sat upon (0.750, 4 tokens, stop)",
-        "│   ├── the mat. (0.875, 3 tokens, stop)",
+        "├── The cat sat upon (0.750, 4 tokens, stop)", "│   ├── the mat. (0.875, 3 tokens, stop)",
         "│   └── a rug (-12.250, 2 tokens, stop)",
         "└── <b>It</b> was⟨202E⟩ nowhere, so all (0.500, 9 tokens, length)",
         "    └──  (0 tokens, cancelled)",
-    ]
+    ]  # fmt: skip
     assert "search:" not in printed(drafted())
 
 

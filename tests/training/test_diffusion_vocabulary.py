@@ -77,10 +77,9 @@ def test_the_chat_template_writes_what_training_reads(tokenizer, folder):
     ids = template.encode(tokenizer, [{"role": "user", "content": "sort: 3 1 2"}])
     assert ids == [USER, *tokenizer.encode("sort: 3 1 2"), ASSISTANT]
     talk = [
-        {"role": "user", "content": "copy: 1"},
-        {"role": "assistant", "content": "1"},
+        {"role": "user", "content": "copy: 1"}, {"role": "assistant", "content": "1"},
         {"role": "user", "content": "copy: 2"},
-    ]
+    ]  # fmt: skip
     parts = [tokenizer.encode(text) for text in ("copy: 1", "1", "copy: 2")]
     assert template.encode(tokenizer, talk) == [
         USER, *parts[0], ASSISTANT, *parts[1], END, USER, *parts[2], ASSISTANT,

@@ -95,10 +95,9 @@ def test_states_are_those_of_the_iteration(folder):
 def test_noise_grows_over_a_window():
     right = list(range(10, 22))
     states = [
-        [[0] * 4, [10, 0, 0, 0], [10, 11, 12, 0]],
-        [[0] * 4, [14, 15, 0, 0], [14, 15, 16, 0]],
+        [[0] * 4, [10, 0, 0, 0], [10, 11, 12, 0]], [[0] * 4, [14, 15, 0, 0], [14, 15, 16, 0]],
         [[0, 19, 20, 21], [18, 19, 0, 0]],
-    ]
+    ]  # fmt: skip
     assert [noise(state, right[:4]) for state in states[0]] == [1.0, 0.75, 0.25]
     assert noisy_answer(right, states, 4, 3, 0) == [10, 11, 12, 13, 14, 15, 0, 0, 0, 19, 20, 21]
     assert noisy_answer(right, states, 4, 3, 1)[:8] == [10, 0, 0, 0, 0, 0, 0, 0]

@@ -3,14 +3,13 @@
 import re
 import sys
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
 from elements import Elements
 from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.charts.all import charts_of
-from paradecode_lab.measure.charts.chart import looks_of, shortened, spread_out
+from paradecode_lab.measure.charts.chart import looks_of
 from paradecode_lab.measure.charts.style import COLOURS, drawing, new_figure
 from paradecode_lab.measure.report.compare import compare_files
 from paradecode_lab.measure.report.load import read_sheet
@@ -286,13 +285,3 @@ def test_no_headline_for_figures_that_cannot_be_trusted():
             headline([run, other])
     with pytest.raises(InvalidInput, match="headline:begin"):
         insert("no marks", "headline", "text")
-
-
-def test_labels_keep_their_distance():
-    assert spread_out([10, 50, 11], 16, 0, 100) == [10, 50, 26]
-    for wanted in ([0.0, 0.0, 0.0], [99.0, 100.0, 98.0], [40.0, 100.0, 41.0]):
-        places = spread_out(wanted, 10, 0, 100)
-        assert all(b - a >= 9.9 for a, b in pairwise(sorted(places)))
-        assert all(0 <= place <= 100 for place in places)
-    assert shortened("a long name", 8) == "a long …"
-    assert shortened("short", 5) == "short"

@@ -128,9 +128,8 @@ def test_a_head_that_pays_is_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Scores, "speed", lambda self, one, many: 0.0 if one != copying else 9.0)
     why = tuning._why(rows[0], rows, scores, ["p"])
     assert [(row["part"], row["speed_up_without"]) for row in why] == [
-        ("suffix", 1.25),
-        ("eagle", 1.2),
-    ]
+        ("suffix", 1.25), ("eagle", 1.2),
+    ]  # fmt: skip
     assert [row["factor"] for row in why] == [1.5 / 1.25, 1.5 / 1.2]
 
 

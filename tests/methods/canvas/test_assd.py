@@ -21,17 +21,15 @@ from paradecode.testing.cases import records
 from paradecode.testing.toy import ToyBackend, toy_config
 
 KINDS: dict[str, dict[str, Any]] = {
-    "full": {"attention": "full"},
-    "block": {"attention": "block", "block_length": 4},
+    "full": {"attention": "full"}, "block": {"attention": "block", "block_length": 4},
     "causal": {"masked": True},
-}
+}  # fmt: skip
 KINDS |= {f"{kind}-shift": {**facts, "shift": True} for kind, facts in KINDS.items()}
 PARAMS = (
-    {},
-    {"temperature": 0.9, "seed": 3},
+    {}, {"temperature": 0.9, "seed": 3},
     {"temperature": 1.0, "top_k": 4, "seed": 1, "logprobs": 2, "max_tokens": 9},
     {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "min_tokens": 4, "ignore_eos": False},
-)
+)  # fmt: skip
 
 
 def toy(kind: str, **config: Any) -> ToyBackend:

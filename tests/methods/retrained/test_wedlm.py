@@ -31,11 +31,10 @@ from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
 EOS = 3
 PARAMS: tuple[dict[str, Any], ...] = (
-    {"max_tokens": 24, "ignore_eos": True},
-    {"max_tokens": 30},
+    {"max_tokens": 24, "ignore_eos": True}, {"max_tokens": 30},
     {"max_tokens": 17, "temperature": 0.9, "seed": 5, "ignore_eos": True},
     {"max_tokens": 40, "temperature": 1.2, "top_k": 9, "top_p": 0.8, "seed": 6},
-)
+)  # fmt: skip
 SETTINGS = ((16, 0.4, 0.02), (16, 0.9, 0.02), (5, 2.0, 0.3), (4, 0.0, 0.02), (1, 9.0, 0.0))
 
 

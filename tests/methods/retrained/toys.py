@@ -23,10 +23,9 @@ Factory = Callable[[Kind], Mapping[str, Backend]]
 MASK = 28
 TEXTS = (*PROMPTS, (9, 8, 7))
 PARAMS = (
-    SamplingParams(max_tokens=24),
-    SamplingParams(max_tokens=17, temperature=0.9, seed=5),
+    SamplingParams(max_tokens=24), SamplingParams(max_tokens=17, temperature=0.9, seed=5),
     SamplingParams(max_tokens=9, temperature=1.2, top_k=9, seed=6),
-)
+)  # fmt: skip
 
 
 class Silent(ToyBackend):

@@ -20,7 +20,6 @@ from tools.peers.catalogue import Engine
 from tools.peers.checkout import InstallError
 from tools.peers.environments import Environment
 from tools.peers.process import WORKERS, Worker
-from tools.peers.progress import Steps
 from tools.peers.session import Options, Session
 
 TOY = str(Path(__file__).with_name("toy_worker.py"))
@@ -139,18 +138,3 @@ def test_a_run_without_a_working_engine_is_reported(make_session, tmp_path) -> N
     session.measure()
     report = write_run(session.results(), tmp_path / "report")[1].read_text()
     assert "unknown format nothing" in report
-
-
-def test_the_time_left_follows_the_mean_and_engines_that_are_gone() -> None:
-    now, out = [0.0], io.StringIO()
-    steps = Steps(Console(file=out, width=100), "measuring", 100, every=60.0, clock=lambda: now[0])
-    with steps:
-        for _ in range(10):
-            now[0] += 12.0
-            steps.advance("x")
-        assert out.getvalue().splitlines() == [
-            "measuring: 5 of 100, 19 min left",
-            "measuring: 10 of 100, 18 min left",
-        ]
-        steps.drop(40)
-        assert steps.line() == "measuring: 10 of 60, 10 min left"

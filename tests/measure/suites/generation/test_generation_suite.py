@@ -265,10 +265,9 @@ def test_later_turns_continue_plain_decodings_own_answer(llm, prompts):
     said = llm.chat_tokens(
         [
             {"role": "user", "content": load_prompts(prompts)[0].turns[0]},
-            {"role": "assistant", "content": own},
-            {"role": "user", "content": "blue red"},
+            {"role": "assistant", "content": own}, {"role": "user", "content": "blue red"},
         ]
-    )
+    )  # fmt: skip
     assert list(second.token_ids) == said
     assert answers == {"a-2": ("1 2 3",)}
 

@@ -198,9 +198,8 @@ def test_the_default_methods_cover_what_needs_no_training():
 
 def test_names_of_methods():
     assert canonical(["threshold(threshold=0.9)", "threshold", "static(cache=none)"]) == [
-        "threshold",
-        "static",
-    ]
+        "threshold", "static",
+    ]  # fmt: skip
     assert plain_of("freedave(block_length=8,draft_steps=2)") == "static(block_length=8)"
     assert without_cache("static(block_length=8,cache=prefix(refresh=4))") == (
         "static(block_length=8)"

@@ -170,9 +170,8 @@ SPECS = [
     "layer-skip(pattern=exit,skip=0.3,width=3,budget=fixed)",
     "layer-skip(pattern=exit,skip=0.0,budget=fixed)",
     "layer-skip(pattern=exit,skip=0.3,budget=fixed,verifier=rsd)",
-    "prompt-lookup+layer-skip(pattern=exit,skip=0.3,budget=fixed)",
-    "del",
-]
+    "prompt-lookup+layer-skip(pattern=exit,skip=0.3,budget=fixed)", "del",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -183,10 +183,9 @@ def test_every_draft_is_that_of_the_parallel_mode(folder: Path) -> None:
 
 
 ROPES = {
-    "whole": Rope(dim=16),
-    "part": Rope(dim=8),
+    "whole": Rope(dim=16), "part": Rope(dim=8),
     "yarn": Rope(dim=16, scaling="yarn", factor=4.0, original_context=16, attention_factor=1.2),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("rope", list(ROPES))
