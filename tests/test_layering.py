@@ -117,21 +117,18 @@ def test_violations_are_noticed(module, source):
     assert len(violations(module, source)) == 1
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("paradecode.core.tree", "import math\nimport numpy as np\nfrom . import errors"),
-        ("paradecode.core.tree", "'paradecode.llm has a long docstring'"),
-        (
-            "paradecode.models.config",
-            "import gguf\nfrom paradecode.core.errors import InvalidInput",
-        ),
-        ("paradecode.engine.engine", "from paradecode.backends.interface import Span"),
-        ("paradecode.engine.engine", "from paradecode.backends import interface"),
-        ("paradecode.llm", "from paradecode.backends import open_backend"),
-        ("paradecode.cli", "from paradecode import LLM, __version__"),
-    ],
-)
+@pytest.mark.parametrize(("module", "source"), [
+    ("paradecode.core.tree", "import math\nimport numpy as np\nfrom . import errors"),
+    ("paradecode.core.tree", "'paradecode.llm has a long docstring'"),
+    (
+        "paradecode.models.config",
+        "import gguf\nfrom paradecode.core.errors import InvalidInput",
+    ),
+    ("paradecode.engine.engine", "from paradecode.backends.interface import Span"),
+    ("paradecode.engine.engine", "from paradecode.backends import interface"),
+    ("paradecode.llm", "from paradecode.backends import open_backend"),
+    ("paradecode.cli", "from paradecode import LLM, __version__"),
+])  # fmt: skip
 def test_imports_from_below_are_fine(module, source):
     assert violations(module, source) == []
 

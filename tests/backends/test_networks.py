@@ -205,14 +205,11 @@ def test_the_core_checks_what_it_is_given() -> None:
             made.run([x, ids], ends)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"x": np.zeros((3, WIDTH), np.float32)}, {"x": np.zeros((2, 5), np.float32)},
-        {"x": np.zeros((2, WIDTH), int)}, {"positions": np.zeros(2)}, {"more": np.zeros(2)},
-        {"groups": np.zeros((2, 1), int)}, {"x": np.float32(3.0)},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("change", [
+    {"x": np.zeros((3, WIDTH), np.float32)}, {"x": np.zeros((2, 5), np.float32)},
+    {"x": np.zeros((2, WIDTH), int)}, {"positions": np.zeros(2)}, {"more": np.zeros(2)},
+    {"groups": np.zeros((2, 1), int)}, {"x": np.float32(3.0)},
+])  # fmt: skip
 def test_items_that_do_not_fit_are_refused(change: dict[str, np.ndarray]) -> None:
     model = attention()
     for run in (native, apply_network):

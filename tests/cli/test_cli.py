@@ -77,13 +77,10 @@ def test_methods_json_contract() -> None:
         assert method["kind"] == "method"
 
 
-@pytest.mark.parametrize(
-    ("name", "kinds"),
-    [
-        ("typical", ["verifier"]), ("specdec++", ["budget"]), ("best-of", ["search"]),
-        ("likelihood", ["scorer"]), ("delayed", ["budget", "cache"]), ("full", ["blocks"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "kinds"), [
+    ("typical", ["verifier"]), ("specdec++", ["budget"]), ("best-of", ["search"]),
+    ("likelihood", ["scorer"]), ("delayed", ["budget", "cache"]), ("full", ["blocks"]),
+])  # fmt: skip
 def test_parts_have_records_and_a_page(name: str, kinds: list[str]) -> None:
     found = json.loads(paradecode("methods", name, "--json").stdout)
     assert [(part["name"], part["kind"], part["family"]) for part in found if

@@ -27,15 +27,11 @@ def test_the_package_is_the_command() -> None:
     assert (run.returncode, run.stdout) == (0, f"paradecode {__version__}\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "heavy"),
-    [
-        (["--version"], ["typer", "numpy"]),
-        (["--help"], ["numpy", "paradecode.llm"]),
-        (["methods"], ["gguf", "jinja2", "safetensors", "tokenizers"]),
-    ],
-    ids=lambda value: value[0],
-)
+@pytest.mark.parametrize(("arguments", "heavy"), [
+    (["--version"], ["typer", "numpy"]),
+    (["--help"], ["numpy", "paradecode.llm"]),
+    (["methods"], ["gguf", "jinja2", "safetensors", "tokenizers"]),
+], ids=lambda value: value[0])  # fmt: skip
 def test_what_is_asked_often_imports_little(arguments: list[str], heavy: list[str]) -> None:
     run = started(f"sys.argv[1:] = {arguments}", f"print(set(sys.modules) & {{*{heavy}}})")
     assert (run.returncode, run.stderr) == (0, "")

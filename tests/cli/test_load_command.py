@@ -53,13 +53,10 @@ def test_tables_and_failures(server: FakeServer) -> None:
     assert "tokens as each server counts them" in " ".join(printed.split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        (("-c", "0"), "--concurrency"), (("--output", "x.txt"), "--output"),
-        (("--count", "chunks"), "--count"), (("--prompts", "/nonexistent/p.txt"), "--prompts"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "field"), [
+    (("-c", "0"), "--concurrency"), (("--output", "x.txt"), "--output"),
+    (("--count", "chunks"), "--count"), (("--prompts", "/nonexistent/p.txt"), "--prompts"),
+])  # fmt: skip
 def test_what_is_refused(server: FakeServer, arguments: tuple[str, ...], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         run(server, *arguments)

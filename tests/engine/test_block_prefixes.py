@@ -137,32 +137,29 @@ SWAPPED = np.array([1, 0, 2, 3, 4, 5, 6, 7], np.int32)
 NOT_LAST = np.array([0, 1, 2, 3, 4, 5, 6, -1], np.int32)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "final"),
-    [
-        (forward(0, 8), None, 8),
-        (forward(0, 7), None, 4),  # Half a block.
-        (forward(0, 8, tokens=MASKED), None, 4),
-        (forward(0, 8, store=Overwrite(NOT_LAST)), None, 4),
-        (forward(0, 8, store=Overwrite(SWAPPED)), None, 0),
-        (forward(0, 8, attend=Attend.FULL), None, 0),
-        (forward(0, 8, attend=Attend.CAUSAL), None, 0),
-        (forward(0, 8, attend=BlockCausal(2)), None, 0),
-        (forward(0, 8, attend=np.ones((8, 8), bool)), None, 0),
-        (forward(0, 8, layers=(0,)), None, 0),
-        (forward(0, 8, positions=np.array([0, 1, 2, 3, 4, 5, 6, 9], np.int32)), None, 0),
-        (forward(0, 8), forward(8, 12), 12),
-        (forward(0, 8), forward(4, 12), 12),
-        (forward(0, 8), forward(0, 4), 8),  # The same again.
-        (forward(0, 8), forward(12, 16), 8),  # Something is missing before it.
-        (forward(0, 8), forward(8, 12, visible=np.arange(4, dtype=np.int32)), 8),
-        (forward(0, 8), forward(8, 12, visible=None), 8),
-        (forward(0, 8), forward(6, 12), 6),  # Not at the start of a block.
-        (forward(0, 12), forward(4, 8, attend=Attend.FULL), 4),
-        (forward(0, 12), forward(4, 8, tokens=MASKED[4:8]), 4),
-        (forward(0, 8), forward(8, 12, store=Overwrite(np.full(4, -1, np.int32))), 8),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "final"), [
+    (forward(0, 8), None, 8),
+    (forward(0, 7), None, 4),  # Half a block.
+    (forward(0, 8, tokens=MASKED), None, 4),
+    (forward(0, 8, store=Overwrite(NOT_LAST)), None, 4),
+    (forward(0, 8, store=Overwrite(SWAPPED)), None, 0),
+    (forward(0, 8, attend=Attend.FULL), None, 0),
+    (forward(0, 8, attend=Attend.CAUSAL), None, 0),
+    (forward(0, 8, attend=BlockCausal(2)), None, 0),
+    (forward(0, 8, attend=np.ones((8, 8), bool)), None, 0),
+    (forward(0, 8, layers=(0,)), None, 0),
+    (forward(0, 8, positions=np.array([0, 1, 2, 3, 4, 5, 6, 9], np.int32)), None, 0),
+    (forward(0, 8), forward(8, 12), 12),
+    (forward(0, 8), forward(4, 12), 12),
+    (forward(0, 8), forward(0, 4), 8),  # The same again.
+    (forward(0, 8), forward(12, 16), 8),  # Something is missing before it.
+    (forward(0, 8), forward(8, 12, visible=np.arange(4, dtype=np.int32)), 8),
+    (forward(0, 8), forward(8, 12, visible=None), 8),
+    (forward(0, 8), forward(6, 12), 6),  # Not at the start of a block.
+    (forward(0, 12), forward(4, 8, attend=Attend.FULL), 4),
+    (forward(0, 12), forward(4, 8, tokens=MASKED[4:8]), 4),
+    (forward(0, 8), forward(8, 12, store=Overwrite(np.full(4, -1, np.int32))), 8),
+])  # fmt: skip
 def test_what_counts_as_final(first: Forward, second: Forward | None, final: int) -> None:
     pool = PagePool(8)
     cache = KVCache(backend(4), pool, b"key", 0, 64)

@@ -62,17 +62,14 @@ def test_a_saved_curve_comes_back(backend: ToyBackend) -> None:
     assert cost.obtain(backend, PAGES) == CURVE
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "", "{", "[]", "null", "{}",
-        json.dumps({"rows": [1], "contexts": [1], "seconds": [[-1.0]]}),
-        json.dumps({"rows": [2, 1], "contexts": [1], "seconds": [[1.0, 1.0]]}),
-        json.dumps({"rows": [1, 2], "contexts": [1], "seconds": [[1.0]]}),
-        json.dumps({"rows": [], "contexts": [], "seconds": []}),
-        '{"rows": [1], "contexts": [1], "seconds": [[NaN]]}',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("damage", [
+    "", "{", "[]", "null", "{}",
+    json.dumps({"rows": [1], "contexts": [1], "seconds": [[-1.0]]}),
+    json.dumps({"rows": [2, 1], "contexts": [1], "seconds": [[1.0, 1.0]]}),
+    json.dumps({"rows": [1, 2], "contexts": [1], "seconds": [[1.0]]}),
+    json.dumps({"rows": [], "contexts": [], "seconds": []}),
+    '{"rows": [1], "contexts": [1], "seconds": [[NaN]]}',
+])  # fmt: skip
 def test_a_damaged_memory_is_no_memory(backend: ToyBackend, damage: str) -> None:
     path = cost.save(backend, CURVE)
     path.write_text(damage, "utf-8")

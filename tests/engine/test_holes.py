@@ -148,16 +148,12 @@ def test_rows_of_a_live_draft_are_not_overwritten() -> None:
     assert f"only those below {len(LOOP)} can be overwritten" in str(sequence.error)
 
 
-@pytest.mark.parametrize(
-    ("part", "cached"),
-    [
-        ({}, 32),
-        # Rows of the draft that saw what no other request has there, or not all of the text.
-        ({"tokens": np.array([11], np.int32), "positions": np.array([3], np.int32)}, 16),
-        ({"visible": np.arange(2, dtype=np.int32)}, 16),
-    ],
-    ids=["as text", "behind rows stored nowhere", "a part of the text"],
-)
+@pytest.mark.parametrize(("part", "cached"), [
+    ({}, 32),
+    # Rows of the draft that saw what no other request has there, or not all of the text.
+    ({"tokens": np.array([11], np.int32), "positions": np.array([3], np.int32)}, 16),
+    ({"visible": np.arange(2, dtype=np.int32)}, 16),
+], ids=["as text", "behind rows stored nowhere", "a part of the text"])  # fmt: skip
 def test_only_drafts_that_saw_the_text_are_offered_to_others(part: dict, cached: int) -> None:
     engine, draft = toy_engine(draft_tokens=32), [5, 6, 7, 8] * 4
 

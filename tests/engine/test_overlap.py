@@ -109,14 +109,11 @@ def breaks(seq: TokenSequence) -> Any:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (lambda: Looks(wants_the_target), "only forwards of other models"),
-        (lambda: Looks(asks, DRAFT), "a forward of the target"),
-        (lambda: Looks(breaks), "of the method"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "said"), [
+    (lambda: Looks(wants_the_target), "only forwards of other models"),
+    (lambda: Looks(asks, DRAFT), "a forward of the target"),
+    (lambda: Looks(breaks), "of the method"),
+])  # fmt: skip
 def test_what_goes_wrong_meanwhile_ends_its_request_only(apart, wrong, said):
     eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)})
     eng.apart = apart

@@ -103,18 +103,15 @@ def test_hub_datasets(monkeypatch):
         read_prompts("hub:a/b")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "at least one"), ("{", "line 1"), ("[{]", "not JSON"), ("[1]", "entry 1"),
-        ('{"turns": "x"}', "line 1 turns"), ('{"turns": [1]}', "turns"), ('{"x": 1}', "turns"),
-        ('{"conversations": 3}', "conversations"),
-        ('{"conversations": [{"from": "user"}]}', "conversations"),
-        ('{"category": 3, "turns": ["x"]}', "group"), ('{"turns": ["x"], "max_tokens": 0}', "max_"),
-        ('{"turns": ["x"], "answers": "5"}', "answers"), ("[" * 100_000, "not JSON"),
-        ('{"id": "a", "turns": ["x"]}\n{"id": "a", "turns": ["y"]}', "id of its own"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "at least one"), ("{", "line 1"), ("[{]", "not JSON"), ("[1]", "entry 1"),
+    ('{"turns": "x"}', "line 1 turns"), ('{"turns": [1]}', "turns"), ('{"x": 1}', "turns"),
+    ('{"conversations": 3}', "conversations"),
+    ('{"conversations": [{"from": "user"}]}', "conversations"),
+    ('{"category": 3, "turns": ["x"]}', "group"), ('{"turns": ["x"], "max_tokens": 0}', "max_"),
+    ('{"turns": ["x"], "answers": "5"}', "answers"), ("[" * 100_000, "not JSON"),
+    ('{"id": "a", "turns": ["x"]}\n{"id": "a", "turns": ["y"]}', "id of its own"),
+])  # fmt: skip
 def test_bad_sources_are_named(tmp_path, text, said):
     file = tmp_path / "p.jsonl"
     file.write_text(text)
@@ -147,15 +144,11 @@ def spec(method: str, parts: tuple[Spec, ...] = (), **settings: str) -> Spec:
     return Spec(find(method), settings, parts=parts)
 
 
-@pytest.mark.parametrize(
-    "naming",
-    [
-        lambda file: spec("eagle", head=file),
-        lambda file: spec("suffix", (spec("suffix"), spec("prompt-lookup", table=file))),
-        lambda file: spec("layer-skip", budget=f"specdec++(head={file!r})"),
-    ],
-    ids=["setting", "part of a fusion", "part in a setting"],
-)
+@pytest.mark.parametrize("naming", [
+    lambda file: spec("eagle", head=file),
+    lambda file: spec("suffix", (spec("suffix"), spec("prompt-lookup", table=file))),
+    lambda file: spec("layer-skip", budget=f"specdec++(head={file!r})"),
+], ids=["setting", "part of a fusion", "part in a setting"])  # fmt: skip
 def test_files_within_a_spec(tmp_path: Path, naming) -> None:
     file = tmp_path / "own.bin"
     file.write_bytes(b"first")

@@ -128,20 +128,17 @@ def test_what_is_no_result_is_refused(tmp_path, text):
 EOS = (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "limit", "stopped", "expected"),
-    [
-        ([5, 6, 2], 10, False, (5, 6, 2)),
-        ([5, 6, 2, 7, 7, 7], 10, False, (5, 6, 2)),  # A draft's tail behind EOS.
-        ([5, 6, 7, 8], 3, False, (5, 6, 7)),  # More than was asked for.
-        ([5, 6], 10, True, (5, 6, 2)),  # The engine left the stop token out.
-        ([5, 6, 7], 3, True, (5, 6, 7)),
-        ([5, 6], 10, False, (5, 6)),
-        ([0], 10, True, (0,)),
-        ([], 10, True, (2,)),
-        ([], 10, False, ()),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "limit", "stopped", "expected"), [
+    ([5, 6, 2], 10, False, (5, 6, 2)),
+    ([5, 6, 2, 7, 7, 7], 10, False, (5, 6, 2)),  # A draft's tail behind EOS.
+    ([5, 6, 7, 8], 3, False, (5, 6, 7)),  # More than was asked for.
+    ([5, 6], 10, True, (5, 6, 2)),  # The engine left the stop token out.
+    ([5, 6, 7], 3, True, (5, 6, 7)),
+    ([5, 6], 10, False, (5, 6)),
+    ([0], 10, True, (0,)),
+    ([], 10, True, (2,)),
+    ([], 10, False, ()),
+])  # fmt: skip
 def test_tokens_after_the_end_do_not_count(tokens, limit, stopped, expected) -> None:
     assert trim(tokens, EOS, limit, stopped) == expected
 

@@ -31,22 +31,18 @@ def test_plain_decoding(spec):
     assert isinstance(parse(spec)(), Plain)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "prompt-lookup(max_ngram=5,num_speculative_tokens=3)",
-        " prompt-lookup( max_ngram = 5 , num_speculative_tokens = 3 , ) ",
-        '{"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3}',
-        {"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3},
-        # vLLM's words.
-        {"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3},
-        '{"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3}',
-        # transformers' words.
-        "pld(max_matching_ngram_size=5, prompt_lookup_num_tokens=3)",
-        "PROMPT_LOOKUP(max_ngram=5, num_speculative_tokens=3)",
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("spec", [
+    "prompt-lookup(max_ngram=5,num_speculative_tokens=3)",
+    " prompt-lookup( max_ngram = 5 , num_speculative_tokens = 3 , ) ",
+    '{"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3}',
+    {"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3},
+    # vLLM's words.
+    {"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3},
+    '{"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3}',
+    # transformers' words.
+    "pld(max_matching_ngram_size=5, prompt_lookup_num_tokens=3)",
+    "PROMPT_LOOKUP(max_ngram=5, num_speculative_tokens=3)",
+], ids=str)  # fmt: skip
 def test_spellings_of_one_method(spec):
     read = parse(spec)
     assert read.method.name == "prompt-lookup"
@@ -130,19 +126,15 @@ def test_a_setting_may_have_one_name_only(method, other, ours, values):
             assert pair[0] in caught.value.fix
 
 
-@pytest.mark.parametrize(
-    ("spec", "names"),
-    [
-        ("suffix(max_spec_tokens=4, num_speculative_tokens=4)+pld", ["max_spec_tokens"]),
-        ({"method": ["suffix", "pld"], "max_spec_tokens": 4, "num_speculative_tokens": 4},
-         ["max_spec_tokens", "num_speculative_tokens"]),
-        ({"method": "suffix+pld", "max_spec_tokens": 4, "prompt_lookup_num_tokens": 4},
-         ["max_spec_tokens", "prompt_lookup_num_tokens"]),
-        ({"method": "suffix+pld", "max_ngram": 3, "prompt_lookup_max": 3},
-         ["max_ngram", "prompt_lookup_max"]),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("spec", "names"), [
+    ("suffix(max_spec_tokens=4, num_speculative_tokens=4)+pld", ["max_spec_tokens"]),
+    ({"method": ["suffix", "pld"], "max_spec_tokens": 4, "num_speculative_tokens": 4},
+     ["max_spec_tokens", "num_speculative_tokens"]),
+    ({"method": "suffix+pld", "max_spec_tokens": 4, "prompt_lookup_num_tokens": 4},
+     ["max_spec_tokens", "prompt_lookup_num_tokens"]),
+    ({"method": "suffix+pld", "max_ngram": 3, "prompt_lookup_max": 3},
+     ["max_ngram", "prompt_lookup_max"]),
+], ids=str)  # fmt: skip
 def test_so_it_is_in_a_fusion(spec, names):
     with pytest.raises(InvalidInput, match="give one of them") as caught:
         parse(spec)

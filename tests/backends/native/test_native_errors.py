@@ -29,17 +29,13 @@ def i32(*values):
     return np.array(values, np.int32)
 
 
-@pytest.mark.parametrize(
-    "layers",
-    [
-        (3,), (-1,), ((3, "mlp"),), ((-1, "mlp"),), ((0, "both"),), ((0, "mlp\0"),), ((0, b"mlp"),),
-        ((0, None),), ((0, "mlp", 0),), ((0,),), ((),), (((0, "mlp"), "mlp"),), (("0", "mlp"),),
-        ((True, "mlp"),), ((1 << 80, "mlp"),), ((0.0, "mlp"),), (False,), (1 << 80,), (-1 << 80,),
-        (0.5,), ("mlp",), (None,), ([0, "mlp"],), "mlp", b"0", 0, {0: 1}, np.array([0, 1]),
-        ((0, "\ud800"),), [0] * 20000,
-    ],
-    ids=lambda layers: repr(layers)[:40],
-)  # fmt: skip
+@pytest.mark.parametrize("layers", [
+    (3,), (-1,), ((3, "mlp"),), ((-1, "mlp"),), ((0, "both"),), ((0, "mlp\0"),), ((0, b"mlp"),),
+    ((0, None),), ((0, "mlp", 0),), ((0,),), ((),), (((0, "mlp"), "mlp"),), (("0", "mlp"),),
+    ((True, "mlp"),), ((1 << 80, "mlp"),), ((0.0, "mlp"),), (False,), (1 << 80,), (-1 << 80,),
+    (0.5,), ("mlp",), (None,), ([0, "mlp"],), "mlp", b"0", 0, {0: 1}, np.array([0, 1]),
+    ((0, "\ud800"),), [0] * 20000,
+], ids=lambda layers: repr(layers)[:40])  # fmt: skip
 def test_the_core_itself_refuses_what_are_no_layers(backend, layers):
     """The core is called without the checks of the Python class around it."""
     backend.forward([span([4, 5], [1, 2, 3, 4, 5])])

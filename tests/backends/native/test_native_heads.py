@@ -102,16 +102,12 @@ PIECES = (37, 1, 2, 5, 1, 290, 3)
 
 
 @pytest.mark.first(48)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {}, {"count": 1, "width": 1, "depth": 1}, {"width": 1, "depth": 9}, {"least": 0.02},
-        {"count": 60, "width": 8, "depth": 3}, {"width": 256, "depth": 2, "count": 40},
-        {"warp": Warp(0.7), "keys": (5, 6, 7, 8, 9)},
-        {"warp": Warp(1.3, top_k=20, top_p=0.9, min_p=0.01), "keys": (5, 6)},
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("changes", [
+    {}, {"count": 1, "width": 1, "depth": 1}, {"width": 1, "depth": 9}, {"least": 0.02},
+    {"count": 60, "width": 8, "depth": 3}, {"width": 256, "depth": 2, "count": 40},
+    {"warp": Warp(0.7), "keys": (5, 6, 7, 8, 9)},
+    {"warp": Warp(1.3, top_k=20, top_p=0.9, min_p=0.01), "keys": (5, 6)},
+], ids=str)  # fmt: skip
 def test_trees_are_those_of_the_oracle(head: Head, changes: dict[str, object]) -> None:
     wanted = drafts(oracle, head, PIECES, **changes)
     made = drafts(NativeHeads(2).run_head, head, PIECES, **changes)

@@ -74,15 +74,11 @@ def test_one_wrong_token_is_noticed():
     assert not same("prompt-lookup(budget=fixed)", 0, planted)
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        SamplingParams(repetition_penalty=1.3, frequency_penalty=0.4, seed=2),
-        SamplingParams(temperature=0.7, top_p=0.9, logit_bias={7: 2.0}, seed=3),
-        SamplingParams(min_tokens=12, stop_token_ids=(9, 10, 11, 12), seed=4),
-    ],
-    ids=["penalties", "bias", "stops"],
-)
+@pytest.mark.parametrize("params", [
+    SamplingParams(repetition_penalty=1.3, frequency_penalty=0.4, seed=2),
+    SamplingParams(temperature=0.7, top_p=0.9, logit_bias={7: 2.0}, seed=3),
+    SamplingParams(min_tokens=12, stop_token_ids=(9, 10, 11, 12), seed=4),
+], ids=["penalties", "bias", "stops"])  # fmt: skip
 def test_processors_and_stops(params):
     made = recording_of(toy(), items(), params)
     for spec in ("prompt-lookup(budget=fixed)", "stand(budget=fixed)", "suffix(budget=fixed)"):

@@ -72,16 +72,13 @@ def test_methods_of_the_other_family(folders: dict[str, Path]) -> None:
             llm.complete("abc", steps=3)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"steps": -1}, {"steps": 1 << 40}, {"block_length": 2.5}, {"threshold": float("nan")},
-        {"cache": "dual(refresh=-1)"}, {"cache": "no-such"}, {"blocks": 7}, {"gen_length": 0},
-        {"gen_length": 5, "max_tokens": 5}, {"steps": True}, {"nonsense": 1},
-        {"cache": "prefix(" * 900}, {"blocks": "fixed(length=3)"},
-        {"steps": 4, "diffusion_steps": 4},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("settings", [
+    {"steps": -1}, {"steps": 1 << 40}, {"block_length": 2.5}, {"threshold": float("nan")},
+    {"cache": "dual(refresh=-1)"}, {"cache": "no-such"}, {"blocks": 7}, {"gen_length": 0},
+    {"gen_length": 5, "max_tokens": 5}, {"steps": True}, {"nonsense": 1},
+    {"cache": "prefix(" * 900}, {"blocks": "fixed(length=3)"},
+    {"steps": 4, "diffusion_steps": 4},
+])  # fmt: skip
 def test_hostile_settings(folders: dict[str, Path], settings: dict[str, object]) -> None:
     with LLM(folders["llada"]) as llm:
         with pytest.raises(InvalidInput):
@@ -103,21 +100,18 @@ def test_command_line(folders: dict[str, Path]) -> None:
     assert "needs diffusion methods" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("static(remasking=low_confidence,diffusion_steps=8,block_size=16)",
-         "static(score=low_confidence,steps=8,block_length=16)"),
-        ("static(alg=maskgit_plus,denoising_steps=8,bd_size=16)",
-         "static(score=maskgit_plus,steps=8,block_length=16)"),
-        ("dream(alg=origin,alg_temp=0.2)", "dream(score=origin,noise=0.2)"),
-        ("dimple(gamma=0.8,alg=margin)", "dimple(threshold=0.8,score=margin)"),
-        ("credit(alpha=0.5,beta=0.6,gamma=0.7)", "credit(weight=0.5,decay=0.6,exponent=0.7)"),
-        ("deferred(tau=0.7)", "deferred(threshold=0.7)"),
-        ("coherent(seek_mode=false,buffer=3,history=2)", "coherent(seek=false,width=3,depth=2)"),
-        ("llada(steps=4)", "static(steps=4)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("theirs", "ours"), [
+    ("static(remasking=low_confidence,diffusion_steps=8,block_size=16)",
+     "static(score=low_confidence,steps=8,block_length=16)"),
+    ("static(alg=maskgit_plus,denoising_steps=8,bd_size=16)",
+     "static(score=maskgit_plus,steps=8,block_length=16)"),
+    ("dream(alg=origin,alg_temp=0.2)", "dream(score=origin,noise=0.2)"),
+    ("dimple(gamma=0.8,alg=margin)", "dimple(threshold=0.8,score=margin)"),
+    ("credit(alpha=0.5,beta=0.6,gamma=0.7)", "credit(weight=0.5,decay=0.6,exponent=0.7)"),
+    ("deferred(tau=0.7)", "deferred(threshold=0.7)"),
+    ("coherent(seek_mode=false,buffer=3,history=2)", "coherent(seek=false,width=3,depth=2)"),
+    ("llada(steps=4)", "static(steps=4)"),
+])  # fmt: skip
 def test_settings(theirs: str, ours: str) -> None:
     assert parse(theirs) == parse(ours)
 

@@ -126,16 +126,13 @@ def test_vocab_and_merges_are_the_library_s_tokenizer(tmp_path: Path) -> None:
     assert ours.encode("<|mask|>", parse_special=False) != [151666]
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "named"),
-    [
-        ("tokenizer_config.json", '{"tokenizer_class": "XLNetTokenizer"}', "tokenizer_class"),
-        ("merges.txt", "#version: 0.2\nq zz\n", "does not fit vocab.json"),
-        ("vocab.json", "[]", "must hold a JSON object"),
-        ("tokenizer_config.json", '{"tokenizer_class": "DreamTokenizer", '
-         '"added_tokens_decoder": {"x": {}}}', "added_tokens_decoder"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("file", "text", "named"), [
+    ("tokenizer_config.json", '{"tokenizer_class": "XLNetTokenizer"}', "tokenizer_class"),
+    ("merges.txt", "#version: 0.2\nq zz\n", "does not fit vocab.json"),
+    ("vocab.json", "[]", "must hold a JSON object"),
+    ("tokenizer_config.json", '{"tokenizer_class": "DreamTokenizer", '
+     '"added_tokens_decoder": {"x": {}}}', "added_tokens_decoder"),
+])  # fmt: skip
 def test_damaged_tokenizer_files(file: str, text: str, named: str, tmp_path: Path) -> None:
     folder = write_published("Dream-v0-Instruct-7B", tmp_path)
     (folder / file).write_text(text)

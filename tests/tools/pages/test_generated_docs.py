@@ -72,14 +72,11 @@ def emptied(page: str, mark: str) -> tuple[str, str]:
     return committed, re.sub(part, r"\1\n\2", committed)
 
 
-@pytest.mark.parametrize(
-    ("file", "baseline", "mark"),
-    [
-        ("headline_135m", "llama-cpp/q4_1", "headline-135m"),
-        ("headline_1.5b", "llama-cpp/q4_k_m", "headline-1.5b"),
-        ("peers", "llama-cpp/q4_1", "bench"),
-    ],
-)
+@pytest.mark.parametrize(("file", "baseline", "mark"), [
+    ("headline_135m", "llama-cpp/q4_1", "headline-135m"),
+    ("headline_1.5b", "llama-cpp/q4_k_m", "headline-1.5b"),
+    ("peers", "llama-cpp/q4_1", "bench"),
+])  # fmt: skip
 def test_benchmarks_page(file, baseline, mark, tmp_path, monkeypatch):
     committed, empty = emptied("docs/benchmarks.md", mark)
     source = RESULTS / f"{file}.json"

@@ -75,13 +75,10 @@ def test_chunks_are_not_tokens(server, behaviour, chunks, timed):
             assert answer.per_token is None
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "kind"),
-    [
-        ("busy", "http 503"), ("cut", "stream"), ("garbage", "stream"), ("fails", "server"),
-        ("uncounted", "usage"), ("silent", "timeout"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("behaviour", "kind"), [
+    ("busy", "http 503"), ("cut", "stream"), ("garbage", "stream"), ("fails", "server"),
+    ("uncounted", "usage"), ("silent", "timeout"),
+])  # fmt: skip
 def test_failures_are_kept_and_named(server: FakeServer, behaviour: str, kind: str) -> None:
     found = records(server, behaviour, timeout=0.2 if behaviour == "silent" else PATIENCE)
     assert [record.error.partition(":")[0] for record in found] == [kind] * 4

@@ -112,14 +112,11 @@ def test_a_summary_counts_the_failed() -> None:
     assert failures([first, second]) == ["one, c=2: 1 of 4 failed (http 503)"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "good"),
-    [
-        ({}, True), ({"first": 0.21}, False), ({"last": 1.7}, False), ({"error": "x"}, False),
-        ({"first": None, "last": None, "tokens": 0, "chunks": 0}, False),
-        ({"last": 0.1, "chunks": 1}, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "good"), [
+    ({}, True), ({"first": 0.21}, False), ({"last": 1.7}, False), ({"error": "x"}, False),
+    ({"first": None, "last": None, "tokens": 0, "chunks": 0}, False),
+    ({"last": 0.1, "chunks": 1}, True),
+])  # fmt: skip
 def test_objectives(changes: dict[str, Any], good: bool) -> None:
     assert is_good(answer(**changes), SETTINGS) is good
 
@@ -197,37 +194,31 @@ def test_endpoints_of_the_command_line() -> None:
     assert two.body == {"temperature": 0, "cache_prompt": False}
 
 
-@pytest.mark.parametrize(
-    ("given", "bodies", "field"),
-    [
-        (["http://x"], [], "NAME=URL"), (["a=ftp://x"], [], "URL such as"),
-        (["a=http://x?q=1"], [], "URL such as"), (["a=http://x:port"], [], "URL such as"),
-        (["a=http://u:p@x"], [], "URL such as"), (["a=http://"], [], "URL such as"),
-        (["a=http://[x"], [], "URL such as"),
-        (["a=http://x", "a=http://y"], [], "name of its own"),
-        (["a=http://x"], ["{"], "JSON object"), (["a=http://x"], ["[1]"], "name one of a"),
-        (["a=http://x"], ['{"stream": false}'], "client's own"),
-        (["a=http://x"], ["b={}"], "name one of a"), (["a=http://x"], ["{" * 100000], "JSON"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "bodies", "field"), [
+    (["http://x"], [], "NAME=URL"), (["a=ftp://x"], [], "URL such as"),
+    (["a=http://x?q=1"], [], "URL such as"), (["a=http://x:port"], [], "URL such as"),
+    (["a=http://u:p@x"], [], "URL such as"), (["a=http://"], [], "URL such as"),
+    (["a=http://[x"], [], "URL such as"),
+    (["a=http://x", "a=http://y"], [], "name of its own"),
+    (["a=http://x"], ["{"], "JSON object"), (["a=http://x"], ["[1]"], "name one of a"),
+    (["a=http://x"], ['{"stream": false}'], "client's own"),
+    (["a=http://x"], ["b={}"], "name one of a"), (["a=http://x"], ["{" * 100000], "JSON"),
+])  # fmt: skip
 def test_endpoints_that_cannot_be_read(given: list[str], bodies: list[str], field: str) -> None:
     with pytest.raises(InvalidInput, match=field):
         read_endpoints(given, bodies)
 
 
-@pytest.mark.parametrize(
-    ("changes", "option"),
-    [
-        ({"endpoints": ()}, "--endpoint"), ({"loads": ()}, "--concurrency"),
-        ({"loads": (OfferedLoad(clients=0),)}, "--concurrency"),
-        ({"loads": (OfferedLoad(rate=0.0),)}, "--rate"),
-        ({"loads": (OfferedLoad(rate=float("nan")),)}, "--rate"), ({"requests": 0}, "--requests"),
-        ({"rounds": 10**9}, "--rounds"), ({"warmup": -1}, "--warmup"),
-        ({"timeout": float("nan")}, "--timeout"), ({"slo_ttft": -1.0}, "--slo-ttft"),
-        ({"arrivals": "bursty"}, "--arrivals"), ({"api": "responses"}, "--api"),
-        ({"count": "chunks"}, "--count"), ({"max_tokens": 0}, "--max-tokens"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "option"), [
+    ({"endpoints": ()}, "--endpoint"), ({"loads": ()}, "--concurrency"),
+    ({"loads": (OfferedLoad(clients=0),)}, "--concurrency"),
+    ({"loads": (OfferedLoad(rate=0.0),)}, "--rate"),
+    ({"loads": (OfferedLoad(rate=float("nan")),)}, "--rate"), ({"requests": 0}, "--requests"),
+    ({"rounds": 10**9}, "--rounds"), ({"warmup": -1}, "--warmup"),
+    ({"timeout": float("nan")}, "--timeout"), ({"slo_ttft": -1.0}, "--slo-ttft"),
+    ({"arrivals": "bursty"}, "--arrivals"), ({"api": "responses"}, "--api"),
+    ({"count": "chunks"}, "--count"), ({"max_tokens": 0}, "--max-tokens"),
+])  # fmt: skip
 def test_plans_that_are_refused(changes: dict[str, Any], option: str) -> None:
     fields = {"endpoints": (Endpoint("a", "http://x/v1"),), **changes}
     with pytest.raises(InvalidInput) as refused:

@@ -295,13 +295,10 @@ def test_a_draft_model_with_threads_of_its_own_changes_no_token(temperature, tmp
     assert all(tokens == found["greedy", folder] for tokens in found.values())
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"draft_threads": 0, "draft_model": "SELF"}, "draft_threads"),
-        ({"draft_threads": 1, "draft_model": "SELF", "backend": "torch"}, "only the native"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"draft_threads": 0, "draft_model": "SELF"}, "draft_threads"),
+    ({"draft_threads": 1, "draft_model": "SELF", "backend": "torch"}, "only the native"),
+])  # fmt: skip
 def test_threads_that_no_draft_model_can_have_are_refused(given, said, tmp_path):
     folder = str(write_folder(tmp_path / "m", "llama"))
     given = {name: folder if value == "SELF" else value for name, value in given.items()}

@@ -208,17 +208,14 @@ ATTENTIONS = tuple(Half(layer, "attention") for layer in range(6))
 MLPS = tuple(Half(layer, "mlp") for layer in range(6))
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "third"),
-    [
-        ((0, Half(1, "mlp"), 2), (0, 2), (0, 1)),
-        ((0, Half(1, "mlp"), 2), (0, 2), (0, Half(1, "attention"))),
-        (MLPS, MLPS, (0,)),
-        (MLPS, (0, 1), (0,)),  # What holds nothing does not come to hold what later rows have.
-        ((), (0, 1), (0,)),
-        (MLPS, MLPS, None),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "third"), [
+    ((0, Half(1, "mlp"), 2), (0, 2), (0, 1)),
+    ((0, Half(1, "mlp"), 2), (0, 2), (0, Half(1, "attention"))),
+    (MLPS, MLPS, (0,)),
+    (MLPS, (0, 1), (0,)),  # What holds nothing does not come to hold what later rows have.
+    ((), (0, 1), (0,)),
+    (MLPS, MLPS, None),
+])  # fmt: skip
 def test_rows_without_a_layers_attention_do_not_hold_its_keys(first, second, third):
     with pytest.raises(DecoderError, match="layers"):
         committed(first, second, third)
