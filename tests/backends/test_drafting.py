@@ -278,10 +278,9 @@ def test_without_torch_a_device_says_what_to_install(monkeypatch: pytest.MonkeyP
         LLM("there-is-no-such-model", draft_device="cpu")
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [({"draft_device": "cpu"}, "draft_device"), ({"draft_threads": 1}, "draft_threads")],
-)
+@pytest.mark.parametrize(("given", "field"), [
+    ({"draft_device": "cpu"}, "draft_device"), ({"draft_threads": 1}, "draft_threads"),
+])  # fmt: skip
 def test_a_target_in_torch_leaves_the_cores_to_no_other(given, field, tmp_path):
     pytest.importorskip("torch")
     with pytest.raises(InvalidInput, match="leave it out") as error:

@@ -28,8 +28,7 @@ def test_the_package_is_the_command() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "heavy"), [
-    (["--version"], ["typer", "numpy"]),
-    (["--help"], ["numpy", "paradecode.llm"]),
+    (["--version"], ["typer", "numpy"]), (["--help"], ["numpy", "paradecode.llm"]),
     (["methods"], ["gguf", "jinja2", "safetensors", "tokenizers"]),
 ], ids=lambda value: value[0])  # fmt: skip
 def test_what_is_asked_often_imports_little(arguments: list[str], heavy: list[str]) -> None:

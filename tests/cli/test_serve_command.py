@@ -93,20 +93,19 @@ def refused(arguments: list[str]) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [(["--host", "0.0.0.0"], "--api-key"), (["--port", "70000"], "--port: 70000 "),
-     (["--api-key", "short"], "--api-key: "), (["a=x", "a=y"], "name of its own"),
-     (["x", "y", "--alias", "z"], "NAME=SOURCE"), (["--public", "page"], "--public: "),
-     (["--decoder", "no-such"], "--decoder: "), (["--batch", "0"], "--batch: 0 "),
-     (["--max-outputs", "0"], "--max-outputs: 0 "),
-     (["--request-timeout", "-1"], "--request-timeout: -1.0 "),
-     (["x,decoder=no-such"], "decoder"), (["x,decoder=suffix,profile=y"], "one of decoder"),
-     (["--hang-timeout", "0"], "--hang-timeout: 0.0 "), (["--queue", "-1"], "--queue: -1 "),
-     (["--cors-origin", "x y"], "--cors-origin: "), (["--allowed-host", "x y"], "--allowed-host: "),
-     (["--keys", "none.json"], "--keys: "),
-     (["--kv-tokens", "1"], "--kv-tokens: 1 "), (["--load-timeout", "0"], "--load-timeout: 0.0 ")],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "told"), [
+    (["--host", "0.0.0.0"], "--api-key"), (["--port", "70000"], "--port: 70000 "),
+    (["--api-key", "short"], "--api-key: "), (["a=x", "a=y"], "name of its own"),
+    (["x", "y", "--alias", "z"], "NAME=SOURCE"), (["--public", "page"], "--public: "),
+    (["--decoder", "no-such"], "--decoder: "), (["--batch", "0"], "--batch: 0 "),
+    (["--max-outputs", "0"], "--max-outputs: 0 "),
+    (["--request-timeout", "-1"], "--request-timeout: -1.0 "), (["x,decoder=no-such"], "decoder"),
+    (["x,decoder=suffix,profile=y"], "one of decoder"),
+    (["--hang-timeout", "0"], "--hang-timeout: 0.0 "), (["--queue", "-1"], "--queue: -1 "),
+    (["--cors-origin", "x y"], "--cors-origin: "), (["--allowed-host", "x y"], "--allowed-host: "),
+    (["--keys", "none.json"], "--keys: "), (["--kv-tokens", "1"], "--kv-tokens: 1 "),
+    (["--load-timeout", "0"], "--load-timeout: 0.0 "),
+])  # fmt: skip
 def test_what_is_refused_before_a_model_is_loaded(arguments: list[str], told: str) -> None:
     assert told in refused(arguments)
 

@@ -51,8 +51,7 @@ def test_generate_with_a_trace_prints_the_same_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    ["trace", "hi", "-o", "no/such/folder/t.html"],
-    ["trace", "hi", "-o", "."],
+    ["trace", "hi", "-o", "no/such/folder/t.html"], ["trace", "hi", "-o", "."],
     ["generate", "hi", "--trace", "no/such/folder/t.html"],
 ])  # fmt: skip
 def test_a_page_that_cannot_be_written_is_refused_first(arguments: list[str]) -> None:

@@ -15,8 +15,7 @@ PROMPTS = [
 
 
 @pytest.mark.parametrize(("title", "expected"), [
-    ("open question", "problem-solving"),
-    ("edit", 'print("Good morning, " + name + "!")'),
+    ("open question", "problem-solving"), ("edit", 'print("Good morning, " + name + "!")'),
 ])  # fmt: skip
 def test_demo_answers_make_sense(llm: LLM, title: str, expected: str) -> None:
     answer = llm.chat([{"role": "user", "content": DEMO[title]}], max_tokens=96)

@@ -62,11 +62,10 @@ def test_bad_token_ids_are_refused(llm: LLM, ids: list) -> None:
         llm.complete([ids], max_tokens=1)
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [[], 5, [{}], [{"role": "king", "content": "x"}], [{"role": "user"}], [3],
-     [{"role": "user", "content": 5}]],
-)  # fmt: skip
+@pytest.mark.parametrize("messages", [
+    [], 5, [{}], [{"role": "king", "content": "x"}], [{"role": "user"}], [3],
+    [{"role": "user", "content": 5}],
+])  # fmt: skip
 def test_bad_messages_are_refused(llm: LLM, messages) -> None:
     with pytest.raises(ParadecodeError):
         llm.chat(messages, max_tokens=1)

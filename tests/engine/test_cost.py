@@ -14,10 +14,9 @@ CURVE = CostCurve((1, 2, 4), (64, 256), ((1.0, 2.0, 3.0), (2.0, 3.0, 5.0)))
 PAGES = 8
 
 
-@pytest.mark.parametrize(
-    ("rows", "context", "seconds"),
-    [(1, 64, 1.0), (3, 64, 2.5), (2, 160, 2.5), (1, 0, 1.0), (8, 64, 5.0), (1, 448, 3.0)],
-)
+@pytest.mark.parametrize(("rows", "context", "seconds"), [
+    (1, 64, 1.0), (3, 64, 2.5), (2, 160, 2.5), (1, 0, 1.0), (8, 64, 5.0), (1, 448, 3.0),
+])  # fmt: skip
 def test_between_and_beyond_the_grid(rows: int, context: int, seconds: float) -> None:
     assert CURVE.at(rows, context) == pytest.approx(seconds)
 
@@ -63,8 +62,7 @@ def test_a_saved_curve_comes_back(backend: ToyBackend) -> None:
 
 
 @pytest.mark.parametrize("damage", [
-    "", "{", "[]", "null", "{}",
-    json.dumps({"rows": [1], "contexts": [1], "seconds": [[-1.0]]}),
+    "", "{", "[]", "null", "{}", json.dumps({"rows": [1], "contexts": [1], "seconds": [[-1.0]]}),
     json.dumps({"rows": [2, 1], "contexts": [1], "seconds": [[1.0, 1.0]]}),
     json.dumps({"rows": [1, 2], "contexts": [1], "seconds": [[1.0]]}),
     json.dumps({"rows": [], "contexts": [], "seconds": []}),

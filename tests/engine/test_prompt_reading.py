@@ -120,11 +120,9 @@ def test_what_is_no_list_of_prompts(llm: LLM) -> None:
             llm.complete("red", params)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("limits", {"batch": 1}), ("threads", "2"), ("threads", 1.5), ("threads", True),
-     ("threads", 0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), [
+    ("limits", {"batch": 1}), ("threads", "2"), ("threads", 1.5), ("threads", True), ("threads", 0),
+])  # fmt: skip
 def test_what_no_model_is_opened_with(folder: Path, field: str, value: Any) -> None:
     with pytest.raises(InvalidInput, match=field):
         LLM(str(folder), **{field: value})

@@ -348,12 +348,11 @@ def test_what_an_owner_leaves_to_others_is_counted_with_the_request_that_comes()
     assert sum(live.reserved for live in engine.running) <= pages - pages // 8
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("priority", "high"), ("priority", None), ("priority", 1.5), ("priority", 10**30),
-     ("deadline", "5"), ("deadline", float("nan")), ("deadline", True), ("deadline", -1),
-     ("salt", 5), ("salt", "\ud800"), ("owner", ["a"]), ("owner", "\ud800")],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), [
+    ("priority", "high"), ("priority", None), ("priority", 1.5), ("priority", 10**30),
+    ("deadline", "5"), ("deadline", float("nan")), ("deadline", True), ("deadline", -1),
+    ("salt", 5), ("salt", "\ud800"), ("owner", ["a"]), ("owner", "\ud800"),
+])  # fmt: skip
 def test_what_the_books_cannot_hold_is_refused(field: str, value: Any) -> None:
     engine = toy_engine(batch=1)
     waiting = [add(engine, prompt=(5, 6 + i)) for i in range(2)]

@@ -50,10 +50,9 @@ def test_samples_repeat_with_the_seed(both: tuple[Any, LLM]) -> None:
     assert made[0] == made[1] != made[2]
 
 
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [({"num_beams": 2}, "num_beams"), ({"no_repeat_ngram_size": 2}, "NoRepeatNGram")],
-)
+@pytest.mark.parametrize(("setting", "named"), [
+    ({"num_beams": 2}, "num_beams"), ({"no_repeat_ngram_size": 2}, "NoRepeatNGram"),
+])  # fmt: skip
 def test_what_it_does_not_do_is_refused(both, setting, named):
     model, llm = both
     with pytest.raises(InvalidInput, match=named):

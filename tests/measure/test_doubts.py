@@ -14,11 +14,10 @@ def test_forwards_bound_a_speed_up():
     assert not is_suspicious(9.0, later=0, forwards=0)  # All came with the prompt.
 
 
-@pytest.mark.parametrize(
-    ("method", "guarantee", "bound"),
-    [("suffix", "exact", True), ("pearl", "exact", True), ("suffix", "distribution", True),
-     ("prompt-lookup", "lossy", True), ("unified-layer-skip", "lossy", False), ("any", "", False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("method", "guarantee", "bound"), [
+    ("suffix", "exact", True), ("pearl", "exact", True), ("suffix", "distribution", True),
+    ("prompt-lookup", "lossy", True), ("unified-layer-skip", "lossy", False), ("any", "", False),
+])  # fmt: skip
 def test_the_bound_is_of_methods_that_verify(method, guarantee, bound):
     assert verifies(method, guarantee) is bound
 

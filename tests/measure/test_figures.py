@@ -144,10 +144,9 @@ def alone(results: Results, decode_seconds: float, **engine: Any) -> Results:
     return replace(results, engines=(engines[0], replace(engines[1], **engine)), records=records)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "engine", "suspicious"),
-    [(0.2 / 3, {}, True), (0.2 / 2, {}, False), (0.2 / 3, {"guarantee": ""}, False)],
-)
+@pytest.mark.parametrize(("seconds", "engine", "suspicious"), [
+    (0.2 / 3, {}, True), (0.2 / 2, {}, False), (0.2 / 3, {"guarantee": ""}, False),
+])  # fmt: skip
 def test_a_speed_up_above_tokens_a_forward_is_suspicious(results, seconds, engine, suspicious):
     made = alone(results, seconds, **engine)
     assert by_name(made)["suffix"].suspicious is suspicious

@@ -128,10 +128,9 @@ def test_groups_hold_their_own_items(make_results) -> None:
     assert {name: speed.items for name, speed in summary.groups.items()} == {"short": 2, "long": 1}
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [((1, 2), (1, 2), None), ((1, 2), (1, 3), 1), ((1,), (1, 2), 1), ((), (), None)],
-)
+@pytest.mark.parametrize(("one", "other", "expected"), [
+    ((1, 2), (1, 2), None), ((1, 2), (1, 3), 1), ((1,), (1, 2), 1), ((), (), None),
+])  # fmt: skip
 def test_first_difference(one, other, expected) -> None:
     assert first_difference(one, other) == expected
 

@@ -191,14 +191,12 @@ def test_bad_parts_are_refused(spec, field):
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
-    "spec",
-    ["pld(budget=specdec++(head=FILE))", "pld+suffix(budget=delayed(selector=FILE))",
-     {"method": ["pld", "suffix"], "budget": "specdec++(head=FILE)"},
-     "pld(acceptance_head=FILE,budget=specdec++)", "refine(base=learn2pd(filter=FILE))",
-     "joint-sampler(layer=FILE)"],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("spec", [
+    "pld(budget=specdec++(head=FILE))", "pld+suffix(budget=delayed(selector=FILE))",
+    {"method": ["pld", "suffix"], "budget": "specdec++(head=FILE)"},
+    "pld(acceptance_head=FILE,budget=specdec++)", "refine(base=learn2pd(filter=FILE))",
+    "joint-sampler(layer=FILE)",
+], ids=str)  # fmt: skip
 def test_strangers_name_no_files_however_deep(spec):
     with pytest.raises(InvalidInput, match="set it where the server is started"):
         parse(spec, trusted=False)
@@ -253,11 +251,10 @@ def test_every_setting_takes_its_values_only(part):
 
 
 @pytest.mark.parametrize("setting", ["prophet(anchor", "dimple(prior", "assd(placed"])
-@pytest.mark.parametrize(
-    "text",
-    ["5", "'5'", "'a:1'", "'1:x'", "'--1:2'", "'1:'", "':5'", "'3:1 -2'", "'3:²'",
-     "'3:99999999999'", "'" + "9" * 5000 + "'"],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "5", "'5'", "'a:1'", "'1:x'", "'--1:2'", "'1:'", "':5'", "'3:1 -2'", "'3:²'", "'3:99999999999'",
+    "'" + "9" * 5000 + "'",
+])  # fmt: skip
 def test_places_that_cannot_be_read(setting, text):
     with pytest.raises(InvalidInput):
         parse(f"{setting}={text})")

@@ -39,10 +39,9 @@ def run(decoder: str, config: Mapping[str, Any], **settings: Any) -> tuple[Compl
     return completion, trace_record(completion, cast(Any, Letters()), "toy", decoder, "toy")
 
 
-@pytest.mark.parametrize(
-    "decoder",
-    ["greedy", "prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)", "lookahead"],
-)
+@pytest.mark.parametrize("decoder", [
+    "greedy", "prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)", "lookahead",
+])  # fmt: skip
 def test_drafts(decoder: str) -> None:
     completion, trace = run(decoder, {}, logprobs=3)
     steps = cast("list[DraftStepRecord]", trace["steps"])

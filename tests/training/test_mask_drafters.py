@@ -217,8 +217,7 @@ def test_the_command_makes_a_draft_model(folder, tmp_path):
 
 
 @pytest.mark.parametrize(("field", "given"), [
-    ("--layers", ("--layers", 4)),
-    ("tasks.*simple, graded", ("--tasks", "hard")),
+    ("--layers", ("--layers", 4)), ("tasks.*simple, graded", ("--tasks", "hard")),
     ("causal", ("--model", "paradecode/tiny-diffusion")),
 ])  # fmt: skip
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(

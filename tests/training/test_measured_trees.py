@@ -59,11 +59,10 @@ def decodes_plainly(spec: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "budget", "setting"),
-    [("acceptance-head", "specdec++", "acceptance_head"),
-     ("tree-selector", "delayed", "tree_selector")],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "budget", "setting"), [
+    ("acceptance-head", "specdec++", "acceptance_head"),
+    ("tree-selector", "delayed", "tree_selector"),
+])  # fmt: skip
 def test_from_prompts_to_a_file_that_decodes(tmp_path, command, budget, setting):
     pytest.importorskip("torch")
     out, samples = tmp_path / "out", tmp_path / "samples"

@@ -31,8 +31,7 @@ def test_the_default_method_uses_the_packages_table(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("name", [
-    "Qwen2.5 Coder 1.5B Instruct GGUF",
-    "Qwen2.5-Coder-1.5B-Instruct",
+    "Qwen2.5 Coder 1.5B Instruct GGUF", "Qwen2.5-Coder-1.5B-Instruct",
     "Qwen/qwen2.5-coder-1.5b-instruct",
 ])  # fmt: skip
 def test_a_table_is_found_however_files_spell_the_model(name: str) -> None:

@@ -240,13 +240,12 @@ def test_a_child_forked_during_a_forward_does_not_wait_for_it():
     thread.join(PATIENCE)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("vocab_size", 0), ("outputs", 0), ("outputs", 10), ("hidden_size", 0), ("hidden_size", -5),
-     ("hidden_size", 2**31 - 1), ("layers", 0), ("heads", 2**30), ("intermediate_size", -7),
-     ("context_length", -1), ("norm_epsilon", np.nan), ("softcap", np.inf), ("threads", 0),
-     ("threads", 1025)],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), [
+    ("vocab_size", 0), ("outputs", 0), ("outputs", 10), ("hidden_size", 0), ("hidden_size", -5),
+    ("hidden_size", 2**31 - 1), ("layers", 0), ("heads", 2**30), ("intermediate_size", -7),
+    ("context_length", -1), ("norm_epsilon", np.nan), ("softcap", np.inf), ("threads", 0),
+    ("threads", 1025),
+])  # fmt: skip
 def test_models_of_absurd_sizes_are_refused(field, value):
     sizes: dict[str, Any] = {
         "vocab_size": 9, "outputs": 9, "hidden_size": 8, "layers": 1, "heads": 2,

@@ -39,14 +39,13 @@ def open_two(config: ModelConfig, seconds: float = 60.0) -> ParallelBackend:
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [({"ranks": 4}, "kv_heads, which is 2"), ({"ranks": 0}, "1 to 64"), ({"ranks": True}, "ranks"),
-     ({"ranks": 65}, "1 to 64"), ({"ranks": 2, "dtype": "fp8"}, "dtype"),
-     ({"ranks": 2, "device": "cuda:1"}, "use cpu or cuda"),
-     ({"ranks": 2, "device": "tpu"}, "use cpu or cuda"),
-     ({"ranks": 2, "backend": "native"}, "use torch")],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "told"), [
+    ({"ranks": 4}, "kv_heads, which is 2"), ({"ranks": 0}, "1 to 64"), ({"ranks": True}, "ranks"),
+    ({"ranks": 65}, "1 to 64"), ({"ranks": 2, "dtype": "fp8"}, "dtype"),
+    ({"ranks": 2, "device": "cuda:1"}, "use cpu or cuda"),
+    ({"ranks": 2, "device": "tpu"}, "use cpu or cuda"),
+    ({"ranks": 2, "backend": "native"}, "use torch"),
+])  # fmt: skip
 def test_what_is_refused_before_a_rank_starts(settings, told, monkeypatch):
     monkeypatch.setattr(leader, "_start", None)
     config = tiny_config()

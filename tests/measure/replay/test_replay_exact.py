@@ -34,11 +34,9 @@ NAMES = replayable(recording(0))
 
 
 @pytest.mark.first(9)
-@pytest.mark.parametrize(
-    ("budget", "params"),
-    [("fixed", 0), ("fixed", 1), ("auto", 1), pytest.param("auto", 0, marks=pytest.mark.slow)],
-    ids=["fixed-greedy", "fixed-sampled", "auto-sampled", "auto-greedy"],
-)
+@pytest.mark.parametrize(("budget", "params"), [
+    ("fixed", 0), ("fixed", 1), ("auto", 1), pytest.param("auto", 0, marks=pytest.mark.slow),
+], ids=["fixed-greedy", "fixed-sampled", "auto-sampled", "auto-greedy"])  # fmt: skip
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_is_the_engines_where_replay_says_so(name, budget, params):
     spec = f"{name}(budget={budget},num_speculative_tokens=5)"

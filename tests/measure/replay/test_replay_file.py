@@ -125,12 +125,10 @@ def test_bad_headers_are_refused(key, value, path):
         Recording.load(path)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("vocab_size", 4), ("vocab_size", "many"), ("context_length", 8), ("layers", 0),
-     ("hidden_size", True), ("eos_tokens", [1 << 40]), ("eos_tokens", 3), ("name", 5),
-     ("extra", 1)],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "value"), [
+    ("vocab_size", 4), ("vocab_size", "many"), ("context_length", 8), ("layers", 0),
+    ("hidden_size", True), ("eos_tokens", [1 << 40]), ("eos_tokens", 3), ("name", 5), ("extra", 1),
+])  # fmt: skip
 def test_bad_models_are_refused(key, value, path):
     header, tensors = opened(path)
     stored(path, {**header, "model": {**header["model"], key: value}}, tensors)

@@ -221,11 +221,10 @@ def test_ratios_over_an_engine_of_both():
             compare_files(*(COMMITTED / name for name in files), baseline)
 
 
-@pytest.mark.parametrize(
-    ("name", "fix"),
-    [("peers.json", "peers.json has"), ("methods.json", "leave it out"),
-     ("graded.json", "leave it out")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "fix"), [
+    ("peers.json", "peers.json has"), ("methods.json", "leave it out"),
+    ("graded.json", "leave it out"),
+])  # fmt: skip
 def test_a_baseline_that_was_not_measured_is_refused(name, fix):
     with pytest.raises(InvalidInput, match=fix) as error:
         read_sheet(COMMITTED / name, "foo")

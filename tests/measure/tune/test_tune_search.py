@@ -83,15 +83,6 @@ def test_what_python_costs_decides():
 
 
 @pytest.mark.wide
-def test_the_search_repeats_itself_with_the_same_python_seconds():
-    first = Scores(RECORDING)
-    found = search(first, NAMES, IDS[:4], IDS)
-    again = Scores(RECORDING, dict(first.python))
-    assert search(again, NAMES, IDS[:4], IDS) == found
-    assert again.python == first.python
-
-
-@pytest.mark.wide
 def test_the_search_beats_its_beginnings():
     scores = free()
     best = search(scores, NAMES, IDS, IDS)[0]

@@ -252,10 +252,9 @@ def test_a_policy_with_a_loop_of_its_own_is_no_base(policy: str, wrapper: str) -
 
 
 @pytest.mark.parametrize("constrained", [False, True])
-@pytest.mark.parametrize(
-    "spec",
-    ["assd(placed='2:29')", "dimple(prior='2:5 999999999')", "prophet(anchor='2:29')"],
-)
+@pytest.mark.parametrize("spec", [
+    "assd(placed='2:29')", "dimple(prior='2:5 999999999')", "prophet(anchor='2:29')",
+])  # fmt: skip
 def test_placed_tokens_are_of_the_vocabulary(spec: str, constrained: bool) -> None:
     backend = toy("full")
     constraint = records(backend.config.vocab_size) if constrained else None

@@ -76,8 +76,7 @@ def test_methods_of_the_other_family(folders: dict[str, Path]) -> None:
     {"steps": -1}, {"steps": 1 << 40}, {"block_length": 2.5}, {"threshold": float("nan")},
     {"cache": "dual(refresh=-1)"}, {"cache": "no-such"}, {"blocks": 7}, {"gen_length": 0},
     {"gen_length": 5, "max_tokens": 5}, {"steps": True}, {"nonsense": 1},
-    {"cache": "prefix(" * 900}, {"blocks": "fixed(length=3)"},
-    {"steps": 4, "diffusion_steps": 4},
+    {"cache": "prefix(" * 900}, {"blocks": "fixed(length=3)"}, {"steps": 4, "diffusion_steps": 4},
 ])  # fmt: skip
 def test_hostile_settings(folders: dict[str, Path], settings: dict[str, object]) -> None:
     with LLM(folders["llada"]) as llm:

@@ -94,10 +94,9 @@ def test_more_rows_than_a_prompt_s_forward_has() -> None:
     np.testing.assert_allclose(whole.logits, exact.logits, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "named"),
-    [(0, 10**6, "experts"), (1, 99, "chosen"), (4, 0, "groups"), (4, 5, "groups"), (2, 0, "size")],
-)
+@pytest.mark.parametrize(("place", "value", "named"), [
+    (0, 10**6, "experts"), (1, 99, "chosen"), (4, 0, "groups"), (4, 5, "groups"), (2, 0, "size"),
+])  # fmt: skip
 def test_the_core_checks_what_it_is_given(place, value, named, monkeypatch):
     config, weights = expert_model("llada2")
     fields = _mixture(config.mixture)

@@ -260,25 +260,21 @@ def test_published_layouts_of_wide_heads_mean_the_same(folder: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(("changes", "text", "said"), [
-    ({"text_config": 5}, {}, "text_config"),
-    ({"canvas_length": 0}, {}, "canvas_length"),
+    ({"text_config": 5}, {}, "text_config"), ({"canvas_length": 0}, {}, "canvas_length"),
     ({"canvas_length": 1 << 40}, {}, "canvas"),
     ({"tie_word_embeddings": False}, {}, "tie_word_embeddings"),
     ({}, {"hidden_activation": "silu"}, "hidden_activation"),
     ({}, {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
     ({}, {"layer_types": ["full_attention"]}, "layer_types"),
     ({}, {"layer_types": ["sliding_attention", "?", "full_attention"]}, "layer_types"),
-    ({}, {"num_experts": None}, "num_experts"),
-    ({}, {"top_k_experts": 9}, "chosen"),
-    ({}, {"global_head_dim": 7}, "turned"),
-    ({}, {"final_logit_softcapping": -1.0}, "softcap"),
+    ({}, {"num_experts": None}, "num_experts"), ({}, {"top_k_experts": 9}, "chosen"),
+    ({}, {"global_head_dim": 7}, "turned"), ({}, {"final_logit_softcapping": -1.0}, "softcap"),
     ({}, {"rope_parameters": {"full_attention": 3}}, "rope_parameters"),
     ({}, {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type"),
     ({}, {"per_layer_config": {"2": {"head_dim": "x"}}}, "head_dim"),
     ({}, {"per_layer_config": [1]}, "per_layer_config"),
     ({}, {"num_hidden_layers": 10**9}, "num_hidden_layers"),
-    ({}, {"sliding_window": 0}, "sliding_window"),
-    ({}, {"eos_token_id": "x"}, "id"),
+    ({}, {"sliding_window": 0}, "sliding_window"), ({}, {"eos_token_id": "x"}, "id"),
     ({}, {"global_head_dim": 32}, "implies"),
 ])  # fmt: skip
 def test_damaged_configurations_are_named(tmp_path, changes, text, said):

@@ -14,6 +14,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse
+from paradecode.models.catalogue import open_model
 from paradecode.testing.cases import PROMPTS
 from paradecode.testing.harness import Bench, Job, Run, Subject, limits_of
 from paradecode.testing.machines import CONTEXT, KINDS, Kind
@@ -99,3 +100,20 @@ def check_refused(method: str, refused: Mapping[Any, str]) -> None:
         for path, fix in refused.items():
             with pytest.raises(InvalidInput, match=fix):
                 llm.complete("copy: Ana", decoder=method.format(path), max_tokens=2)
+
+
+def in_float64(model: str) -> Any:
+    """A model that is read layer by layer, by hand."""
+    torch = pytest.importorskip("torch")
+    from paradecode.backends.torch.model import Transformer
+
+    base = open_model(model)
+    return Transformer(base.config, base.weights, torch.float64, torch.device("cpu"))
+
+
+def attend_causally(layer: int, q: Any, k: Any, v: Any) -> Any:
+    import torch
+
+    from paradecode.backends.torch.model import attention
+
+    return attention(q, k, v, torch.ones(len(q), len(k), dtype=torch.bool).tril())

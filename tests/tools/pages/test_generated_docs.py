@@ -74,8 +74,7 @@ def emptied(page: str, mark: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize(("file", "baseline", "mark"), [
     ("headline_135m", "llama-cpp/q4_1", "headline-135m"),
-    ("headline_1.5b", "llama-cpp/q4_k_m", "headline-1.5b"),
-    ("peers", "llama-cpp/q4_1", "bench"),
+    ("headline_1.5b", "llama-cpp/q4_k_m", "headline-1.5b"), ("peers", "llama-cpp/q4_1", "bench"),
 ])  # fmt: skip
 def test_benchmarks_page(file, baseline, mark, tmp_path, monkeypatch):
     committed, empty = emptied("docs/benchmarks.md", mark)

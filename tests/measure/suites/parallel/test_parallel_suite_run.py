@@ -254,9 +254,8 @@ def test_a_set_of_tasks_has_a_name():
     assert choose_tasks(["graded", "chain", "copy"]) == (BY_NAME["copy"], *GRADED)
 
 
-@pytest.mark.parametrize(
-    ("tasks", "model"),
-    [((), "tiny"), (("nest", "chain"), "graded"), (("nest", "copy"), "tiny")],
-)  # fmt: skip
+@pytest.mark.parametrize(("tasks", "model"), [
+    ((), "tiny"), (("nest", "chain"), "graded"), (("nest", "copy"), "tiny"),
+])  # fmt: skip
 def test_without_a_model_the_one_for_the_tasks_is_measured(tasks, model):
     assert ParallelPlan(tasks=tasks).model == f"paradecode/{model}-diffusion"

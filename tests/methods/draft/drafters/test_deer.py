@@ -131,10 +131,9 @@ def test_blocks_and_causal_attention_compute_no_finished_row_again(kind: str) ->
         assert seen == [*range(first)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "more"),
-    [*((kind, {}) for kind in ("full", "shift", *BLOCKS)), ("causal", {"shift": False})],
-)
+@pytest.mark.parametrize(("kind", "more"), [
+    *((kind, {}) for kind in ("full", "shift", *BLOCKS)), ("causal", {"shift": False}),
+])  # fmt: skip
 def test_exact_caches_predict_what_a_forward_without_a_cache_does(kind, more):
     """With ``refresh=1``, or an exact cache, q is that of the text and its masks, computed anew."""
     draft, depth = Watched(kind, **more), 6

@@ -184,8 +184,7 @@ def test_guesses_are_judged_that_were_never_verified(folder: Path) -> None:
     ([5, -1], np.zeros((3, CONFIG.hidden_size), np.float32)),
     ([5, 6], np.zeros((1, CONFIG.hidden_size), np.float32)),
     ([5, -1], np.zeros((1, CONFIG.hidden_size + 1), np.float32)),
-    ([-1, -1], np.zeros((1, CONFIG.hidden_size), np.float32)),
-    ([5, -1], None),
+    ([-1, -1], np.zeros((1, CONFIG.hidden_size), np.float32)), ([5, -1], None),
 ])  # fmt: skip
 def test_rows_that_do_not_fit_are_refused(tokens: list[int], given_rows: Any) -> None:
     class Decoder:
@@ -199,8 +198,7 @@ def test_rows_that_do_not_fit_are_refused(tokens: list[int], given_rows: Any) ->
 @pytest.mark.parametrize(("change", "field"), [
     ({"virtual_tokens_per_special_token": 2}, "virtual_tokens"),
     ({"use_custom_lm_head": True}, "custom_lm_head"),
-    ({"num_special_tokens": 5}, "num_special_tokens"),
-    ({}, "prompt_embeddings"),
+    ({"num_special_tokens": 5}, "num_special_tokens"), ({}, "prompt_embeddings"),
 ])  # fmt: skip
 def test_prompt_tokens_of_other_kinds_are_refused(change, field, folder):
     said = json.loads((folder / "adapter_config.json").read_text()) | change

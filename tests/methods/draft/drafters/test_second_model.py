@@ -116,10 +116,9 @@ def test_verifiers_that_read_draws_accept_all_of_an_equal_chain(verifier):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize(
-    "method",
-    ["draft-model(width=1,budget=fixed)", "s2d(sure=2.0,budget=fixed)", "pearl", "mirror-sd"],
-)
+@pytest.mark.parametrize("method", [
+    "draft-model(width=1,budget=fixed)", "s2d(sure=2.0,budget=fixed)", "pearl", "mirror-sd",
+])  # fmt: skip
 def test_other_token_ids_are_translated(method, temperature):
     """The same model under permuted ids accepts what the same model accepts."""
     order = np.random.default_rng(0).permutation(96)
