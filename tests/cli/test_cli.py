@@ -19,11 +19,7 @@ RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
 
 def test_generate_json_contract() -> None:
     asked = ["generate", "Say yes.", "--max-tokens", "6", "--json", "--decoder", "greedy"]
-    # In a process of its own, as users have it.
-    run = subprocess.run(
-        [*RUN, *asked], capture_output=True, text=True, timeout=PATIENCE, check=True
-    )
-    record = json.loads(run.stdout)
+    record = json.loads(paradecode(*asked).stdout)
     assert {
         "text", "token_ids", "finish_reason", "model", "decoder", "backend", "stats",
     } <= record.keys()  # fmt: skip

@@ -45,6 +45,7 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]
         process.communicate()
 
 
+@pytest.mark.wide
 def test_ready_line_and_names(folder: str) -> None:
     own = f"two={folder},decoder=prompt-lookup(max_ngram=3,min_ngram=2)"
     with serving(f"one={folder}", "--model", own, "--decoder", "copyspec") as found:
@@ -61,8 +62,15 @@ def test_ready_line_and_names(folder: str) -> None:
 
 def test_sigterm_finishes_what_was_accepted(folder: str) -> None:
     with serving(f"tiny={folder}", "--speculative-config", '{"method": "ngram"}') as found:
-        process, _, url = found
-        body = {"prompt": "abc", "max_tokens": 800, "ignore_eos": True, "stream": True}
+        process, line, url = found
+        assert "serves tiny (prompt-lookup" in line
+        body = {
+            "model": "tiny",
+            "prompt": "abc",
+            "max_tokens": 800,
+            "ignore_eos": True,
+            "stream": True,
+        }
         started, text = threading.Event(), []
 
         def ask() -> None:

@@ -86,7 +86,7 @@ def test_packed_weights_are_hardly_larger_than_the_file(kind):
     assert opened(weights).weight_bytes <= 1.02 * stored
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_forward_is_that_of_the_weights(kind):
     """The reference computes in float64; only the rounding of activations to eight bits differs."""

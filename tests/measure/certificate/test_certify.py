@@ -143,21 +143,6 @@ def test_a_lossy_method_is_measured_to_the_end() -> None:
     assert len(found.equality.divergences) > 1
 
 
-@pytest.mark.wide
-def test_progress_is_told() -> None:
-    told: dict[str, tuple[int, int]] = {}
-    claim = Claim.of(parse("prompt-lookup(verifier=rejection)"))
-    certify(
-        toy_engine(), claim, TEXTS, PLAN,
-        lambda stage, done, total: told.__setitem__(stage, (done, total)),
-    )  # fmt: skip
-    assert list(told) == [
-        "plain decoding", "token equality", "invariance", "places for the law", "law and controls",
-    ]  # fmt: skip
-    assert all(done <= total for done, total in told.values())
-    assert all(told[stage][0] == told[stage][1] for stage in list(told)[:3])
-
-
 def test_ctrl_c_leaves_nothing_behind() -> None:
     engine = toy_engine()
 

@@ -42,7 +42,7 @@ def toy(kind: str, **config: Any) -> ToyBackend:
 def test_the_text_is_that_of_one_token_a_forward(kind: str, blocks: str) -> None:
     for prompt, params in zip(PROMPTS, PARAMS, strict=True):
         plain = run(toy(kind), f"assd(tokens=1,blocks={blocks})", prompt, **params)
-        for tokens in (2, 3, 5, 64):
+        for tokens in (2, 5, 64):
             made = run(toy(kind), f"assd(tokens={tokens},blocks={blocks})", prompt, **params)
             assert made.output == plain.output
             assert made.logprobs == plain.logprobs
