@@ -34,7 +34,7 @@ def answers(llm: LLM, decoder: str, temperature: float) -> list[list[int]]:
     return [output.token_ids for output in outputs]
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("name", [*EXACT, *FUSED])
 def test_equal_to_plain(llm, plain, name, temperature):

@@ -92,6 +92,7 @@ def test_equal_step_by_step(spec, seconds, table, made, monkeypatch):
     assert sum(made) > several.forwards // 2
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_costs_decide_alike(seed: int, table: str, made: list[int]) -> None:
     engines = both(curve=curve_of(seed))

@@ -128,6 +128,7 @@ def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(tmp_path, head_
     assert max(made) > 9
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("spec", ["draft-model", "s2d", "layer-skip", "swift"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_refused_model_leaves_its_steps_to_the_backend(spec, temperature, made):

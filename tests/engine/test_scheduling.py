@@ -289,6 +289,7 @@ def test_what_cannot_be_cut_is_made_up_for() -> None:
     assert sum(widths) / 1000 == pytest.approx(room, abs=0.1)
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_starves(seed: int) -> None:
     draw = random.Random(seed)

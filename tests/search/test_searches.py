@@ -174,6 +174,7 @@ LONG = 1_000_000
 """Characters: what takes their square never ends."""
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("text", [
     "answer" + "\n" * LONG, "answer is" + " " * LONG, "####" + "\n" * LONG, "\\boxed{" * LONG,
     "0." + "0" * LONG + "1",

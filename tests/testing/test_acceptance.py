@@ -77,6 +77,7 @@ def test_rows_that_teach_the_wrong_token_are_found(monkeypatch: pytest.MonkeyPat
     assert not as_recorded("token-recycling")
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", ["draft-model", "token-recycling", "stand", "aded", "swift"])
 def test_noise_that_is_not_shared_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = loop.Offer

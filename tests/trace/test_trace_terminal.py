@@ -9,7 +9,6 @@ from trace_samples import denoised, drafted, hostile, searched
 from paradecode.completion import Completion
 from paradecode.core.trace import Stats
 from paradecode.trace import Trace, bracketed, coloured, legend, terminal_view
-from paradecode.trace.terminal import visible
 
 
 def printed(trace: Trace, colour: bool = False) -> str:
@@ -89,8 +88,3 @@ def test_control_characters_are_spelled_out() -> None:
     text = printed(hostile(200))
     assert not set(text) & {"\x1b", "\x00", "\x07", "\r", "\t", "\u202e", "\u2028", "\ud800"}
     assert "⟨202E⟩right to left" in text
-
-
-def test_visible_leaves_text_alone() -> None:
-    assert visible("a\nb é 漢字 مرحبا") == "a\nb é 漢字 مرحبا"
-    assert visible("\x1b[2J\u200b") == "⟨001B⟩[2J⟨200B⟩"

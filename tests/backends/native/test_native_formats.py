@@ -74,6 +74,7 @@ def test_weights_equal_the_gguf_package_to_the_last_bit(kind, dtype):
     assert (got == expected).all()  # But for the sign of zero, which the sum with zero takes.
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_packed_weights_are_hardly_larger_than_the_file(kind):
     weights = weights_of(kind)

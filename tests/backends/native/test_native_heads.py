@@ -116,7 +116,7 @@ def test_trees_are_those_of_the_oracle(head: Head, changes: dict[str, object]) -
         same(tree, other)
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("dtype", ["q8", "q4"])
 def test_rounded_matrices_are_those_that_networks_use(rounded_head: Head, dtype: str) -> None:
     """The networks use the same packing. Where an 8-bit input is rounded the other way, nodes

@@ -70,6 +70,7 @@ WARPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("warp", WARPS, ids=str)
 @pytest.mark.parametrize("vocabulary", [2, 64, 5003])
 def test_sampling_and_probabilities(warp, vocabulary):

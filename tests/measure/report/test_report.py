@@ -10,7 +10,7 @@ from elements import Elements
 from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.charts.all import charts_of
 from paradecode_lab.measure.charts.chart import looks_of
-from paradecode_lab.measure.charts.style import COLOURS, drawing, new_figure
+from paradecode_lab.measure.charts.style import drawing, new_figure
 from paradecode_lab.measure.report.compare import compare_files
 from paradecode_lab.measure.report.load import read_sheet
 from paradecode_lab.measure.report.markdown import markdown
@@ -130,17 +130,6 @@ def test_the_frontier_leaves_out_what_is_beaten(sheet):
     (axes,) = drawn(charts_of(sheet, looks_of([sheet]))["frontier"]).axes
     (joined,) = [curve for curve in axes.lines if curve.get_linestyle() == "--"]
     assert list(joined.get_xdata()) == [180, 240]  # The others are slower and no better.
-
-
-def test_a_family_has_one_colour_on_all_sheets(sheet):
-    other = replace(sheet, lines=(line("loose(x=1)", 5, 1.0), line("new", 5, 1.0)))
-    found = looks_of([sheet, other])
-    assert found["loose", "loose"].colour == found["loose", "loose(x=1)"].colour
-    assert found["loose", "loose"].key != found["loose", "loose(x=1)"].key
-    assert found[PLAIN, "greedy"].colour == "plain"
-    used = {look.colour for look in found.values()}
-    assert used <= COLOURS.keys()
-    assert len({found[key].colour for key in found if key[0] != "loose"}) == len(found) - 2
 
 
 @pytest.mark.first(1)

@@ -78,6 +78,7 @@ def density(backend: Backend, given: dict[int, int], left: dict[int, int], at: i
     return logits
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("placed", ["", "0:9 8, 10:7, 22:6 5"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_density_is_the_one_of_its_definition(kind: str, placed: str) -> None:
@@ -101,6 +102,7 @@ def test_the_density_is_the_one_of_its_definition(kind: str, placed: str) -> Non
         assert made.output == [text[at] for at in range(len(PROMPT), len(PROMPT) + count)]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_constraints_hold_and_the_text_stays(kind: str) -> None:
     for temperature in (0.0, 1.0):
@@ -141,6 +143,7 @@ class Sure(ToyBackend):
         return results
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("tokens", [1, 2, 5, 8, 64])
 def test_forwards(tokens: int) -> None:
     """Two for as many tokens as are drafted, if all are right; never more than tokens."""

@@ -277,13 +277,6 @@ def test_prompts_that_drafts_have_paid_for_cost_no_rest():
             budget.observe(tree, verdict(tree, len(tree) - 1))
 
 
-def test_auto_looks_past_a_step_of_the_cost_curve():
-    """The second row costs as much as the seven after it: one node never pays, several do."""
-    seq = Request(curve=lambda rows: 1.0 if rows == 1 else 1.9)
-    tree, _ = grown(AutoBudget(8), seq, lambda path: np.array([0.85]), 0.01)
-    assert len(tree) == 8
-
-
 def test_calibration_corrects_both_ways_and_forgets():
     calibration, reach = Calibration(), np.array([0.5])
     assert calibration.of(reach) == pytest.approx([0.5])

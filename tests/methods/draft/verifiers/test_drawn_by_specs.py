@@ -149,7 +149,7 @@ def a_trunk_and_two_branches(monkeypatch):
     )
 
 
-@pytest.mark.first(8)
+@pytest.mark.first(4)
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_users_write_has_the_law_of_the_target(spec):
     for seed in (1, 2):

@@ -60,7 +60,7 @@ def test_law_of_the_target(builder, key):
         assert distance(law, LANGUAGES[key]) < EXACT, name
 
 
-@pytest.mark.first(11)
+@pytest.mark.first(6)
 @all_builders
 def test_one_hot_targets_give_the_greedy_text(builder):
     trees = drafts(BUILDERS[builder], SHARP)

@@ -166,6 +166,7 @@ def test_seeded_requests_do_not_depend_on_the_batch(name, drafter):
     assert len(set(outputs[0])) > 12
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(("name", "drafter"), METHODS, ids=[name for name, _ in METHODS])
 def test_outputs_end_where_they_must(name, drafter):
     stopped = inside = accepted = 0
