@@ -1,7 +1,5 @@
 """Methods that are wrong on purpose: one for each class of bug the suite must find."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -220,11 +218,9 @@ class DraftModel:
                 tokens.append(int(reply.logits.argmax()[0]))
             for last in range(min(3, seq.room - 2)):
                 reply = yield Forward(
-                    np.empty(0, np.int32),
-                    tree=TokenTree.chain(tokens[-1:]),
-                    under=np.array([last - 1], np.int32),
-                    model="draft",
-                )
+                    np.empty(0, np.int32), tree=TokenTree.chain(tokens[-1:]),
+                    under=np.array([last - 1], np.int32), model="draft",
+                )  # fmt: skip
                 tokens.append(int(reply.logits.argmax()[0]))
             tree = TokenTree.chain(tokens)
             check = yield Forward(seq.pending, tree=tree)
@@ -242,20 +238,13 @@ WRONG: dict[str, Callable[[], Decoder]] = {
     "does not see the newest slot": lambda: Drafted(change=blind),
     "siblings see one another": lambda: Drafted(tree=fork_of, change=siblings_seen),
     "skips a layer": lambda: Drafted(change=half_the_layers),
-    "drafts beyond the end": lambda: Drafted(clipped=False),
-    "skips a token": SkipsAToken,
-    "does not store": ForgetsToStore,
-    "never commits": NeverCommits,
-    "yields junk": Junk,
-    "token ids out of range": TokensOutOfRange,
-    "commits after the end": CommitsAfterTheEnd,
-    "stops early": StopsEarly,
-    "ignores the seed": IgnoresTheSeed,
-}
+    "drafts beyond the end": lambda: Drafted(clipped=False), "skips a token": SkipsAToken,
+    "does not store": ForgetsToStore, "never commits": NeverCommits, "yields junk": Junk,
+    "token ids out of range": TokensOutOfRange, "commits after the end": CommitsAfterTheEnd,
+    "stops early": StopsEarly, "ignores the seed": IgnoresTheSeed,
+}  # fmt: skip
 
 RIGHT: dict[str, Callable[[], Decoder]] = {
-    "chain": Drafted,
-    "tree": lambda: Drafted(tree=fork_of),
-    "plain": NeverDrafts,
+    "chain": Drafted, "tree": lambda: Drafted(tree=fork_of), "plain": NeverDrafts,
     "draft model": DraftModel,
-}
+}  # fmt: skip

@@ -1,7 +1,5 @@
 """The arithmetic of plain readings: NumPy, one row or one head at a time, without any cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

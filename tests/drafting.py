@@ -1,7 +1,5 @@
 """A request and a target without an engine, which have only what a decoder sees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Each behaviour is an endpoint: ``http://HOST/steady/v1`` answers well, ``http://
 off in the middle, and so on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

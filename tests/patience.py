@@ -1,7 +1,5 @@
 """Waiting for what happens, whenever that is: a busy machine fails no test."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line without a process of its own: it starts sooner."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

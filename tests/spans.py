@@ -1,7 +1,6 @@
-"""Hypothesis strategies that damage a span, for the checks of every backend."""
+"""Spans of plain rows, and Hypothesis strategies that damage a span."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +12,19 @@ from paradecode.models.config import ModelConfig
 
 CAPACITY = 2 * PAGE
 """Slots of the page table of a span that is to be damaged."""
+
+
+def span(pages: Sequence[int], tokens: Sequence[int], context: int = 0, **options: object) -> Span:
+    """Causal rows after ``context``, stored in the slots that follow, with all their logits."""
+    count = len(tokens)
+    after = np.arange(context, context + count, dtype=np.int32)
+    fields: dict = {
+        "pages": np.asarray(pages, np.int32), "tokens": np.asarray(tokens, np.int32),
+        "positions": after, "slots": after.copy(), "context": context,
+        "logits": np.arange(count, dtype=np.int32),
+    }  # fmt: skip
+    return Span(**{**fields, **options})
+
 
 numbers = st.one_of(
     st.integers(-3, 12), st.integers(CAPACITY - 2, CAPACITY + 2),

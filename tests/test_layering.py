@@ -27,29 +27,20 @@ from tools.structure import (
 )
 
 
-def test_nothing_imports_upward():
-    assert upward() == []
-
-
-def test_no_file_imports_itself_through_others():
-    assert circles() == []
-
-
-def test_a_class_name_means_one_thing():
-    assert shared_names() == {}
-
-
-def test_every_room_keeps_its_budget_of_lines():
-    assert over_budget() == {}
+@pytest.mark.parametrize(
+    "rule",
+    [upward, circles, shared_names, over_budget, long_methods],
+    ids=lambda rule: rule.__name__,
+)
+def test_nothing_breaks_a_rule_of_the_house(rule):
+    """Imports from above, and of a file by itself; a class name of two things; a room beyond its
+    budget of lines, and a method that is long with its helpers."""
+    assert not rule()
 
 
 def test_a_room_without_a_budget_or_beyond_it_is_noticed(monkeypatch):
     monkeypatch.setitem(BUDGETS, "core", 10)
     assert list(over_budget()) == ["core"]
-
-
-def test_a_method_is_short_with_its_helpers():
-    assert long_methods() == {}
 
 
 def test_a_longer_method_is_noticed(monkeypatch, tmp_path):
@@ -95,59 +86,52 @@ def test_every_floor_of_the_design_is_seen():
     assert {"core", "models", "backends.interface", "backends.torch", "methods", "engine"} <= rooms
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("paradecode.core.tree", "from paradecode.methods import specs"),
-        ("paradecode.core.tree", "from paradecode import LLM"),
-        ("paradecode.core.tree", "import paradecode"),
-        ("paradecode.core.tree", "import torch"),
-        ("paradecode.core.tree", "def late():\n    import paradecode.models.config"),
-        ("paradecode.core.tree", "from ..engine.engine import Engine"),
-        ("paradecode.core.tree", "from .. import engine"),
-        ("paradecode.core.tree", "if TYPE_CHECKING:\n    from paradecode.engine.cost import Load"),
-        ("paradecode.core.tree", "import_module('paradecode.engine.engine')"),
-        ("paradecode.models.config", "from paradecode.backends.interface import PAGE"),
-        ("paradecode.models.config", "from paradecode.methods.specs import parse"),
-        ("paradecode.backends.interface", "from paradecode.methods.specs import parse"),
-        ("paradecode.backends.torch.model", "import paradecode.backends.native"),
-        ("paradecode.backends.torch.model", "from paradecode.backends import open_backend"),
-        ("paradecode.backends.native.anything", "from paradecode.backends.torch import model"),
-        ("paradecode.backends.native.anything", "from paradecode.engine.kv import KVCache"),
-        ("paradecode.methods.specs", "from paradecode.models.config import ModelConfig"),
-        ("paradecode.methods.specs", "from paradecode.backends.interface import Span"),
-        ("paradecode.methods.specs", "from paradecode.engine.sequence import LiveSequence"),
-        ("paradecode.methods.specs", "import torch.nn as nn"),
-        ("paradecode.engine.engine", "from paradecode.backends.torch.backend import TorchBackend"),
-        ("paradecode.engine.engine", "from paradecode.backends import open_backend"),
-        ("paradecode.engine.engine", "from paradecode.llm import LLM"),
-        ("paradecode.llm", "from paradecode.serve import app"),
-        ("paradecode.llm", "from paradecode import cli"),
-        ("paradecode.serve.app", "from paradecode.cli import main"),
-        ("paradecode.cli.demo", "from paradecode_lab.measure import tables"),
-        ("paradecode_lab.measure.tables", "from paradecode_lab.training import running"),
-        ("paradecode.nowhere", ""),
-    ],
-)
+@pytest.mark.parametrize(("module", "source"), [
+    ("paradecode.core.tree", "from paradecode.methods import specs"),
+    ("paradecode.core.tree", "from paradecode import LLM"),
+    ("paradecode.core.tree", "import paradecode"), ("paradecode.core.tree", "import torch"),
+    ("paradecode.core.tree", "def late():\n    import paradecode.models.config"),
+    ("paradecode.core.tree", "from ..engine.engine import Engine"),
+    ("paradecode.core.tree", "from .. import engine"),
+    ("paradecode.core.tree", "if TYPE_CHECKING:\n    from paradecode.engine.cost import Load"),
+    ("paradecode.core.tree", "import_module('paradecode.engine.engine')"),
+    ("paradecode.models.config", "from paradecode.backends.interface import PAGE"),
+    ("paradecode.models.config", "from paradecode.methods.specs import parse"),
+    ("paradecode.backends.interface", "from paradecode.methods.specs import parse"),
+    ("paradecode.backends.torch.model", "import paradecode.backends.native"),
+    ("paradecode.backends.torch.model", "from paradecode.backends import open_backend"),
+    ("paradecode.backends.native.anything", "from paradecode.backends.torch import model"),
+    ("paradecode.backends.native.anything", "from paradecode.engine.kv import KVCache"),
+    ("paradecode.methods.specs", "from paradecode.models.config import ModelConfig"),
+    ("paradecode.methods.specs", "from paradecode.backends.interface import Span"),
+    ("paradecode.methods.specs", "from paradecode.engine.sequence import LiveSequence"),
+    ("paradecode.methods.specs", "import torch.nn as nn"),
+    ("paradecode.engine.engine", "from paradecode.backends.torch.backend import TorchBackend"),
+    ("paradecode.engine.engine", "from paradecode.backends import open_backend"),
+    ("paradecode.engine.engine", "from paradecode.llm import LLM"),
+    ("paradecode.llm", "from paradecode.serve import app"),
+    ("paradecode.llm", "from paradecode import cli"),
+    ("paradecode.serve.app", "from paradecode.cli import main"),
+    ("paradecode.cli.demo", "from paradecode_lab.measure import tables"),
+    ("paradecode_lab.measure.tables", "from paradecode_lab.training import running"),
+    ("paradecode.nowhere", ""),
+])  # fmt: skip
 def test_violations_are_noticed(module, source):
     assert len(violations(module, source)) == 1
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("paradecode.core.tree", "import math\nimport numpy as np\nfrom . import errors"),
-        ("paradecode.core.tree", "'paradecode.llm has a long docstring'"),
-        (
-            "paradecode.models.config",
-            "import gguf\nfrom paradecode.core.errors import InvalidInput",
-        ),
-        ("paradecode.engine.engine", "from paradecode.backends.interface import Span"),
-        ("paradecode.engine.engine", "from paradecode.backends import interface"),
-        ("paradecode.llm", "from paradecode.backends import open_backend"),
-        ("paradecode.cli", "from paradecode import LLM, __version__"),
-    ],
-)
+@pytest.mark.parametrize(("module", "source"), [
+    ("paradecode.core.tree", "import math\nimport numpy as np\nfrom . import errors"),
+    ("paradecode.core.tree", "'paradecode.llm has a long docstring'"),
+    (
+        "paradecode.models.config",
+        "import gguf\nfrom paradecode.core.errors import InvalidInput",
+    ),
+    ("paradecode.engine.engine", "from paradecode.backends.interface import Span"),
+    ("paradecode.engine.engine", "from paradecode.backends import interface"),
+    ("paradecode.llm", "from paradecode.backends import open_backend"),
+    ("paradecode.cli", "from paradecode import LLM, __version__"),
+])  # fmt: skip
 def test_imports_from_below_are_fine(module, source):
     assert violations(module, source) == []
 

@@ -1,7 +1,5 @@
 """Modules that authors of decoders import keep their old names until version 0.4."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 
@@ -10,16 +8,13 @@ import pytest
 from paradecode.moved import MOVED
 
 
-@pytest.mark.parametrize(
-    ("old", "name", "new"),
-    [
-        ("paradecode.core.sequence", "TokenSequence", "TokenSequence"),
-        ("paradecode.core.sequence", "Sequence", "TokenSequence"),
-        ("paradecode.core.request", "Forward", "Forward"),
-        ("paradecode.methods.parameters", "parameter", "parameter"),
-        ("paradecode.methods.draft.method", "drafter", "drafter"),
-    ],
-)
+@pytest.mark.parametrize(("old", "name", "new"), [
+    ("paradecode.core.sequence", "TokenSequence", "TokenSequence"),
+    ("paradecode.core.sequence", "Sequence", "TokenSequence"),
+    ("paradecode.core.request", "Forward", "Forward"),
+    ("paradecode.methods.parameters", "parameter", "parameter"),
+    ("paradecode.methods.draft.method", "drafter", "drafter"),
+])  # fmt: skip
 def test_an_old_name_warns_and_is_the_new_one(monkeypatch, old, name, new):
     monkeypatch.delitem(sys.modules, old, raising=False)
     with pytest.warns(DeprecationWarning, match=MOVED[old]):

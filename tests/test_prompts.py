@@ -1,7 +1,5 @@
 """The prompts file and the inputs made from it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -33,11 +31,9 @@ def test_own_prompts_are_many_and_varied() -> None:
 
 def test_turns_continue_with_a_reference_answer(tmp_path) -> None:
     file = _file(
-        tmp_path,
-        {"id": "a", "group": "chat", "turns": ["one", "two", "three"], "max_tokens": 20},
-        "",
-        {"id": "b", "group": "qa", "turns": ["four"]},
-    )
+        tmp_path, {"id": "a", "group": "chat", "turns": ["one", "two", "three"], "max_tokens": 20},
+        "", {"id": "b", "group": "qa", "turns": ["four"]},
+    )  # fmt: skip
     seen = []
 
     def encode(messages) -> list[int]:
@@ -66,20 +62,13 @@ def test_texts_may_have_line_ends_of_unicode(tmp_path, mark) -> None:
         assert [ask.turns for ask in read_asks(text)] == [(said,)]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "not json",
-        "[]",
-        {"group": "g", "turns": ["x"]},
-        {"id": "a", "turns": ["x"]},
-        {"id": "a", "group": "g", "turns": []},
-        {"id": "a", "group": "g", "turns": "x"},
-        {"id": "a", "group": "g", "turns": [1]},
-        {"id": "a", "group": "g", "turns": ["x"], "max_tokens": 0},
-        {"id": "a", "group": "g", "turns": ["x"], "max_tokens": True},
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "not json", "[]", {"group": "g", "turns": ["x"]}, {"id": "a", "turns": ["x"]},
+    {"id": "a", "group": "g", "turns": []}, {"id": "a", "group": "g", "turns": "x"},
+    {"id": "a", "group": "g", "turns": [1]},
+    {"id": "a", "group": "g", "turns": ["x"], "max_tokens": 0},
+    {"id": "a", "group": "g", "turns": ["x"], "max_tokens": True},
+])  # fmt: skip
 def test_bad_lines_are_named(tmp_path, line) -> None:
     good = {"id": "ok", "group": "g", "turns": ["x"]}
     with pytest.raises(InvalidInput, match="line 2"):

@@ -1,7 +1,5 @@
 """What `make test` runs has an instance of each part, case and room; further ones are wide."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -35,12 +33,10 @@ def ours(part: Part) -> bool:
 
 NAMES: dict[str, Iterable[str]] = {
     **{kind: [name for name, part in known(kind).items() if ours(part)] for kind in PARTS},
-    "constraint": KINDS,
-    "backend": ("native", "torch"),
-    "weight format": FORMATS,
+    "constraint": KINDS, "backend": ("native", "torch"), "weight format": FORMATS,
     "architecture": (*TINY, *(name.removeprefix("diffusion-") for name in ARCHITECTURES)),
     "head": HEADS,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ each value of each axis occurs once, and the other combinations are wide. ``@pyt
 keeps the first n of these only. ``@pytest.mark.wide`` leaves a whole test to CI.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any

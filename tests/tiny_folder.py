@@ -1,7 +1,5 @@
 """Folders with tiny random models and a tokenizer of single bytes, as a hub publishes them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A tiny DiffusionGemma with random weights, in a folder with the hub's keys and names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,9 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from paradecode.core.decoder import Denoise
 from paradecode.models.text_stream import byte_characters
+from spans import span
 
 D, HEADS, SIZE, GROUPS, WIDE, INNER, EXPERTS, EXPERT = 32, 4, 8, 2, 16, 24, 4, 12
 LAYERS, CANVAS, VOCABULARY, END = 3, 8, 96, 1
@@ -108,3 +108,14 @@ def write_gemma(folder: Path, changes: dict[str, Any] | None = None, **text: Any
     tokenizer.add_special_tokens([AddedToken(token) for token in letters[:4]])
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
+
+
+def gemma_span(
+    tokens: list[int], start: int, denoise: Denoise | None = None, first: int = 0, **more
+):
+    """Rows behind ``start`` slots of the pages from ``first`` on; those of a canvas see each other,
+    and are not stored."""
+    if denoise is not None:
+        count = len(tokens)
+        more |= {"slots": np.full(count, -1, np.int32), "mask": np.ones((count, count), bool)}
+    return span(range(first, first + 4), tokens, start, denoise=denoise, **more)

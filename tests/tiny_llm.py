@@ -1,7 +1,5 @@
 """Tiny untrained models with a tokenizer, and prompts that they can read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

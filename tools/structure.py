@@ -158,6 +158,8 @@ MODULES = {
     for path in sorted((root / package).rglob("*.py"))
 }
 
+NAMED = MODULES.keys() - PACKAGES.keys()
+
 
 def room_of(module: str, rooms: Mapping[str, set[str]] = ALLOWED) -> str | None:
     """The room a module is in: the longest entry of ALLOWED that contains it."""
@@ -188,7 +190,7 @@ def imports(module: str, source: str, is_package: bool) -> Iterator[tuple[int, s
                 inner = f"{base}.{alias.name}"
                 is_module = inner in MODULES or (base in PACKAGES and alias.name != "*")
                 yield node.lineno, inner if is_module and room_of(inner) is not None else base
-        elif isinstance(node, ast.Constant) and node.value in MODULES.keys() - PACKAGES.keys():
+        elif isinstance(node, ast.Constant) and node.value in NAMED:
             # A module named in a text is imported by it: import_module, find_spec, registries.
             yield node.lineno, str(node.value)
 
@@ -221,6 +223,7 @@ def upward() -> list[str]:
     ]
 
 
+@cache
 def arrows() -> dict[str, set[str]]:
     """Module -> modules of the package that it imports."""
     return {

@@ -1,7 +1,5 @@
 """Fixtures that the tests of packed forwards share."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

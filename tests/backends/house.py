@@ -1,7 +1,5 @@
 """Test data: a backend with pages of its own, its naive twin, and a tree that both run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +12,7 @@ from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.logits import Logits
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import Rope
+from spans import span
 
 CONFIGS = {
     "plain": tiny_config(),
@@ -73,15 +72,7 @@ def numbers(logits: Logits) -> np.ndarray:
 
 def causal(pages: np.ndarray, text: np.ndarray, start: int, end: int) -> Span:
     """Rows start .. end - 1 of ``text``, stored behind what is cached; all rows' logits."""
-    at = np.arange(start, end, dtype=np.int32)
-    return Span(
-        pages=pages,
-        tokens=text[start:end],
-        positions=at,
-        slots=at,
-        context=start,
-        logits=np.arange(end - start, dtype=np.int32),
-    )
+    return span(pages, text[start:end], start)
 
 
 def ints(values: Sequence[int]) -> np.ndarray:

@@ -1,7 +1,5 @@
 """One sequence at a time, in NumPy float64, without any cache: what every span must equal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a forward stores and what a copy moves, against one naive sequence, in both backends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

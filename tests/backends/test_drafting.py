@@ -1,7 +1,5 @@
 """Draft heads and draft models on another device, or on threads of their own."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engines import asked
 from paradecode import backends
 from paradecode.backends.drafting import DraftPlace
 from paradecode.backends.heads.run import run_head
@@ -22,11 +21,9 @@ from paradecode.backends.native.machine import default_threads
 from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.head import Array, Head, HeadDraft, Item, Network
-from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine import engine as module
 from paradecode.engine.engine import Engine
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.methods.specs import parse
@@ -101,9 +98,7 @@ def test_a_head_in_torch_drafts_for_a_native_target_what_the_reference_drafts(
 
 
 @pytest.mark.parametrize("kind", ["dovetail", "longspec"])
-def test_a_head_with_threads_of_its_own_drafts_the_same(
-    kind: str, tmp_path: Path, ran: list[tuple[RunsNetworks, Trees, Trees]]
-) -> None:
+def test_a_head_with_threads_of_its_own_drafts_the_same(kind, tmp_path, ran):
     found = []
     for threads in (None, 1, 3):
         ran.clear()
@@ -132,13 +127,8 @@ def test_constrained_outputs_are_the_same(place: dict[str, Any], tmp_path: Path)
 
 
 def serve(engine: Engine, specs: Sequence[str]) -> list[LiveSequence]:
-    params = SamplingParams.from_mapping({"max_tokens": 60, "ignore_eos": True})
-    prompt = np.arange(5, 10, dtype=np.int32)
-    found = [engine.add(GenerationRequest(prompt, parse(spec), params)) for spec in specs]
-    while engine.busy:
-        engine.step()
-        engine.check()
-    return found
+    params = {"max_tokens": 60, "ignore_eos": True}
+    return asked(engine, *((spec, range(5, 10), params) for spec in specs))
 
 
 def test_in_a_batch_a_head_that_knows_is_fast_there_too(tmp_path: Path) -> None:
@@ -156,9 +146,7 @@ def test_in_a_batch_a_head_that_knows_is_fast_there_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("own", "targets"), [(None, 3), (2, 3), (None, None)])
-def test_pytorch_has_the_threads_of_the_target(
-    own: int | None, targets: int | None, tmp_path: Path
-) -> None:
+def test_pytorch_has_the_threads_of_the_target(own, targets, tmp_path):
     """PyTorch by itself would take all cores, also those of other workers."""
     torch = pytest.importorskip("torch")
     place, before = DraftPlace("cpu", own), torch.get_num_threads()
@@ -216,9 +204,7 @@ def tasks() -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux does")
 @pytest.mark.parametrize("place", [{"draft_threads": 5}, {"draft_device": "cpu"}])
-def test_ctrl_c_and_aborted_requests_leave_no_thread(
-    place: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_and_aborted_requests_leave_no_thread(place, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     torch.ones(64, 64) @ torch.ones(64, 64)  # What PyTorch has of threads, it keeps.
     gc.collect()
@@ -248,9 +234,7 @@ def test_ctrl_c_and_aborted_requests_leave_no_thread(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_draft_model_in_torch_beside_a_native_target_changes_no_token(
-    temperature: float, tmp_path: Path
-) -> None:
+def test_a_draft_model_in_torch_beside_a_native_target_changes_no_token(temperature, tmp_path):
     pytest.importorskip("torch")
     other = write_folder(tmp_path / "d", "llama", rope_theta=500.0)
     with opened(tmp_path, draft_model=other, draft_device="cpu", draft_threads=1) as llm:
@@ -272,19 +256,14 @@ def test_an_unknown_device_is_named_before_a_model_is_loaded(device: str) -> Non
     assert error.value.value == device
 
 
-@pytest.mark.parametrize(
-    ("count", "given", "field", "said"),
-    [
-        (0, {"draft_device": "cuda"}, "draft_device", "use cpu: torch sees no CUDA device here"),
-        (2, {"draft_device": "cuda:2"}, "draft_device", "use cuda:0 to cuda:1"),
-        (2, {"draft_device": "cuda:1", "draft_threads": 1}, "draft_threads", "runs on cuda:1"),
-        (0, {"draft_threads": 0}, "draft_threads", "1 to 1024"),
-        (0, {"draft_device": "cpu", "draft_threads": 2000}, "draft_threads", "1 to 1024"),
-    ],
-)
-def test_places_that_are_not_there_are_refused(
-    count: int, given: dict[str, Any], field: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("count", "given", "field", "said"), [
+    (0, {"draft_device": "cuda"}, "draft_device", "use cpu: torch sees no CUDA device here"),
+    (2, {"draft_device": "cuda:2"}, "draft_device", "use cuda:0 to cuda:1"),
+    (2, {"draft_device": "cuda:1", "draft_threads": 1}, "draft_threads", "runs on cuda:1"),
+    (0, {"draft_threads": 0}, "draft_threads", "1 to 1024"),
+    (0, {"draft_device": "cpu", "draft_threads": 2000}, "draft_threads", "1 to 1024"),
+])  # fmt: skip
+def test_places_that_are_not_there_are_refused(count, given, field, said, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
@@ -299,13 +278,10 @@ def test_without_torch_a_device_says_what_to_install(monkeypatch: pytest.MonkeyP
         LLM("there-is-no-such-model", draft_device="cpu")
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [({"draft_device": "cpu"}, "draft_device"), ({"draft_threads": 1}, "draft_threads")],
-)
-def test_a_target_in_torch_leaves_the_cores_to_no_other(
-    given: dict[str, Any], field: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("given", "field"), [
+    ({"draft_device": "cpu"}, "draft_device"), ({"draft_threads": 1}, "draft_threads"),
+])  # fmt: skip
+def test_a_target_in_torch_leaves_the_cores_to_no_other(given, field, tmp_path):
     pytest.importorskip("torch")
     with pytest.raises(InvalidInput, match="leave it out") as error:
         opened(tmp_path, backend="torch", **given)

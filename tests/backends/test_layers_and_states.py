@@ -1,7 +1,5 @@
 """Some layers, hidden states out and in, and embeddings, in both backends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

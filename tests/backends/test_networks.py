@@ -1,7 +1,5 @@
 """Small networks: native and torch against plain NumPy, and rows that do not know one another."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -35,12 +33,10 @@ def network(*steps: Op, inputs: dict[str, int] | None = None) -> Network:
 
 def attention(heads: int = 2) -> Network:
     return network(
-        Op("q", "linear", ("x",), ("square",)),
-        Op("k", "scale", ("x",), ("row",)),
+        Op("q", "linear", ("x",), ("square",)), Op("k", "scale", ("x",), ("row",)),
         Op("mixed", "attention", ("q", "k", "x", "positions", "groups"), (), heads, 10000.0),
-        Op("out", "add", ("x", "mixed")),
-        inputs={**X, **IDS},
-    )
+        Op("out", "add", ("x", "mixed")), inputs={**X, **IDS},
+    )  # fmt: skip
 
 
 ONE_STEP = {
@@ -58,13 +54,12 @@ NETWORKS = {
     "all of it": network(Op("y", "part", ("x",), (), WIDTH)),
     "lookup": network(Op("y", "lookup", ("ids",), ("table",)), inputs={"ids": 0}),
     "deep": network(
-        Op("a", "linear", ("x",), ("wide",)),
-        Op("b", "silu", ("a",)),
+        Op("a", "linear", ("x",), ("wide",)), Op("b", "silu", ("a",)),
         Op("c", "linear", ("b",), ("narrow",)),
     ),
     "one head": attention(1),
     "attention": attention(),
-}
+}  # fmt: skip
 
 
 def item(rows: int, model: Network, seed: int = 0) -> dict[str, np.ndarray]:
@@ -210,14 +205,11 @@ def test_the_core_checks_what_it_is_given() -> None:
             made.run([x, ids], ends)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"x": np.zeros((3, WIDTH), np.float32)}, {"x": np.zeros((2, 5), np.float32)},
-        {"x": np.zeros((2, WIDTH), int)}, {"positions": np.zeros(2)}, {"more": np.zeros(2)},
-        {"groups": np.zeros((2, 1), int)}, {"x": np.float32(3.0)},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("change", [
+    {"x": np.zeros((3, WIDTH), np.float32)}, {"x": np.zeros((2, 5), np.float32)},
+    {"x": np.zeros((2, WIDTH), int)}, {"positions": np.zeros(2)}, {"more": np.zeros(2)},
+    {"groups": np.zeros((2, 1), int)}, {"x": np.float32(3.0)},
+])  # fmt: skip
 def test_items_that_do_not_fit_are_refused(change: dict[str, np.ndarray]) -> None:
     model = attention()
     for run in (native, apply_network):

@@ -1,7 +1,5 @@
 """Packed, paged, cached forwards against one naive sequence at a time, in both backends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 
@@ -56,14 +54,10 @@ def test_tree(house):
     pages = house.pages(40)
     house.prefill(pages, text)
     span = Span(
-        pages=pages,
-        tokens=TREE.tokens,
-        positions=20 + TREE.depths,
-        slots=ints([39, 21, 30, 22, 38, 24, 23]),
-        context=21,
-        logits=np.arange(len(TREE), dtype=np.int32),
-        mask=TREE.visibility,
-    )
+        pages=pages, tokens=TREE.tokens, positions=20 + TREE.depths,
+        slots=ints([39, 21, 30, 22, 38, 24, 23]), context=21,
+        logits=np.arange(len(TREE), dtype=np.int32), mask=TREE.visibility,
+    )  # fmt: skip
     got = house.run(span)[0]
     for row, path in zip(got, paths_of(TREE), strict=True):
         house.close(row, house.naive.logits([*text, *path])[-1])

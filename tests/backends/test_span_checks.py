@@ -1,8 +1,6 @@
 """A span that is out of range is refused with the name of the field, and nothing is stored; in both
 backends."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 
@@ -43,17 +41,10 @@ def ints(*values: int) -> np.ndarray:
 def good() -> Span:
     """Three rows behind five cached slots and two tail slots."""
     return Span(
-        pages=ints(3, 1),
-        tokens=ints(1, 2, 3),
-        positions=ints(7, 8, 8),
-        slots=ints(7, 8, -1),
-        context=5,
-        logits=ints(0, 2),
-        tail=ints(5, 6),
-        tail_positions=ints(5, 6),
-        mask=np.array([[1, 0, 1, 0, 0], [1, 1, 1, 1, 0], [0, 0, 0, 1, 1]], bool),
-        hidden=(0, 2),
-    )
+        pages=ints(3, 1), tokens=ints(1, 2, 3), positions=ints(7, 8, 8), slots=ints(7, 8, -1),
+        context=5, logits=ints(0, 2), tail=ints(5, 6), tail_positions=ints(5, 6),
+        mask=np.array([[1, 0, 1, 0, 0], [1, 1, 1, 1, 0], [0, 0, 0, 1, 1]], bool), hidden=(0, 2),
+    )  # fmt: skip
 
 
 D = CONFIG.hidden_size

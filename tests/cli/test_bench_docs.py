@@ -1,7 +1,5 @@
 """The commands of the page on measuring work, and name options that exist."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from typing import Any

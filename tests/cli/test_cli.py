@@ -1,7 +1,5 @@
 """The command line as a program sees it: its JSON, its errors, its exit status."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -22,11 +20,7 @@ RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
 
 def test_generate_json_contract() -> None:
     asked = ["generate", "Say yes.", "--max-tokens", "6", "--json", "--decoder", "greedy"]
-    # In a process of its own, as users have it.
-    run = subprocess.run(
-        [*RUN, *asked], capture_output=True, text=True, timeout=PATIENCE, check=True
-    )
-    record = json.loads(run.stdout)
+    record = json.loads(paradecode(*asked).stdout)
     assert {
         "text", "token_ids", "finish_reason", "model", "decoder", "backend", "stats",
     } <= record.keys()  # fmt: skip
@@ -35,8 +29,7 @@ def test_generate_json_contract() -> None:
         "prefill_seconds", "decode_seconds", "tokens_per_second",
     } <= record["stats"].keys()  # fmt: skip
     assert record["stats"]["generated"] == len(record["token_ids"]) <= 6
-    assert record["decoder"] == "greedy"
-    assert record["model"] == "smollm2-135m-instruct"
+    assert (record["decoder"], record["model"]) == ("greedy", "smollm2-135m-instruct")
 
 
 def test_prompts_file(tmp_path: Path) -> None:
@@ -81,13 +74,10 @@ def test_methods_json_contract() -> None:
         assert method["kind"] == "method"
 
 
-@pytest.mark.parametrize(
-    ("name", "kinds"),
-    [
-        ("typical", ["verifier"]), ("specdec++", ["budget"]), ("best-of", ["search"]),
-        ("likelihood", ["scorer"]), ("delayed", ["budget", "cache"]), ("full", ["blocks"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "kinds"), [
+    ("typical", ["verifier"]), ("specdec++", ["budget"]), ("best-of", ["search"]),
+    ("likelihood", ["scorer"]), ("delayed", ["budget", "cache"]), ("full", ["blocks"]),
+])  # fmt: skip
 def test_parts_have_records_and_a_page(name: str, kinds: list[str]) -> None:
     found = json.loads(paradecode("methods", name, "--json").stdout)
     assert [(part["name"], part["kind"], part["family"]) for part in found if
@@ -142,7 +132,6 @@ def test_control_c_is_clean() -> None:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
-    assert process.stdout is not None
     process.stdout.read(1)  # The first text: the model is loaded and decoding.
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=PATIENCE)

@@ -1,7 +1,5 @@
 """Every command and every program that the README, CONTRIBUTING and the first pages show is run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess
@@ -51,9 +49,7 @@ def test_make_targets_exist() -> None:
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("block", [b for b in PARADECODE if b], ids=lambda block: block[0][15:45])
-def test_commands_of_a_block_in_order(
-    block: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_of_a_block_in_order(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quick_costs(monkeypatch)
     short_prompts(monkeypatch, tmp_path)

@@ -1,7 +1,5 @@
 """The engine's commands where the laboratory, PyTorch and Matplotlib are not installed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -84,7 +82,6 @@ def test_a_command_of_the_laboratory_names_its_package() -> None:
 def test_a_server_answers() -> None:
     pytest.importorskip("uvicorn")
     server = start("serve", "--port", "0", *MODEL)
-    assert server.stdout is not None
     line = server.stdout.readline()
     server.send_signal(signal.SIGTERM)
     _, error = server.communicate()

@@ -1,7 +1,5 @@
 """How a command begins and ends: help, version, one line of error, output that finds no place."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
@@ -29,19 +27,13 @@ def test_the_package_is_the_command() -> None:
     assert (run.returncode, run.stdout) == (0, f"paradecode {__version__}\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "heavy"),
-    [
-        (["--version"], ["typer", "numpy"]),
-        (["--help"], ["numpy", "paradecode.llm"]),
-        (["methods"], ["gguf", "jinja2", "safetensors", "tokenizers"]),
-    ],
-    ids=lambda value: value[0],
-)
+@pytest.mark.parametrize(("arguments", "heavy"), [
+    (["--version"], ["typer", "numpy"]), (["--help"], ["numpy", "paradecode.llm"]),
+    (["methods"], ["gguf", "jinja2", "safetensors", "tokenizers"]),
+], ids=lambda value: value[0])  # fmt: skip
 def test_what_is_asked_often_imports_little(arguments: list[str], heavy: list[str]) -> None:
     run = started(f"sys.argv[1:] = {arguments}", f"print(set(sys.modules) & {{*{heavy}}})")
-    assert run.returncode == 0
-    assert run.stderr == ""
+    assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.endswith("set()\n")
 
 
@@ -87,21 +79,13 @@ def test_nothing_to_do_shows_the_help() -> None:
     assert run.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["gener"], "No such command 'gener'"),
-        (["generate", "--nonsense"], "No such option: --nonsense"),
-        (["generate", "hi", "--max-tokens", "many"], "'--max-tokens'"),
-        (["bench", "load"], "Missing option '--endpoint'"),
-    ],
-)
-def test_a_word_that_no_command_takes_is_one_line(
-    arguments: list[str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["gener"], "No such command 'gener'"),
+    (["generate", "--nonsense"], "No such option: --nonsense"),
+    (["generate", "hi", "--max-tokens", "many"], "'--max-tokens'"),
+    (["bench", "load"], "Missing option '--endpoint'"),
+])  # fmt: skip
+def test_a_word_that_no_command_takes_is_one_line(arguments, said, monkeypatch, capsys):
     status, error = in_process(arguments, monkeypatch, capsys)
     assert status == 2
     assert error.startswith("error: ")
@@ -111,9 +95,7 @@ def test_a_word_that_no_command_takes_is_one_line(
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_is_one_line(monkeypatch, capsys):
     with FULL.open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         status, error = in_process(["methods"], monkeypatch, capsys)
@@ -135,9 +117,7 @@ def test_words_that_cannot_be_said_stop_no_command(where: str) -> None:
     assert (run.returncode, run.stdout) == (0, "done\n")
 
 
-def test_a_file_that_cannot_be_written_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_cannot_be_written_is_named(monkeypatch, capsys):
     def full(**settings: object) -> int:
         raise OSError(28, "No space left on device", "out.json")
 
@@ -146,9 +126,7 @@ def test_a_file_that_cannot_be_written_is_named(
     assert (status, error) == (2, "error: out.json: No space left on device\n")
 
 
-def test_control_c_before_a_command_has_begun(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_control_c_before_a_command_has_begun(monkeypatch, capsys):
     def interrupted(**settings: object) -> int:
         raise KeyboardInterrupt
 

@@ -1,7 +1,5 @@
 """Prompts from arguments and standard input, files of conversations, options that fit together."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
@@ -38,9 +36,7 @@ def test_standard_input_that_gives_no_text(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "command", [["generate", "-"], ["trace", "-"], ["rank", "-", "--candidate", "a"], ["chat"]]
 )
-def test_every_command_says_that_standard_input_is_closed(
-    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_says_that_standard_input_is_closed(command, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     status, error = in_process(command, monkeypatch, capsys)
     assert status == 2
@@ -58,18 +54,12 @@ def test_trace_and_rank_read_standard_input() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("", "--prompts"),
-        ("{", "p.jsonl line 1"),
-        ('{"turns": []}', "p.jsonl line 1"),
-        ('{"turns": "a"}', "p.jsonl line 1 turns"),
-        ('{"turns": [1]}', "p.jsonl line 1 turns"),
-        ('{"turns": ["a"], "max_tokens": 0}', "p.jsonl line 1 max_tokens"),
-        ('{"turns": ["a"], "max_tokens": "b"}', "p.jsonl line 1 max_tokens"),
-    ],
-)
+@pytest.mark.parametrize(("line", "named"), [
+    ("", "--prompts"), ("{", "p.jsonl line 1"), ('{"turns": []}', "p.jsonl line 1"),
+    ('{"turns": "a"}', "p.jsonl line 1 turns"), ('{"turns": [1]}', "p.jsonl line 1 turns"),
+    ('{"turns": ["a"], "max_tokens": 0}', "p.jsonl line 1 max_tokens"),
+    ('{"turns": ["a"], "max_tokens": "b"}', "p.jsonl line 1 max_tokens"),
+])  # fmt: skip
 def test_a_file_of_prompts_that_is_wrong(line: str, named: str, tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text(line, "utf-8")
@@ -78,9 +68,7 @@ def test_a_file_of_prompts_that_is_wrong(line: str, named: str, tmp_path: Path) 
     assert error.value.field.startswith(named)
 
 
-def test_a_turn_that_fails_is_a_line_and_an_exit_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_that_fails_is_a_line_and_an_exit_status(tmp_path, monkeypatch):
     usual = LLM.chat
 
     def chat(llm: LLM, messages: list[dict[str, str]], **settings: object) -> object:
@@ -101,36 +89,25 @@ def test_a_turn_that_fails_is_a_line_and_an_exit_status(
     assert paradecode("generate", "--prompts", str(file), "--max-tokens", "2").returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["generate", "--prompts", "FILE", "--show-forwards"], "--show-forwards"),
-        (["generate", "--prompts", "FILE", "--raw"], "--raw"),
-        (["generate", "--prompts", "FILE", "--trace", "t.html"], "--trace"),
-        (["generate", "--prompts", "FILE", "--search", "best-of(n=2)"], "--search"),
-        (["generate", "hi", "--show-forwards", "--json"], "--show-forwards"),
-        (["generate", "hi", "--draft-model", "X"], "--draft-model"),
-        (["trace", "hi", "--draft-model", "X", "-d", "suffix"], "--draft-model"),
-        (["chat", "--draft-model", "X"], "--draft-model"),
-        (["verify", "--draft-model", "X"], "--draft-model"),
-        (["bench", "--suite", "parallel", "--prompts", "FILE"], "--prompts"),
-        (["bench", "--suite", "parallel", "--rounds", "3"], "--rounds"),
-        (["bench", "--suite", "parallel", "--max-tokens", "2"], "--max-tokens"),
-        (["bench", "--task", "graded"], "--task"),
-        (["bench", "--instances", "3"], "--instances"),
-        (["rank", "a", "--candidate", " b", "--candidate", ""], "--candidate"),
-        (["generate", "hi", "--choice", "yes", "--regex", "a"], "constraint"),
-        (["verify", "--decoder", "threshold"], "--decoder"),
-    ],
-    ids=lambda given: " ".join(given[:3]) if isinstance(given, list) else "",
-)
-def test_what_a_command_would_not_use_is_refused(
-    arguments: list[str],
-    named: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.parametrize(("arguments", "named"), [
+    (["generate", "--prompts", "FILE", "--show-forwards"], "--show-forwards"),
+    (["generate", "--prompts", "FILE", "--raw"], "--raw"),
+    (["generate", "--prompts", "FILE", "--trace", "t.html"], "--trace"),
+    (["generate", "--prompts", "FILE", "--search", "best-of(n=2)"], "--search"),
+    (["generate", "hi", "--show-forwards", "--json"], "--show-forwards"),
+    (["generate", "hi", "--draft-model", "X"], "--draft-model"),
+    (["trace", "hi", "--draft-model", "X", "-d", "suffix"], "--draft-model"),
+    (["chat", "--draft-model", "X"], "--draft-model"),
+    (["verify", "--draft-model", "X"], "--draft-model"),
+    (["bench", "--suite", "parallel", "--prompts", "FILE"], "--prompts"),
+    (["bench", "--suite", "parallel", "--rounds", "3"], "--rounds"),
+    (["bench", "--suite", "parallel", "--max-tokens", "2"], "--max-tokens"),
+    (["bench", "--task", "graded"], "--task"), (["bench", "--instances", "3"], "--instances"),
+    (["rank", "a", "--candidate", " b", "--candidate", ""], "--candidate"),
+    (["generate", "hi", "--choice", "yes", "--regex", "a"], "constraint"),
+    (["verify", "--decoder", "threshold"], "--decoder"),
+], ids=lambda given: " ".join(given[:3]) if isinstance(given, list) else "")  # fmt: skip
+def test_what_a_command_would_not_use_is_refused(arguments, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("FILE").write_text('{"turns": ["Hello"]}', "utf-8")
     status, error = in_process(arguments, monkeypatch, capsys)

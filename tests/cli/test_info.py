@@ -1,7 +1,5 @@
 """`paradecode info --profile`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

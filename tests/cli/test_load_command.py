@@ -1,7 +1,5 @@
 """`paradecode bench load` from the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -17,9 +15,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.result_files import read_json
 
 
-def run(
-    server: FakeServer, *arguments: str, behaviours: tuple[str, ...] = ("quick",)
-) -> tuple[int, str]:
+def run(server, *arguments, behaviours=("quick",)):
     named = [part for name in behaviours for part in ("-e", f"{name}={server.url}/{name}/v1")]
     small = ["-n", "2", "--rounds", "2", "--warmup", "1"]
     result = CliRunner().invoke(app, ["bench", "load", *named, *small, *arguments])
@@ -57,21 +53,10 @@ def test_tables_and_failures(server: FakeServer) -> None:
     assert "tokens as each server counts them" in " ".join(printed.split())
 
 
-def test_one_tokenizer_counts_for_all(server: FakeServer) -> None:
-    """A server that does not count can be measured all the same."""
-    code, printed = run(server, "--count", "tokenizer", "--json", behaviours=("uncounted",))
-    assert code == 0
-    records = json.loads(printed)["records"]
-    assert {record["streamed"]["tokens"] for record in records} == {TOKENS}  # " word" is one token.
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        (("-c", "0"), "--concurrency"), (("--output", "x.txt"), "--output"),
-        (("--count", "chunks"), "--count"), (("--prompts", "/nonexistent/p.txt"), "--prompts"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "field"), [
+    (("-c", "0"), "--concurrency"), (("--output", "x.txt"), "--output"),
+    (("--count", "chunks"), "--count"), (("--prompts", "/nonexistent/p.txt"), "--prompts"),
+])  # fmt: skip
 def test_what_is_refused(server: FakeServer, arguments: tuple[str, ...], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         run(server, *arguments)

@@ -1,7 +1,5 @@
 """What the FAQ tells people who come from other engines is understood here."""
 
-from __future__ import annotations
-
 import json
 import re
 

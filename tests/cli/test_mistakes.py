@@ -3,10 +3,7 @@
 A stanza there is a command line behind ``$``, or a call behind ``>>>``, and its message.
 """
 
-from __future__ import annotations
-
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +20,6 @@ UNHELPFUL = ("None", "''", "[Errno", "[]", "Input should", "Traceback")
 """Words of Python, of its libraries and of validators, which say nothing to a user."""
 
 
-@pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    with LLM("paradecode/tiny-autoregressive", threads=1) as made:
-        yield made
-
-
 def test_there_are_forty_and_every_message_is_in_words() -> None:
     assert len(COMMANDS) + len(CALLS) == len(MISTAKES) >= 40
     assert len({asked for asked, _ in MISTAKES}) == len(MISTAKES)
@@ -37,9 +28,7 @@ def test_there_are_forty_and_every_message_is_in_words() -> None:
 
 
 @pytest.mark.parametrize(("command", "said"), COMMANDS, ids=[asked for asked, _ in COMMANDS])
-def test_a_command(
-    command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command(command, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("This is no model.\n")
     Path("empty").mkdir()

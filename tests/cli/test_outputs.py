@@ -1,7 +1,5 @@
 """A file that cannot be written is refused before a model is loaded, so that no work is lost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -25,16 +23,11 @@ def test_files_that_can_be_written(tmp_path: Path) -> None:
     assert here.read_text("utf-8") == "old"
 
 
-@pytest.mark.parametrize(
-    ("path", "fix"),
-    [
-        (".", "in a folder that is there"),
-        ("no/such/folder/x.json", "in a folder that is there"),
-        ("x.txt", "name a .json file"),
-        (f"{'x' * 300}.json", "that can be written"),
-        ("/proc/x.json", "that can be written"),
-    ],
-)
+@pytest.mark.parametrize(("path", "fix"), [
+    (".", "in a folder that is there"), ("no/such/folder/x.json", "in a folder that is there"),
+    ("x.txt", "name a .json file"), (f"{'x' * 300}.json", "that can be written"),
+    ("/proc/x.json", "that can be written"),
+])  # fmt: skip
 def test_what_cannot_be_written(path: str, fix: str) -> None:
     if path.startswith("/proc") and not Path("/proc").is_dir():
         pytest.skip("needs /proc")
@@ -43,26 +36,14 @@ def test_what_cannot_be_written(path: str, fix: str) -> None:
     assert error.value.field == "--output"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["tune", "no/folder/x.json"],
-        ["replay", "record", "no/folder/x.replay"],
-        ["datastore", "no/folder/c.store", __file__],
-        ["bench", "-o", "no/folder/x.json"],
-        ["bench", "load", "-e", "a=http://127.0.0.1:1", "-o", "no/folder/x.json"],
-        ["report", RESULT, "-o", "no/folder/x.html"],
-        ["trace", "hi", "-o", "no/folder/x.html"],
-        ["generate", "hi", "--trace", "no/folder/x.html"],
-    ],
-    ids=lambda command: " ".join(command[:2]),
-)
-def test_every_command_looks_first(
-    command: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.parametrize("command", [
+    ["tune", "no/folder/x.json"], ["replay", "record", "no/folder/x.replay"],
+    ["datastore", "no/folder/c.store", __file__], ["bench", "-o", "no/folder/x.json"],
+    ["bench", "load", "-e", "a=http://127.0.0.1:1", "-o", "no/folder/x.json"],
+    ["report", RESULT, "-o", "no/folder/x.html"], ["trace", "hi", "-o", "no/folder/x.html"],
+    ["generate", "hi", "--trace", "no/folder/x.html"],
+], ids=lambda command: " ".join(command[:2]))  # fmt: skip
+def test_every_command_looks_first(command, tmp_path, monkeypatch, capsys):
     never_loaded(monkeypatch)
     monkeypatch.chdir(tmp_path)
     status, error = in_process(command, monkeypatch, capsys)
@@ -71,9 +52,7 @@ def test_every_command_looks_first(
     assert "in a folder that" in error
 
 
-def test_tune_counts_the_prompts_and_looks_for_files_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tune_counts_the_prompts_and_looks_for_files_first(tmp_path, monkeypatch, capsys):
     never_loaded(monkeypatch)
     few = tmp_path / "few.jsonl"
     few.write_text(json.dumps({"id": "a", "group": "g", "turns": ["Hello"]}), "utf-8")
@@ -85,9 +64,7 @@ def test_tune_counts_the_prompts_and_looks_for_files_first(
         assert (status, f"{name}: " in error) == (2, True)
 
 
-def test_record_counts_what_it_keeps_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_counts_what_it_keeps_first(tmp_path, monkeypatch, capsys):
     never_loaded(monkeypatch)
     given = ["replay", "record", str(tmp_path / "a.replay"), "--top", "0"]
     status, error = in_process(given, monkeypatch, capsys)

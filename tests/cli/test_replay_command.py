@@ -1,7 +1,5 @@
 """`paradecode replay` from the prompts file to the table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -12,9 +10,7 @@ from typer.testing import CliRunner
 from paradecode.cli import app
 from paradecode.llm import LLM
 from paradecode.testing.draft_heads import random_head
-from paradecode_lab.commands.replay import replay_app
-from paradecode_lab.measure.replay import Recording, player, timing
-from paradecode_lab.measure.replay.recorder import recorded
+from paradecode_lab.measure.replay import player, timing
 from program import in_process, quick_costs
 
 
@@ -69,26 +65,3 @@ def test_errors_name_the_fix(tmp_path: Path, monkeypatch, capsys) -> None:
         status, error = in_process(["replay", *arguments], monkeypatch, capsys)
         assert status == 2
         assert "error:" in error
-
-
-@pytest.mark.wide
-def test_interruption_keeps_what_is_finished(tmp_path: Path, monkeypatch) -> None:
-    calls = []
-
-    def interrupted(*arguments):
-        calls.append(arguments)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        yield from recorded(*arguments)
-
-    quick_costs(monkeypatch)
-    monkeypatch.setattr(timing, "MOST_REQUESTS", 1)
-    monkeypatch.setattr("paradecode_lab.measure.replay.recorder.recorded", interrupted)
-    made = tmp_path / "b.replay"
-    run = CliRunner().invoke(
-        replay_app,
-        ["record", str(made), "--prompts", str(prompts_file(tmp_path, 5)), "--max-tokens", "4",
-         "--no-calibrate"],
-    )  # fmt: skip
-    assert run.exit_code == 130
-    assert [request.id for request in Recording.load(made).requests] == ["p0", "p1"]

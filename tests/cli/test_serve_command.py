@@ -1,7 +1,5 @@
 """`paradecode serve`: its ready line, what it refuses before it loads, and how it stops."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -39,7 +37,6 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]
         [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("ready: http://127.0.0.1:"), process.communicate()
         yield process, line, line.split()[1].removesuffix("/v1")
@@ -48,6 +45,7 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]
         process.communicate()
 
 
+@pytest.mark.wide
 def test_ready_line_and_names(folder: str) -> None:
     own = f"two={folder},decoder=prompt-lookup(max_ngram=3,min_ngram=2)"
     with serving(f"one={folder}", "--model", own, "--decoder", "copyspec") as found:
@@ -64,8 +62,15 @@ def test_ready_line_and_names(folder: str) -> None:
 
 def test_sigterm_finishes_what_was_accepted(folder: str) -> None:
     with serving(f"tiny={folder}", "--speculative-config", '{"method": "ngram"}') as found:
-        process, _, url = found
-        body = {"prompt": "abc", "max_tokens": 800, "ignore_eos": True, "stream": True}
+        process, line, url = found
+        assert "serves tiny (prompt-lookup" in line
+        body = {
+            "model": "tiny",
+            "prompt": "abc",
+            "max_tokens": 800,
+            "ignore_eos": True,
+            "stream": True,
+        }
         started, text = threading.Event(), []
 
         def ask() -> None:
@@ -96,20 +101,19 @@ def refused(arguments: list[str]) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [(["--host", "0.0.0.0"], "--api-key"), (["--port", "70000"], "--port: 70000 "),
-     (["--api-key", "short"], "--api-key: "), (["a=x", "a=y"], "name of its own"),
-     (["x", "y", "--alias", "z"], "NAME=SOURCE"), (["--public", "page"], "--public: "),
-     (["--decoder", "no-such"], "--decoder: "), (["--batch", "0"], "--batch: 0 "),
-     (["--max-outputs", "0"], "--max-outputs: 0 "),
-     (["--request-timeout", "-1"], "--request-timeout: -1.0 "),
-     (["x,decoder=no-such"], "decoder"), (["x,decoder=suffix,profile=y"], "one of decoder"),
-     (["--hang-timeout", "0"], "--hang-timeout: 0.0 "), (["--queue", "-1"], "--queue: -1 "),
-     (["--cors-origin", "x y"], "--cors-origin: "), (["--allowed-host", "x y"], "--allowed-host: "),
-     (["--keys", "none.json"], "--keys: "),
-     (["--kv-tokens", "1"], "--kv-tokens: 1 "), (["--load-timeout", "0"], "--load-timeout: 0.0 ")],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "told"), [
+    (["--host", "0.0.0.0"], "--api-key"), (["--port", "70000"], "--port: 70000 "),
+    (["--api-key", "short"], "--api-key: "), (["a=x", "a=y"], "name of its own"),
+    (["x", "y", "--alias", "z"], "NAME=SOURCE"), (["--public", "page"], "--public: "),
+    (["--decoder", "no-such"], "--decoder: "), (["--batch", "0"], "--batch: 0 "),
+    (["--max-outputs", "0"], "--max-outputs: 0 "),
+    (["--request-timeout", "-1"], "--request-timeout: -1.0 "), (["x,decoder=no-such"], "decoder"),
+    (["x,decoder=suffix,profile=y"], "one of decoder"),
+    (["--hang-timeout", "0"], "--hang-timeout: 0.0 "), (["--queue", "-1"], "--queue: -1 "),
+    (["--cors-origin", "x y"], "--cors-origin: "), (["--allowed-host", "x y"], "--allowed-host: "),
+    (["--keys", "none.json"], "--keys: "), (["--kv-tokens", "1"], "--kv-tokens: 1 "),
+    (["--load-timeout", "0"], "--load-timeout: 0.0 "),
+])  # fmt: skip
 def test_what_is_refused_before_a_model_is_loaded(arguments: list[str], told: str) -> None:
     assert told in refused(arguments)
 

@@ -1,7 +1,5 @@
 """The demonstration with an engine whose clock is a part of the test."""
 
-from __future__ import annotations
-
 import io
 import re
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """`paradecode trace` and `paradecode generate --trace`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,9 +14,7 @@ def paradecode(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
-def test_trace_writes_a_page_where_one_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trace_writes_a_page_where_one_stands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = paradecode("trace", "Say yes.", "--max-tokens", "6")
     assert run.exit_code == 0, run.exception
@@ -54,14 +50,10 @@ def test_generate_with_a_trace_prints_the_same_answer(tmp_path: Path) -> None:
     assert (tmp_path / "t.html").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["trace", "hi", "-o", "no/such/folder/t.html"],
-        ["trace", "hi", "-o", "."],
-        ["generate", "hi", "--trace", "no/such/folder/t.html"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ["trace", "hi", "-o", "no/such/folder/t.html"], ["trace", "hi", "-o", "."],
+    ["generate", "hi", "--trace", "no/such/folder/t.html"],
+])  # fmt: skip
 def test_a_page_that_cannot_be_written_is_refused_first(arguments: list[str]) -> None:
     run = paradecode(*arguments)
     assert isinstance(run.exception, InvalidInput)

@@ -1,7 +1,5 @@
 """What the commands that train share."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

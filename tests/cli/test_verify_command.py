@@ -1,7 +1,5 @@
 """`paradecode verify` on the default model: its report, its JSON, its exit status."""
 
-from __future__ import annotations
-
 import json
 import signal
 from importlib import import_module
@@ -23,20 +21,11 @@ def verify(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["verify", *arguments])
 
 
-@pytest.mark.wide
-def test_an_exact_method_passes() -> None:
-    run = verify(*QUICK)
-    assert run.exit_code == 0, run.output
-    assert "PASS" in run.stdout
-    assert "promises exactly the tokens" in run.stdout
-
-
 def test_json_contract() -> None:
     run = verify(*QUICK, "--json", "--decoder", "suffix", "--temperature", "0")
     record = json.loads(run.stdout)
     assert run.exit_code == 0
-    assert record["schema"] == "paradecode-certificate/1"
-    assert record["verdict"] == "pass"
+    assert (record["schema"], record["verdict"]) == ("paradecode-certificate/1", "pass")
     assert {
         "machine", "model", "backend", "subject", "guarantee", "plan", "equality", "invariance",
         "distribution", "failures", "notes", "created", "seconds",
@@ -54,16 +43,6 @@ def test_json_contract() -> None:
 
 
 @pytest.mark.wide
-def test_a_lossy_method_is_flagged() -> None:
-    run = verify(
-        *QUICK, "--decoder", "prompt-lookup(verifier=typical)", "--samples", "100", "--json"
-    )
-    record = json.loads(run.stdout)
-    assert run.exit_code == 1
-    assert record["verdict"] == "lossy"
-
-
-@pytest.mark.wide
 def test_prompts_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text('{"id": "mine", "group": "own", "turns": ["Repeat: a b a b a b a b"]}\n')
@@ -72,24 +51,14 @@ def test_prompts_of_the_user(tmp_path: Path) -> None:
     assert record["texts"] == record["equality"]["runs"] == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--decoder", "nonsense"], "decoder"),
-        (["--samples", "3"], "samples"),
-        (["--temperature", "nan"], "temperature"),
-        (["--count", "0"], "count"),
-        (["--prompts", "/nowhere.jsonl"], "readable"),
-        (["--decoder", "prompt-lookup(verifier=nss)", "--temperature", "0"], "temperature"),
-        (["--count", "1", "--decoder", "prompt-lookup(verifier=greedy)"], "verifier"),
-    ],
-)
-def test_usage_errors(
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--decoder", "nonsense"], "decoder"), (["--samples", "3"], "samples"),
+    (["--temperature", "nan"], "temperature"), (["--count", "0"], "count"),
+    (["--prompts", "/nowhere.jsonl"], "readable"),
+    (["--decoder", "prompt-lookup(verifier=nss)", "--temperature", "0"], "temperature"),
+    (["--count", "1", "--decoder", "prompt-lookup(verifier=greedy)"], "verifier"),
+])  # fmt: skip
+def test_usage_errors(arguments, message, monkeypatch, capsys):
     status, error = in_process(["verify", *arguments], monkeypatch, capsys)
     assert status == 2
     assert message in error

@@ -1,7 +1,5 @@
 """ArrayLogits agrees with definitions that are written out token by token."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -115,17 +113,9 @@ def test_probabilities_of_a_large_row():
         np.testing.assert_allclose(got, warped(row.tolist(), warp), atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("top_p", "expected"),
-    [
-        (0.49, [0]),
-        (0.5, [0]),
-        (0.51, [0, 1]),
-        (0.75, [0, 1]),
-        (0.76, [0, 1, 2]),
-        (1.0, [0, 1, 2, 3]),
-    ],
-)
+@pytest.mark.parametrize(("top_p", "expected"), [
+    (0.49, [0]), (0.5, [0]), (0.51, [0, 1]), (0.75, [0, 1]), (0.76, [0, 1, 2]), (1.0, [0, 1, 2, 3]),
+])  # fmt: skip
 def test_nucleus_boundaries(top_p, expected):
     """Probabilities 1/2, 1/4, 1/8, 1/8: a set that reaches top_p exactly is enough."""
     row = np.log2([0.5, 0.25, 0.125, 0.125]) * np.log(2.0)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass
@@ -31,62 +29,35 @@ from paradecode.core.checks import (
 from paradecode.core.errors import InvalidInput, InvalidModel
 
 
-@pytest.mark.parametrize(
-    ("check", "good", "clean"),
-    [
-        (anything, object, object),
-        (flag, False, False),
-        (whole(0, 3), np.int64(3), 3),
-        (whole(), 10**30, 10**30),
-        (number(0, 1), 1, 1.0),
-        (number(0, 1), np.float32(0.5), 0.5),
-        (number(), -1e300, -1e300),
-        (text(2), "ab", "ab"),
-        (one_of("a", 2), 2, 2),
-        (maybe(flag), None, None),
-        (mapping, {"a": 1}, {"a": 1}),
-        (listed(whole(0, 9), 2), (1, 2), [1, 2]),
-    ],
-)
+@pytest.mark.parametrize(("check", "good", "clean"), [
+    (anything, object, object), (flag, False, False), (whole(0, 3), np.int64(3), 3),
+    (whole(), 10**30, 10**30), (number(0, 1), 1, 1.0), (number(0, 1), np.float32(0.5), 0.5),
+    (number(), -1e300, -1e300), (text(2), "ab", "ab"), (one_of("a", 2), 2, 2),
+    (maybe(flag), None, None), (mapping, {"a": 1}, {"a": 1}),
+    (listed(whole(0, 9), 2), (1, 2), [1, 2]),
+])  # fmt: skip
 def test_what_passes_comes_back_clean(check, good, clean):
     found = check("field", good)
     assert found == clean
     assert type(found) is type(clean)
 
 
-@pytest.mark.parametrize(
-    ("check", "bad", "said"),
-    [
-        (flag, 1, "true or false"),
-        (whole(0, 3), True, "whole number from 0 to 3"),
-        (whole(0, 3), 1.0, "whole number"),
-        (whole(0, 3), 4, "from 0 to 3"),
-        (whole(0, 3), "1", "whole number"),
-        (number(0, 1), float("nan"), "a number from 0 to 1"),
-        (number(0), float("inf"), "finite number, not negative"),
-        (number(), float("nan"), "finite"),
-        (number(), 10**400, "finite"),
-        (number(0, 1), True, "number"),
-        (number(0, 1, above=True), 0, "above 0"),
-        (number(0, 1), "0.5", "number"),
-        (text(2), 2, "a text"),
-        (text(2, least=1), "", "1 to 2 characters"),
-        (text(2), "abc", "0 to 2 characters"),
-        (one_of("a", 1), True, "a, 1"),
-        (one_of("a"), ["a"], "use one of a"),
-        (mapping, [], "an object"),
-        (listed(flag, 2), "ab", "a list"),
-        (listed(flag, 1), [True, True], "at most 1"),
-        (indices, [0.5], "whole numbers"),
-        (indices, [True], "whole numbers"),
-        (indices, [[1]], "a vector"),
-        (indices, [[1], [1, 2]], "a vector"),
-        (indices, 3, "a vector"),
-        (indices, [1 << 31], "32 bits"),
-        (indices, np.array([-(1 << 40)]), "32 bits"),
-        (indices, [1 << 80], "whole numbers"),
-    ],
-)
+@pytest.mark.parametrize(("check", "bad", "said"), [
+    (flag, 1, "true or false"), (whole(0, 3), True, "whole number from 0 to 3"),
+    (whole(0, 3), 1.0, "whole number"), (whole(0, 3), 4, "from 0 to 3"),
+    (whole(0, 3), "1", "whole number"), (number(0, 1), float("nan"), "a number from 0 to 1"),
+    (number(0), float("inf"), "finite number, not negative"), (number(), float("nan"), "finite"),
+    (number(), 10**400, "finite"), (number(0, 1), True, "number"),
+    (number(0, 1, above=True), 0, "above 0"), (number(0, 1), "0.5", "number"),
+    (text(2), 2, "a text"), (text(2, least=1), "", "1 to 2 characters"),
+    (text(2), "abc", "0 to 2 characters"), (one_of("a", 1), True, "a, 1"),
+    (one_of("a"), ["a"], "use one of a"), (mapping, [], "an object"),
+    (listed(flag, 2), "ab", "a list"), (listed(flag, 1), [True, True], "at most 1"),
+    (indices, [0.5], "whole numbers"), (indices, [True], "whole numbers"),
+    (indices, [[1]], "a vector"), (indices, [[1], [1, 2]], "a vector"), (indices, 3, "a vector"),
+    (indices, [1 << 31], "32 bits"), (indices, np.array([-(1 << 40)]), "32 bits"),
+    (indices, [1 << 80], "whole numbers"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused_by_name(check, bad, said):
     with pytest.raises(InvalidInput, match=said) as error:
         check("field", bad)
@@ -132,20 +103,15 @@ def test_a_dataclass_from_an_object():
     assert build(Outer, value) == Outer(Inner(1, names=("a",)))
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ([], "an object"),
-        ({}, "inner: nothing is given"),
-        ({"inner": {}}, "inner.count: nothing is given"),
-        ({"inner": {"count": -1}}, "inner.count"),
-        ({"inner": {"count": 1, "share": float("inf")}}, "inner.share"),
-        ({"inner": {"count": 1, "names": ["a", 1]}}, r"inner.names\[1\]"),
-        ({"inner": {"count": 1, "note": 1}}, "inner.note"),
-        ({"inner": {"count": 1, "more": 1}}, "inner.more: .* count, share"),
-        ({"inner": {"count": 1}, "on": 1}, "on: 1"),
-    ],
-)
+@pytest.mark.parametrize(("value", "said"), [
+    ([], "an object"), ({}, "inner: nothing is given"),
+    ({"inner": {}}, "inner.count: nothing is given"), ({"inner": {"count": -1}}, "inner.count"),
+    ({"inner": {"count": 1, "share": float("inf")}}, "inner.share"),
+    ({"inner": {"count": 1, "names": ["a", 1]}}, r"inner.names\[1\]"),
+    ({"inner": {"count": 1, "note": 1}}, "inner.note"),
+    ({"inner": {"count": 1, "more": 1}}, "inner.more: .* count, share"),
+    ({"inner": {"count": 1}, "on": 1}, "on: 1"),
+])  # fmt: skip
 def test_an_object_that_is_no_such_dataclass(value, said):
     with pytest.raises(InvalidInput, match=said):
         build(Outer, value)

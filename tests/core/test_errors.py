@@ -1,7 +1,5 @@
 """Messages name the field, the value and the fix, and stay short whatever a file says."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np
@@ -10,21 +8,17 @@ import pytest
 from paradecode.core.errors import MOST_FIELD, MOST_FIX, InvalidInput, InvalidModel, shown
 
 
-@pytest.mark.parametrize(
-    "value",
-    [3, 1.5, None, True, "it's", b"ab", [1, [2, "a"]], (1,), {3}, {"b": 1, "a": [2]}, range(5),
-     np.arange(3), np.int64(3), "x" * 78, [[[[[[[[1]]]]]]]], {}, []],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("value", [
+    3, 1.5, None, True, "it's", b"ab", [1, [2, "a"]], (1,), {3}, {"b": 1, "a": [2]}, range(5),
+    np.arange(3), np.int64(3), "x" * 78, [[[[[[[[1]]]]]]]], {}, [],
+], ids=str)  # fmt: skip
 def test_a_short_value_reads_as_it_is(value):
     assert shown(value) == repr(value)
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["x" * 79, list(range(99)), {str(n): n for n in range(99)}, "a" * 99, 10**99, range(10**90)],
-    ids=lambda value: type(value).__name__,
-)
+@pytest.mark.parametrize("value", [
+    "x" * 79, list(range(99)), {str(n): n for n in range(99)}, "a" * 99, 10**99, range(10**90),
+], ids=lambda value: type(value).__name__)  # fmt: skip
 def test_a_long_value_reads_as_its_beginning(value):
     assert shown(value) == repr(value)[:77] + "..."
 

@@ -1,7 +1,5 @@
 """Work that waits runs beside a caller that goes on, but never at the same time."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import Future
 

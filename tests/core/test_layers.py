@@ -1,7 +1,5 @@
 """Layers and halves of layers, and which tokens a request of a decoder can spread."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

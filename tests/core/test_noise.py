@@ -1,7 +1,5 @@
 """The noise is part of the contract: seeded outputs must never change silently."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,15 +33,13 @@ def test_golden_values():
     assert key(-1, 10**6, Purpose.CHILD_SEED) == 0xE8994E7560EF16F5
     ids = np.array([0, 1, 2, 1000, 151935])
     np.testing.assert_allclose(
-        uniform(key(7, 3), ids),
-        [0.20749162, 0.07775385, 0.15470113, 0.82514298, 0.91371728],
+        uniform(key(7, 3), ids), [0.20749162, 0.07775385, 0.15470113, 0.82514298, 0.91371728],
         atol=5e-9,
-    )
+    )  # fmt: skip
     np.testing.assert_allclose(
-        gumbel(key(7, 3), ids),
-        [-0.45277121, -0.93774188, -0.62393655, 1.64922606, 2.40534812],
+        gumbel(key(7, 3), ids), [-0.45277121, -0.93774188, -0.62393655, 1.64922606, 2.40534812],
         atol=5e-9,
-    )
+    )  # fmt: skip
 
 
 def test_purposes_keep_their_numbers():
@@ -62,17 +58,11 @@ def test_law_is_standard_gumbel(base):
     assert abs(samples.var() - np.pi**2 / 6) < 0.03
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (key(1, 5), key(1, 6)),
-        (key(1, 5), key(2, 5)),
-        (key(1, 5, Purpose.TOKEN), key(1, 5, Purpose.ACCEPT)),
-        (key(1, 5, Purpose.ACCEPT), key(1, 5, Purpose.DRAFT)),
-        (key(0, 1), key(1, 0)),
-    ],
-    ids=["positions", "seeds", "token-accept", "accept-draft", "swapped"],
-)
+@pytest.mark.parametrize(("one", "other"), [
+    (key(1, 5), key(1, 6)), (key(1, 5), key(2, 5)),
+    (key(1, 5, Purpose.TOKEN), key(1, 5, Purpose.ACCEPT)),
+    (key(1, 5, Purpose.ACCEPT), key(1, 5, Purpose.DRAFT)), (key(0, 1), key(1, 0)),
+], ids=["positions", "seeds", "token-accept", "accept-draft", "swapped"])  # fmt: skip
 def test_streams_are_uncorrelated(one, other):
     a, b = uniform(one, IDS), uniform(other, IDS)
     limit = 4 / np.sqrt(COUNT)

@@ -1,7 +1,5 @@
 """Processors with a memory, along the paths of a tree, against their definitions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -17,24 +15,20 @@ V = 9
 token_ids = st.integers(0, V - 1)
 paths = st.lists(token_ids, max_size=5)
 params_strategy = st.builds(
-    SamplingParams,
-    max_tokens=st.just(50),
-    min_tokens=st.integers(0, 8),
+    SamplingParams, max_tokens=st.just(50), min_tokens=st.integers(0, 8),
     temperature=st.sampled_from([0.0, 0.8, 1.0]),
     repetition_penalty=st.sampled_from([1.0, 0.7, 1.3]),
     presence_penalty=st.sampled_from([0.0, 0.5, -1.0]),
     frequency_penalty=st.sampled_from([0.0, 0.25, -0.5]),
     logit_bias=st.one_of(st.none(), st.dictionaries(token_ids, st.floats(-5, 5), max_size=3)),
     seed=st.integers(0, MASK64),
-)
+)  # fmt: skip
 raw_rows = st.lists(
     st.one_of(st.floats(-4, 4, width=32), st.just(-math.inf)), min_size=V, max_size=V
 ).filter(lambda row: any(map(math.isfinite, row)))
 
 
-def processed(
-    row: list[float], params: SamplingParams, prompt: list[int], output: list[int], stops: list[int]
-) -> list[float]:
+def processed(row, params, prompt, output, stops):
     """The definitions, one token at a time; ``output`` ends with the draft's path."""
     result = []
     for token, value in enumerate(row):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np
@@ -92,9 +90,7 @@ def test_good_values(values):
 
 def test_values_are_normalised():
     params = SamplingParams(top_k=-1, stop="end", stop_token_ids=[3], logit_bias={"7": 2, 8: -1.5})
-    assert params.top_k == 0
-    assert params.stop == ("end",)
-    assert params.stop_token_ids == (3,)
+    assert (params.top_k, params.stop, params.stop_token_ids) == (0, ("end",), (3,))
     assert params.logit_bias == {7: 2.0, 8: -1.5}
     assert SamplingParams(stop=["a", "b"]).stop == ("a", "b")
 
@@ -157,14 +153,10 @@ def test_numpy_seeds_work():
 numbers = st.one_of(st.integers(), st.floats())
 short = st.text(max_size=3)
 anything = st.one_of(
-    st.none(),
-    st.booleans(),
-    numbers,
-    short,
-    st.binary(max_size=3),
+    st.none(), st.booleans(), numbers, short, st.binary(max_size=3),
     st.lists(st.one_of(numbers, short), max_size=3),
     st.dictionaries(st.one_of(st.integers(), short), st.one_of(st.floats(), st.none()), max_size=3),
-)
+)  # fmt: skip
 FIELDS = [*WHOLE, *REAL, "stop", "stop_token_ids", "logit_bias", "ignore_eos", "nonsense"]
 
 

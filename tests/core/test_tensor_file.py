@@ -1,8 +1,6 @@
 """Files whose headers describe the numbers wrongly; more cases are in the tests of trained
 parts."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 
@@ -30,14 +28,13 @@ def test_what_was_saved_comes_back_and_can_be_changed(path):
     tensors["a"][0, 0] = 7.0  # PyTorch asks for arrays that can be written.
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"data_offsets": [0, 8]}, {"data_offsets": [28, 36]}, {"data_offsets": [24, 36]},
-     {"data_offsets": None}, {"data_offsets": ["0", 8]}, {"shape": [3]}, {"shape": [2.0]},
-     {"shape": [-2]}, {"shape": [True, 2]}, {"shape": [1, 1, 1, 1, 2]}, {"shape": 2},
-     {"shape": [1 << 70]}, {"dtype": "F16"}, {"dtype": None}, {"shape": [1e308, 10**400]},
-     {"shape": ["a" * 100, 100_000]}, {"shape": "ab"}],
-)  # fmt: skip
+@pytest.mark.parametrize("wrong", [
+    {"data_offsets": [0, 8]}, {"data_offsets": [28, 36]}, {"data_offsets": [24, 36]},
+    {"data_offsets": None}, {"data_offsets": ["0", 8]}, {"shape": [3]}, {"shape": [2.0]},
+    {"shape": [-2]}, {"shape": [True, 2]}, {"shape": [1, 1, 1, 1, 2]}, {"shape": 2},
+    {"shape": [1 << 70]}, {"dtype": "F16"}, {"dtype": None}, {"shape": [1e308, 10**400]},
+    {"shape": ["a" * 100, 100_000]}, {"shape": "ab"},
+])  # fmt: skip
 def test_headers_that_do_not_describe_the_numbers(path, wrong):
     rewrite(path, wrong)
     tracemalloc.start()

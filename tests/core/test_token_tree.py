@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,25 +70,22 @@ def test_empty_tree():
     assert len(EMPTY.clip(0)) == len(EMPTY.best(3)) == len(EMPTY.select(np.zeros(0, bool))) == 0
 
 
-@pytest.mark.parametrize(
-    ("tokens", "parents", "estimates"),
-    [
-        ([1, 2], [1, 0], None),  # a cycle
-        ([1], [0], None),  # its own parent
-        ([1, 2], [-1, 2], None),  # a parent that does not exist
-        ([1, 2], [-2, 0], None),  # below the root
-        ([1, 2], [1, -1], None),  # a child before its parent
-        ([1, 2], [-1], None),
-        ([1], [-1, 0], None),
-        ([[1, 2]], [[-1, 0]], None),
-        ([1, 2], [-1, 0], [1.0]),
-        ([1, 2], [-1, 0], []),
-        ([1], [-1], [[1.0]]),
-        ([1 << 32], [-1], None),
-        ([5], [1 << 32], None),
-        ([0.5], [-1], None),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "parents", "estimates"), [
+    ([1, 2], [1, 0], None),  # a cycle
+    ([1], [0], None),  # its own parent
+    ([1, 2], [-1, 2], None),  # a parent that does not exist
+    ([1, 2], [-2, 0], None),  # below the root
+    ([1, 2], [1, -1], None),  # a child before its parent
+    ([1, 2], [-1], None),
+    ([1], [-1, 0], None),
+    ([[1, 2]], [[-1, 0]], None),
+    ([1, 2], [-1, 0], [1.0]),
+    ([1, 2], [-1, 0], []),
+    ([1], [-1], [[1.0]]),
+    ([1 << 32], [-1], None),
+    ([5], [1 << 32], None),
+    ([0.5], [-1], None),
+])  # fmt: skip
 def test_malformed_trees_are_refused(tokens, parents, estimates):
     extra = () if estimates is None else (np.array(estimates, np.float32),)
     with pytest.raises(DecoderError, match="token tree"):
@@ -211,9 +206,7 @@ INTS = st.integers(-3, 12) | st.integers(-(2**31), 2**31 - 1)
     st.lists(st.integers(-2, 11), max_size=12),
     st.none() | st.lists(st.floats(0, 1, width=32), max_size=12),
 )
-def test_any_arrays_are_a_tree_or_refused(
-    tokens: list[int], parents: list[int], estimates: list[float] | None
-) -> None:
+def test_any_arrays_are_a_tree_or_refused(tokens, parents, estimates):
     extra = () if estimates is None else (np.array(estimates, np.float32),)
     try:
         tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32), *extra)

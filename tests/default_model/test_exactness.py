@@ -1,7 +1,5 @@
 """On the real, quantised model: parallel output equals plain output, token by token."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -15,12 +13,6 @@ FILE = ROOT / "lab" / "src" / "paradecode_lab" / "measure" / "prompts.jsonl"
 TEXTS = [
     turn for line in FILE.read_text("utf-8").splitlines() for turn in json.loads(line)["turns"]
 ]
-
-
-@pytest.fixture(scope="module")
-def llm():
-    with LLM(backend="native") as llm:
-        yield llm
 
 
 def test_the_open_answer_of_the_demo_makes_sense(llm: LLM) -> None:

@@ -1,21 +1,11 @@
 """Hostile prompts and settings on the real model: an answer or a clear error, and no leak."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from paradecode import LLM, ParadecodeError
 
 CONTEXT_CHARACTERS = 200_000
-
-
-@pytest.fixture(scope="module")
-def llm():
-    with LLM() as llm:
-        yield llm
-        assert not llm.engine.busy
-        llm.engine.check()
 
 
 def random_text(rng: np.random.Generator) -> str:
@@ -72,11 +62,10 @@ def test_bad_token_ids_are_refused(llm: LLM, ids: list) -> None:
         llm.complete([ids], max_tokens=1)
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [[], 5, [{}], [{"role": "king", "content": "x"}], [{"role": "user"}], [3],
-     [{"role": "user", "content": 5}]],
-)  # fmt: skip
+@pytest.mark.parametrize("messages", [
+    [], 5, [{}], [{"role": "king", "content": "x"}], [{"role": "user"}], [3],
+    [{"role": "user", "content": 5}],
+])  # fmt: skip
 def test_bad_messages_are_refused(llm: LLM, messages) -> None:
     with pytest.raises(ParadecodeError):
         llm.chat(messages, max_tokens=1)

@@ -1,7 +1,5 @@
 """Fixtures for several steps in one call: equal costs, and how many steps each call made."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

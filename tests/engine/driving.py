@@ -1,7 +1,5 @@
 """Means to drive an engine by hand: a decoder from a generator function, a loop, an oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,14 +71,10 @@ def add(
     values = {"max_tokens": max_tokens, "ignore_eos": True, **params}
     return engine.add(
         GenerationRequest(
-            np.array(prompt, np.int32),
-            by(decode),
-            SamplingParams(**values),
-            priority=priority,
-            deadline=deadline,
-            salt=salt,
+            np.array(prompt, np.int32), by(decode), SamplingParams(**values), priority=priority,
+            deadline=deadline, salt=salt,
         )
-    )
+    )  # fmt: skip
 
 
 def finish(engine: Engine, steps: int = 2000) -> None:

@@ -1,7 +1,5 @@
 """Requests to an engine that makes one step a call, and to one that makes several."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,22 +1,18 @@
 """Prompts that begin alike share the pages of models with blocks: the same tokens, fewer rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engines import served
 from paradecode.backends.interface import PAGE
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite
-from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.kv import KVCache, PagePool
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
@@ -38,19 +34,7 @@ class Served:
     def ask(self, *prompts: list[int], spec: str = PREFIX, **settings: Any) -> list[LiveSequence]:
         salt = settings.pop("salt", "")
         usual = {"max_tokens": 24, "ignore_eos": True, "seed": 1}
-        params = SamplingParams(**{**usual, **settings})
-        made = [
-            self.engine.add(
-                GenerationRequest(np.array(prompt, np.int32), parse(spec), params, salt=salt)
-            )
-            for prompt in prompts
-        ]
-        while self.engine.busy:
-            self.engine.step()
-            self.engine.check()
-        for sequence in made:
-            assert sequence.error is None
-        return made
+        return served(self.engine, [(spec, one, usual | settings) for one in prompts], salt=salt)
 
 
 @pytest.mark.parametrize("block", [2, 4, 8, 16, 32])
@@ -153,32 +137,29 @@ SWAPPED = np.array([1, 0, 2, 3, 4, 5, 6, 7], np.int32)
 NOT_LAST = np.array([0, 1, 2, 3, 4, 5, 6, -1], np.int32)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "final"),
-    [
-        (forward(0, 8), None, 8),
-        (forward(0, 7), None, 4),  # Half a block.
-        (forward(0, 8, tokens=MASKED), None, 4),
-        (forward(0, 8, store=Overwrite(NOT_LAST)), None, 4),
-        (forward(0, 8, store=Overwrite(SWAPPED)), None, 0),
-        (forward(0, 8, attend=Attend.FULL), None, 0),
-        (forward(0, 8, attend=Attend.CAUSAL), None, 0),
-        (forward(0, 8, attend=BlockCausal(2)), None, 0),
-        (forward(0, 8, attend=np.ones((8, 8), bool)), None, 0),
-        (forward(0, 8, layers=(0,)), None, 0),
-        (forward(0, 8, positions=np.array([0, 1, 2, 3, 4, 5, 6, 9], np.int32)), None, 0),
-        (forward(0, 8), forward(8, 12), 12),
-        (forward(0, 8), forward(4, 12), 12),
-        (forward(0, 8), forward(0, 4), 8),  # The same again.
-        (forward(0, 8), forward(12, 16), 8),  # Something is missing before it.
-        (forward(0, 8), forward(8, 12, visible=np.arange(4, dtype=np.int32)), 8),
-        (forward(0, 8), forward(8, 12, visible=None), 8),
-        (forward(0, 8), forward(6, 12), 6),  # Not at the start of a block.
-        (forward(0, 12), forward(4, 8, attend=Attend.FULL), 4),
-        (forward(0, 12), forward(4, 8, tokens=MASKED[4:8]), 4),
-        (forward(0, 8), forward(8, 12, store=Overwrite(np.full(4, -1, np.int32))), 8),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "final"), [
+    (forward(0, 8), None, 8),
+    (forward(0, 7), None, 4),  # Half a block.
+    (forward(0, 8, tokens=MASKED), None, 4),
+    (forward(0, 8, store=Overwrite(NOT_LAST)), None, 4),
+    (forward(0, 8, store=Overwrite(SWAPPED)), None, 0),
+    (forward(0, 8, attend=Attend.FULL), None, 0),
+    (forward(0, 8, attend=Attend.CAUSAL), None, 0),
+    (forward(0, 8, attend=BlockCausal(2)), None, 0),
+    (forward(0, 8, attend=np.ones((8, 8), bool)), None, 0),
+    (forward(0, 8, layers=(0,)), None, 0),
+    (forward(0, 8, positions=np.array([0, 1, 2, 3, 4, 5, 6, 9], np.int32)), None, 0),
+    (forward(0, 8), forward(8, 12), 12),
+    (forward(0, 8), forward(4, 12), 12),
+    (forward(0, 8), forward(0, 4), 8),  # The same again.
+    (forward(0, 8), forward(12, 16), 8),  # Something is missing before it.
+    (forward(0, 8), forward(8, 12, visible=np.arange(4, dtype=np.int32)), 8),
+    (forward(0, 8), forward(8, 12, visible=None), 8),
+    (forward(0, 8), forward(6, 12), 6),  # Not at the start of a block.
+    (forward(0, 12), forward(4, 8, attend=Attend.FULL), 4),
+    (forward(0, 12), forward(4, 8, tokens=MASKED[4:8]), 4),
+    (forward(0, 8), forward(8, 12, store=Overwrite(np.full(4, -1, np.int32))), 8),
+])  # fmt: skip
 def test_what_counts_as_final(first: Forward, second: Forward | None, final: int) -> None:
     pool = PagePool(8)
     cache = KVCache(backend(4), pool, b"key", 0, 64)

@@ -1,7 +1,5 @@
 """The cost curve is interpolated, measured and remembered, and it follows the machine."""
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -16,10 +14,9 @@ CURVE = CostCurve((1, 2, 4), (64, 256), ((1.0, 2.0, 3.0), (2.0, 3.0, 5.0)))
 PAGES = 8
 
 
-@pytest.mark.parametrize(
-    ("rows", "context", "seconds"),
-    [(1, 64, 1.0), (3, 64, 2.5), (2, 160, 2.5), (1, 0, 1.0), (8, 64, 5.0), (1, 448, 3.0)],
-)
+@pytest.mark.parametrize(("rows", "context", "seconds"), [
+    (1, 64, 1.0), (3, 64, 2.5), (2, 160, 2.5), (1, 0, 1.0), (8, 64, 5.0), (1, 448, 3.0),
+])  # fmt: skip
 def test_between_and_beyond_the_grid(rows: int, context: int, seconds: float) -> None:
     assert CURVE.at(rows, context) == pytest.approx(seconds)
 
@@ -35,8 +32,7 @@ def test_measuring_keeps_to_what_fits_and_never_falls() -> None:
     curve = cost.measure(
         backend, PAGES, (1, 2, 8, 4096), (16, 100_000), 3, lambda *at: seen.append(at)
     )
-    assert curve.rows == (1, 2, 8)
-    assert curve.contexts == (16,)
+    assert (curve.rows, curve.contexts) == ((1, 2, 8), (16,))
     assert all(a <= b for a, b in zip(curve.seconds[0], curve.seconds[0][1:], strict=False))
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
@@ -65,17 +61,13 @@ def test_a_saved_curve_comes_back(backend: ToyBackend) -> None:
     assert cost.obtain(backend, PAGES) == CURVE
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "", "{", "[]", "null", "{}",
-        json.dumps({"rows": [1], "contexts": [1], "seconds": [[-1.0]]}),
-        json.dumps({"rows": [2, 1], "contexts": [1], "seconds": [[1.0, 1.0]]}),
-        json.dumps({"rows": [1, 2], "contexts": [1], "seconds": [[1.0]]}),
-        json.dumps({"rows": [], "contexts": [], "seconds": []}),
-        '{"rows": [1], "contexts": [1], "seconds": [[NaN]]}',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("damage", [
+    "", "{", "[]", "null", "{}", json.dumps({"rows": [1], "contexts": [1], "seconds": [[-1.0]]}),
+    json.dumps({"rows": [2, 1], "contexts": [1], "seconds": [[1.0, 1.0]]}),
+    json.dumps({"rows": [1, 2], "contexts": [1], "seconds": [[1.0]]}),
+    json.dumps({"rows": [], "contexts": [], "seconds": []}),
+    '{"rows": [1], "contexts": [1], "seconds": [[NaN]]}',
+])  # fmt: skip
 def test_a_damaged_memory_is_no_memory(backend: ToyBackend, damage: str) -> None:
     path = cost.save(backend, CURVE)
     path.write_text(damage, "utf-8")
@@ -152,5 +144,4 @@ def test_forwards_of_the_engine_correct_its_curve() -> None:
         assert llm.engine.load.curve is slow  # Its correction is another curve's.
         llm.engine.correction = CostCorrection(slow)
         llm.complete("a", max_tokens=32, ignore_eos=True, decoder="greedy")
-        assert llm.engine.load.curve is not None
         assert llm.engine.load.curve.at(1, 256) < 0.5

@@ -1,7 +1,5 @@
 """One request's failure never touches another, and never costs a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -113,19 +111,16 @@ def prompt(seq: TokenSequence) -> Forward:
 CHILD = TokenTree.chain([4])
 NO_DECODERS: dict[str, Callable[[TokenSequence], Steps]] = {
     **{repr(junk): asks(junk) for junk in (42, None, [], [42], "text", ())},
-    "it ends too soon": asks(prompt),
-    "it never commits": asks(*[negative()] * 5000),
+    "it ends too soon": asks(prompt), "it never commits": asks(*[negative()] * 5000),
     "it forks for ever": asks(*[Fork(1)] * 5000),
     "two that write": asks(lambda seq: [prompt(seq), prompt(seq)]),
     "no such parent": asks(lambda seq: Forward(seq.pending, tree=CHILD, under=np.array([3]))),
     **{f"commit {verdict}": commits(*verdict) for verdict in (([], []), ([5], []), ([5, 6], [0]))},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("decode", NO_DECODERS.values(), ids=NO_DECODERS)
-def test_what_no_decoder_does_ends_its_request_only(
-    decode: Callable[[TokenSequence], Steps],
-) -> None:
+def test_what_no_decoder_does_ends_its_request_only(decode):
     bad = served_beside_another(decode, toy_engine(kv_tokens=1 << 16))
     assert isinstance(bad.error, DecoderError)
     assert bad.output == []

@@ -1,7 +1,5 @@
 """Forks: children share pages until one of them writes, and may become the sequence itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from driving import LOOP, PROMPT, add, finish, greedy, plainly, served, toy_engine

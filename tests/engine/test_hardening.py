@@ -1,7 +1,5 @@
 """What a careless or hostile decoder must not be able to do to the engine or to its neighbours."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from driving import (
@@ -52,9 +50,8 @@ def test_unusual_rows_are_not_offered_to_other_requests(how: str) -> None:
         changes = {
             "visible": {"visible": np.empty(0, np.int32)},
             "positions": {"positions": np.arange(20, count, dtype=np.int32) + 1},
-            "layers": {"layers": (1,)},
-            "halves": {"layers": (0, Half(1, "mlp"))},
-        }
+            "layers": {"layers": (1,)}, "halves": {"layers": (0, Half(1, "mlp"))},
+        }  # fmt: skip
         yield Forward(seq.pending[:20])
         reply = yield Forward(seq.pending, **changes[how])  # type: ignore[arg-type]
         seq.commit(coupled(seq, EMPTY, reply))

@@ -1,7 +1,5 @@
 """Rows that are stored in some layers only, and slots that are written out of turn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from driving import LOOP, add, finish, greedy, plainly, served, served_beside_another, toy_engine
@@ -54,16 +52,11 @@ def test_a_row_can_get_its_layers_one_by_one(drafts: bool) -> None:
     assert sequence.output == greedy()
 
 
-@pytest.mark.parametrize(
-    "forward",
-    [
-        Forward(LAST, store=Store.NONE),
-        Forward(LAST, store=Store.NONE, layers=(1,)),
-        Forward(LAST, store=Store.NONE, layers=(0, 1), visible=np.arange(len(LOOP))),
-        Forward(NONE, tree=TokenTree.chain([5]), layers=(1,)),
-        Forward(NONE, tree=TokenTree.chain([5])),
-    ],
-)
+@pytest.mark.parametrize("forward", [
+    Forward(LAST, store=Store.NONE), Forward(LAST, store=Store.NONE, layers=(1,)),
+    Forward(LAST, store=Store.NONE, layers=(0, 1), visible=np.arange(len(LOOP))),
+    Forward(NONE, tree=TokenTree.chain([5]), layers=(1,)), Forward(NONE, tree=TokenTree.chain([5])),
+])  # fmt: skip
 @pytest.mark.parametrize("fork", [False, True])
 def test_a_layer_does_not_see_a_row_that_it_has_not(forward: Forward, fork: bool) -> None:
     def decode(seq: TokenSequence) -> Steps:
@@ -123,15 +116,12 @@ BEFORE = np.arange(len(LOOP) - 1, dtype=np.int32)
 
 
 @pytest.mark.parametrize("holes", [False, True])
-@pytest.mark.parametrize(
-    "forward",
-    [
-        Forward(LAST, store=Store.NONE, layers=(99,), visible=BEFORE),
-        Forward(LAST, store=Store.NONE, layers=(-1,)),
-        Forward(LAST, store=Overwrite(LAST), layers=(99,), visible=BEFORE, positions=LAST),
-        Forward(NONE, tree=TokenTree.chain([5]), layers=(Half(2, "attention"),)),
-    ],
-)
+@pytest.mark.parametrize("forward", [
+    Forward(LAST, store=Store.NONE, layers=(99,), visible=BEFORE),
+    Forward(LAST, store=Store.NONE, layers=(-1,)),
+    Forward(LAST, store=Overwrite(LAST), layers=(99,), visible=BEFORE, positions=LAST),
+    Forward(NONE, tree=TokenTree.chain([5]), layers=(Half(2, "attention"),)),
+])  # fmt: skip
 def test_layers_that_the_model_has_not_are_named(forward: Forward, holes: bool) -> None:
     def decode(seq: TokenSequence) -> Steps:
         if holes:
@@ -158,16 +148,12 @@ def test_rows_of_a_live_draft_are_not_overwritten() -> None:
     assert f"only those below {len(LOOP)} can be overwritten" in str(sequence.error)
 
 
-@pytest.mark.parametrize(
-    ("part", "cached"),
-    [
-        ({}, 32),
-        # Rows of the draft that saw what no other request has there, or not all of the text.
-        ({"tokens": np.array([11], np.int32), "positions": np.array([3], np.int32)}, 16),
-        ({"visible": np.arange(2, dtype=np.int32)}, 16),
-    ],
-    ids=["as text", "behind rows stored nowhere", "a part of the text"],
-)
+@pytest.mark.parametrize(("part", "cached"), [
+    ({}, 32),
+    # Rows of the draft that saw what no other request has there, or not all of the text.
+    ({"tokens": np.array([11], np.int32), "positions": np.array([3], np.int32)}, 16),
+    ({"visible": np.arange(2, dtype=np.int32)}, 16),
+], ids=["as text", "behind rows stored nowhere", "a part of the text"])  # fmt: skip
 def test_only_drafts_that_saw_the_text_are_offered_to_others(part: dict, cached: int) -> None:
     engine, draft = toy_engine(draft_tokens=32), [5, 6, 7, 8] * 4
 

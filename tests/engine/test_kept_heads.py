@@ -1,9 +1,5 @@
 """The draft heads that were asked for last are kept open."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from paradecode.engine import resources
@@ -13,9 +9,7 @@ from paradecode.testing.toy import ToyBackend, toy_config
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_no_more_heads_stay_open_than_are_kept(
-    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_heads_stay_open_than_are_kept(most, tmp_path, monkeypatch):
     monkeypatch.setattr(resources, "MOST_HEADS", most)
     backend = ToyBackend(toy_config())
     engine = Engine({"target": backend}, weights={})

@@ -1,7 +1,5 @@
 """What methods have learned is kept for as many tenants as their bytes have room."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

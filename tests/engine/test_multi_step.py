@@ -1,7 +1,5 @@
 """Several steps in one call: the same outputs, steps and learning as step by step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +18,12 @@ from paradecode.models.tiny import tiny_checkpoint
 
 pytestmark = pytest.mark.usefixtures("same_costs")
 SPECS = (
-    "greedy",
-    "prompt-lookup",
-    "prompt-lookup(budget=fixed)",
+    "greedy", "prompt-lookup", "prompt-lookup(budget=fixed)",
     "prompt-lookup(min_ngram=2,max_ngram=20,num_speculative_tokens=3)",
     "prompt-lookup(max_ngram=1,budget=auto(patience=2))",
     "prompt-lookup(table={table},budget=fixed,num_speculative_tokens=64)",
     "prompt-lookup(table={table})",
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +76,7 @@ def random_params(seed: int) -> dict[str, Any]:
 @pytest.mark.first(7)
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
-def test_equal_step_by_step(
-    spec: str, seconds: float, table: str, made: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_step_by_step(spec, seconds, table, made, monkeypatch):
     """Requests one after the other, which learn from one another, share prompts and find pages."""
     monkeypatch.setattr(multi_step, "SECONDS", seconds)
     monkeypatch.setattr(multi_step, "AHEAD", 1 if seconds == 0.0 else 40)
@@ -98,6 +92,7 @@ def test_equal_step_by_step(
     assert sum(made) > several.forwards // 2
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_costs_decide_alike(seed: int, table: str, made: list[int]) -> None:
     engines = both(curve=curve_of(seed))
@@ -119,9 +114,7 @@ def test_the_context_ends_it(spec: str, made: list[int]) -> None:
     "params", [{"logprobs": 2}, {"presence_penalty": 0.5}, {"logit_bias": {5: 1.0}},
                {"repetition_penalty": 1.2}, {"min_tokens": 30}],
 )  # fmt: skip
-def test_what_the_backend_cannot_do_is_made_by_the_method(
-    params: dict[str, Any], made: list[int]
-) -> None:
+def test_what_the_backend_cannot_do_is_made_by_the_method(params, made):
     alike(both(), ("prompt-lookup", 5, {"max_tokens": 30, "ignore_eos": True, **params}))
     assert not made
 
@@ -205,9 +198,7 @@ def test_a_prompt_that_was_read_makes_no_later_step_longer() -> None:
 @pytest.mark.first(4)
 @pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
 @pytest.mark.parametrize("turn", range(6))
-def test_batches_equal_step_by_step(
-    turn: int, seconds: float, table: str, made: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_equal_step_by_step(turn, seconds, table, made, monkeypatch):
     """Sequences with methods, costs, lengths and ends of their own; drafts and learning too."""
     monkeypatch.setattr(multi_step, "SECONDS", seconds)
     monkeypatch.setattr(multi_step, "AHEAD", 1 if turn % 2 else 40)

@@ -1,7 +1,5 @@
 """A forward of the target, and what a method does with another model meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
@@ -10,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engines import asked
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.decoder import DRAFT, TARGET, Forward, Overlap, Store, TokenSequence
 from paradecode.core.sampling import SamplingParams
@@ -74,13 +73,8 @@ def asks(seq: TokenSequence, count: int = 2) -> Any:
 
 
 def run(eng: Engine, decoders: Sequence[Callable[[], Any]], **given: Any) -> list[LiveSequence]:
-    params = SamplingParams.from_mapping({"max_tokens": 6, "seed": 3, "ignore_eos": True, **given})
-    prompt = np.arange(5, 25, dtype=np.int32)
-    live = [eng.add(GenerationRequest(prompt, one, params)) for one in decoders]
-    while eng.busy:
-        eng.step()
-        eng.check()
-    return live
+    params = {"max_tokens": 6, "seed": 3, "ignore_eos": True, **given}
+    return asked(eng, *((one, range(5, 25), params) for one in decoders))
 
 
 def test_models_that_are_apart_run_at_the_same_time() -> None:
@@ -115,17 +109,12 @@ def breaks(seq: TokenSequence) -> Any:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (lambda: Looks(wants_the_target), "only forwards of other models"),
-        (lambda: Looks(asks, DRAFT), "a forward of the target"),
-        (lambda: Looks(breaks), "of the method"),
-    ],
-)
-def test_what_goes_wrong_meanwhile_ends_its_request_only(
-    apart: bool, wrong: Callable[[], Any], said: str
-) -> None:
+@pytest.mark.parametrize(("wrong", "said"), [
+    (lambda: Looks(wants_the_target), "only forwards of other models"),
+    (lambda: Looks(asks, DRAFT), "a forward of the target"),
+    (lambda: Looks(breaks), "of the method"),
+])  # fmt: skip
+def test_what_goes_wrong_meanwhile_ends_its_request_only(apart, wrong, said):
     eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)})
     eng.apart = apart
     bad, good = run(eng, [wrong, lambda: Looks(asks)])
@@ -177,9 +166,7 @@ def never_ends(seq: TokenSequence) -> Any:
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("meanwhile", [resists, never_ends])
-def test_what_resists_or_never_ends_costs_its_neighbour_nothing(
-    apart: bool, meanwhile: Callable[[TokenSequence], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_resists_or_never_ends_costs_its_neighbour_nothing(apart, meanwhile, monkeypatch):
     monkeypatch.setattr(forward, "MAX_CALLS", 50)
     eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)})
     eng.apart = apart

@@ -1,7 +1,5 @@
 """Rows of a tree at places of their own get the right logits, and nothing of them is kept."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from driving import LOOP, greedy, served, toy_engine

@@ -1,9 +1,6 @@
 """What a head or a draft model takes to read prompts is counted: hopeless ones read few."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,9 +54,7 @@ def outputs(engine: Engine, spec: str, batch: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("kind", ["eagle", "clover", "kangaroo"])
-def test_a_hopeless_head_reads_few_prompts(
-    kind: str, batch: int, tmp_path: Path, read: list[HeadDraft]
-) -> None:
+def test_a_hopeless_head_reads_few_prompts(kind, batch, tmp_path, read):
     """In a batch the first ones all do, or none that could not pay even with a good head; alone,
     not before other requests have paid for one."""
     spec = f"{kind}(head='{random_head(kind, CONFIG, tmp_path)}')"

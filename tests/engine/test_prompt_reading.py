@@ -1,7 +1,5 @@
 """Prompts that are read: every score equals the one that decoding reports, whatever is cached."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,6 @@ def decoded(llm: LLM, ids: list[int]) -> list[float]:
         bias = {ids[end]: 100.0}
         out = llm.complete([ids[:end]], max_tokens=1, logprobs=vocabulary, logit_bias=bias)[0]
         assert out.token_ids == [ids[end]]
-        assert out.logprobs is not None
         found.append(out.logprobs[0].logprob)
     return found
 
@@ -56,9 +53,7 @@ def test_scores_equal_those_of_decoding(llm: LLM) -> None:
         assert dict(entry.top).get(entry.token, entry.logprob) == entry.logprob
 
 
-def test_the_cache_and_neighbours_change_nothing(
-    llm: LLM, monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_the_cache_and_neighbours_change_nothing(llm, monkeypatch, folder):
     with LLM(str(folder), decoder=None, limits=Limits(prefix_cache=False)) as cold:
         (plain,) = cold.score([TEXT])
         alone = cold.embed([TEXT])
@@ -125,11 +120,9 @@ def test_what_is_no_list_of_prompts(llm: LLM) -> None:
             llm.complete("red", params)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("limits", {"batch": 1}), ("threads", "2"), ("threads", 1.5), ("threads", True),
-     ("threads", 0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), [
+    ("limits", {"batch": 1}), ("threads", "2"), ("threads", 1.5), ("threads", True), ("threads", 0),
+])  # fmt: skip
 def test_what_no_model_is_opened_with(folder: Path, field: str, value: Any) -> None:
     with pytest.raises(InvalidInput, match=field):
         LLM(str(folder), **{field: value})

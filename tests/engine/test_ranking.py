@@ -1,7 +1,5 @@
 """Candidates that are read together: every score equals the one of the whole text by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a decoder can ask for, request by request."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from driving import LOOP, PROMPT, add, finish, greedy, negative, plainly, served, toy_engine

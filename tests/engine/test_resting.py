@@ -1,7 +1,5 @@
 """Drafters whose drafts cost time: the steps for which they rest are made in one call."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +42,7 @@ def asked(spec: str, tokens: int = 120, **params: Any) -> tuple[str, int, dict[s
 @pytest.mark.first(3)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", HEADS)
-def test_a_refused_head_leaves_its_steps_to_the_backend(
-    kind: str, temperature: float, tmp_path: Path, made: list[int]
-) -> None:
+def test_a_refused_head_leaves_its_steps_to_the_backend(kind, temperature, tmp_path, made):
     """Tokens, drafts and all that is reported are those of step by step, and of plain decoding."""
     spec = f"{HEADS[kind]}(head='{random_head(kind, CONFIG, tmp_path)}')"
     one, several = both(curve=CURVE)
@@ -108,9 +104,7 @@ def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
     assert max(made) > 9
 
 
-def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(
-    tmp_path: Path, head_drafts: list[HeadDraft], made: list[int]
-) -> None:
+def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(tmp_path, head_drafts, made):
     """No states, no prompts and no drafts; alone, it begins."""
     spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
     for engine in both(curve=CURVE):
@@ -134,11 +128,10 @@ def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(
     assert max(made) > 9
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("spec", ["draft-model", "s2d", "layer-skip", "swift"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_refused_model_leaves_its_steps_to_the_backend(
-    spec: str, temperature: float, made: list[int]
-) -> None:
+def test_a_refused_model_leaves_its_steps_to_the_backend(spec, temperature, made):
     """The draft model reads them later; rows of the target's own layers were dropped before."""
     engines = both(curve=CURVE, draft=tiny_checkpoint("llama", seed=9))
     for engine in engines:
@@ -163,9 +156,7 @@ def test_a_batch_of_refused_heads(tmp_path: Path, made: list[int]) -> None:
 
 
 @pytest.mark.parametrize("params", [{"logprobs": 2}, {"presence_penalty": 0.5}, {"min_tokens": 40}])
-def test_where_a_backend_may_not_the_method_goes_on(
-    params: dict[str, Any], tmp_path: Path, made: list[int]
-) -> None:
+def test_where_a_backend_may_not_the_method_goes_on(params, tmp_path, made):
     spec = f"eagle(head='{random_head('eagle', CONFIG, tmp_path)}')"
     alike(both(curve=CURVE), asked(spec, 40, **params))
     assert not made

@@ -1,7 +1,5 @@
 """Who runs when: admission, priorities, deadlines, memory, chunks."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -291,17 +289,17 @@ def test_what_cannot_be_cut_is_made_up_for() -> None:
     assert sum(widths) / 1000 == pytest.approx(room, abs=0.1)
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_starves(seed: int) -> None:
     draw = random.Random(seed)
     owners = [
         Owner(
-            str(number),
-            [draw.choice((1, 1, 2, 5, 32, 100)) for _ in range(draw.randrange(1, 9))],
+            str(number), [draw.choice((1, 1, 2, 5, 32, 100)) for _ in range(draw.randrange(1, 9))],
             draw.random() < 0.3,
         )
         for number in range(draw.randrange(2, 9))
-    ]
+    ]  # fmt: skip
     widths, _ = simulated(owners, 600, budget=draw.choice((8, 64, 512)))
     assert min(widths) > 0
 
@@ -351,12 +349,11 @@ def test_what_an_owner_leaves_to_others_is_counted_with_the_request_that_comes()
     assert sum(live.reserved for live in engine.running) <= pages - pages // 8
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("priority", "high"), ("priority", None), ("priority", 1.5), ("priority", 10**30),
-     ("deadline", "5"), ("deadline", float("nan")), ("deadline", True), ("deadline", -1),
-     ("salt", 5), ("salt", "\ud800"), ("owner", ["a"]), ("owner", "\ud800")],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), [
+    ("priority", "high"), ("priority", None), ("priority", 1.5), ("priority", 10**30),
+    ("deadline", "5"), ("deadline", float("nan")), ("deadline", True), ("deadline", -1),
+    ("salt", 5), ("salt", "\ud800"), ("owner", ["a"]), ("owner", "\ud800"),
+])  # fmt: skip
 def test_what_the_books_cannot_hold_is_refused(field: str, value: Any) -> None:
     engine = toy_engine(batch=1)
     waiting = [add(engine, prompt=(5, 6 + i)) for i in range(2)]

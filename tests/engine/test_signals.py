@@ -1,7 +1,5 @@
 """Nothing leaves an operation of the engine half-way: Ctrl-C, finalizers, errors beside a step."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -60,9 +58,7 @@ def test_ctrl_c_comes_behind_the_step() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_during_a_call_of_several_steps_loses_no_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ctrl_c_during_a_call_of_several_steps_loses_no_token(monkeypatch):
     engine, (alone, _) = engine_of(lambda one: one), both()
     wanted = add_spec(alone, "greedy", [1, 2, 3], max_tokens=60)
     finish(alone)
@@ -114,9 +110,7 @@ class Alarm(BaseException):
 
 
 @pytest.mark.parametrize("kind", [BackendError, Alarm])
-def test_steps_that_are_lost_end_their_requests(
-    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_that_are_lost_end_their_requests(kind, monkeypatch):
     """The backend has gone on, and nobody knows how far: nothing of it is kept, or cached."""
     engine, (alone, _) = engine_of(lambda one: one), both()
     backend = engine.models["target"]
@@ -233,15 +227,12 @@ def test_a_closed_stream_gives_its_pages_back_at_once(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("logprobs", [None, 0])
-def test_a_stream_has_every_token_once_whoever_steps_the_engine(
-    llm: LLM, logprobs: int | None
-) -> None:
+def test_a_stream_has_every_token_once_whoever_steps_the_engine(llm, logprobs):
     stream = llm.stream(llm.encode("def foo("), max_tokens=40, ignore_eos=True, logprobs=logprobs)
     chunks = [next(stream)]
     llm.complete("import os", max_tokens=200, ignore_eos=True)
     chunks += stream
     completion = chunks[-1].completion
-    assert completion is not None
     assert [token for chunk in chunks for token in chunk.token_ids] == completion.token_ids
     assert "".join(chunk.text for chunk in chunks) == completion.text
     assert len(completion.token_ids) == 40

@@ -1,7 +1,5 @@
 """Any order of arrivals, steps and cancellations: the books stay right, and so does every token."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
@@ -35,16 +33,12 @@ METHODS = st.sampled_from(
 PARAMS = st.fixed_dictionaries(
     {"max_tokens": st.integers(1, 24), "seed": st.integers(0, 3)},
     optional={
-        "temperature": st.sampled_from([0.8, 1.5]),
-        "top_k": st.sampled_from([1, 4]),
-        "top_p": st.just(0.7),
-        "repetition_penalty": st.just(1.4),
-        "frequency_penalty": st.just(0.9),
-        "ignore_eos": st.booleans(),
-        "stop_token_ids": st.just((9,)),
-        "logprobs": st.just(1),
+        "temperature": st.sampled_from([0.8, 1.5]), "top_k": st.sampled_from([1, 4]),
+        "top_p": st.just(0.7), "repetition_penalty": st.just(1.4),
+        "frequency_penalty": st.just(0.9), "ignore_eos": st.booleans(),
+        "stop_token_ids": st.just((9,)), "logprobs": st.just(1),
     },
-)
+)  # fmt: skip
 
 
 SEARCHES = st.sampled_from([
@@ -167,7 +161,5 @@ class EngineMachine(RuleBasedStateMachine):
 
 TestEngine = EngineMachine.TestCase
 TestEngine.settings = settings(
-    examples(60),
-    stateful_step_count=30,
-    suppress_health_check=list(HealthCheck),
-)
+    examples(60), stateful_step_count=30, suppress_health_check=list(HealthCheck),
+)  # fmt: skip

@@ -1,7 +1,5 @@
 """The books of stored slots answer like a table; changes of pages lead to what is published."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

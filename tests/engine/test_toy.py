@@ -1,13 +1,12 @@
 """The strict oracle itself: cached, chunked, in trees or as embeddings, it gives one answer."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from driving import LOOP, PROMPT, ToyText, greedy
 
+import spans
 from paradecode.backends.interface import Span
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Half
@@ -16,13 +15,8 @@ from paradecode.testing.toy import LetterText, ToyBackend
 
 
 def span(tokens: tuple[int, ...], start: int = 0, **changes: object) -> Span:
-    at = np.arange(start, start + len(tokens), dtype=np.int32)
-    values = {
-        "pages": np.array([4, 2, 7], np.int32), "tokens": np.array(tokens, np.int32),
-        "positions": at, "slots": at, "context": start,
-        "logits": np.array([len(tokens) - 1], np.int32), **changes,
-    }  # fmt: skip
-    return Span(**values)  # type: ignore[arg-type]
+    values = {"logits": np.array([len(tokens) - 1], np.int32), **changes}
+    return spans.span((4, 2, 7), tokens, start, **values)
 
 
 def logits(toy: ToyBackend, one: Span) -> np.ndarray:
@@ -56,38 +50,18 @@ def test_moved_rows_equal_the_definition(toy: ToyBackend) -> None:
     assert (logits(toy, span(PROMPT[20:], 20))[0] == toy.plain_logits(np.array(PROMPT))).all()
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        {"context": 19},
-        {"visible": np.arange(1, 20, dtype=np.int32)},
-        {"positions": np.arange(21, 38, dtype=np.int32)},
-        {"mask": np.eye(17, dtype=bool)},
-        {"pages": np.array([2, 4, 7], np.int32)},
-        {"layers": (1,)},
-        {"layers": (0, Half(1, "attention"))},
-        {"layers": (0, Half(1, "mlp"))},
-    ],
-    ids=["context", "visible", "positions", "mask", "pages", "layers", "no-mlp", "no-attention"],
-)
+@pytest.mark.parametrize("mistake", [
+    {"context": 19}, {"visible": np.arange(1, 20, dtype=np.int32)},
+    {"positions": np.arange(21, 38, dtype=np.int32)}, {"mask": np.eye(17, dtype=bool)},
+    {"pages": np.array([2, 4, 7], np.int32)}, {"layers": (1,)},
+    {"layers": (0, Half(1, "attention"))}, {"layers": (0, Half(1, "mlp"))},
+],
+    ids=["context", "visible", "positions", "mask", "pages", "layers", "no-mlp", "no-attention"]
+)  # fmt: skip
 def test_every_mistake_shows(toy: ToyBackend, mistake: dict[str, object]) -> None:
     toy.forward([span(PROMPT[:20])])
     right = logits(toy, span(PROMPT[20:], 20))
     assert (logits(toy, span(PROMPT[20:], 20, **mistake)) != right).any()
-
-
-def test_two_halves_are_a_layer(toy: ToyBackend) -> None:
-    split = (Half(0, "attention"), Half(0, "mlp"), Half(1, "attention"), Half(1, "mlp"))
-    toy.forward([span(PROMPT[:20], layers=split)])
-    rest = span(PROMPT[20:], 20, layers=split)
-    assert (logits(toy, rest)[0] == toy.plain_logits(np.array(PROMPT))).all()
-
-
-def test_only_attention_stores(toy: ToyBackend) -> None:
-    before = toy.values.copy()
-    toy.forward([span(PROMPT, layers=(Half(0, "mlp"), Half(1, "attention")))])
-    assert (toy.values[0] == before[0]).all()
-    assert (toy.values[1] != before[1]).sum() == len(PROMPT)
 
 
 def test_embeddings_and_resumed_states_equal_tokens(toy: ToyBackend) -> None:

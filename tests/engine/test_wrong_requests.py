@@ -1,7 +1,5 @@
 """Forwards that cannot be run: what is wrong is named, and only the request that asks ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -35,21 +33,13 @@ INDICES = {
 }
 LAST = np.array([5], np.int32)
 NO_INDICES = [
-    np.array([0.0, 1.0]),
-    [np.nan],
-    [[0], [1]],
-    np.zeros((1, 1), np.int32),
-    "ab",
-    0,
-    [[], 1],
-]
+    np.array([0.0, 1.0]), [np.nan], [[0], [1]], np.zeros((1, 1), np.int32), "ab", 0, [[], 1],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", NO_INDICES, ids=repr)
 @pytest.mark.parametrize("field", INDICES)
-def test_what_is_no_vector_of_numbers_is_named_and_ends_its_request_only(
-    field: str, bad: object
-) -> None:
+def test_what_is_no_vector_of_numbers_is_named_and_ends_its_request_only(field, bad):
     engine = toy_engine()
 
     def decode(seq: TokenSequence) -> Steps:
@@ -72,12 +62,9 @@ def test_lists_of_numbers_are_fine() -> None:
         for form in (list, np.array, lambda listed: np.array(listed, np.int32)):
             place = form([2])
             reply = yield Forward(
-                form([5]),
-                store=Overwrite(place),
-                positions=place,
-                visible=form([0, 1]),
+                form([5]), store=Overwrite(place), positions=place, visible=form([0, 1]),
                 logits=form([0]),
-            )
+            )  # fmt: skip
             seen.append(reply.logits.values)
         yield from plainly(seq)
 

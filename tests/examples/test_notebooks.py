@@ -1,7 +1,5 @@
 """The notebooks run from the first cell to the last, and are committed without outputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,9 @@ pytest.importorskip("ipykernel")
 
 FOLDER = ROOT / "examples"
 QUICK = {
-    "first_speed_up": "<td>suffix</td>",
-    "invent_a_drafter": "<td>copy-last(budget=fixed)</td>",
+    "first_speed_up": "<td>suffix</td>", "invent_a_drafter": "<td>copy-last(budget=fixed)</td>",
     "diffusion_canvas": "threshold: ",
-}
+}  # fmt: skip
 LABORATORY = {"train_a_head": "<td>eagle(", "certify_a_model": "suffix"}
 """Notebook -> a piece of what its cells show."""
 

@@ -1,7 +1,5 @@
 """The example draws from the model's own distribution: every branch of every choice is walked."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from importlib.util import module_from_spec, spec_from_file_location
@@ -24,8 +22,6 @@ PROMPT = [1, 2, 1, 2, 0, 1, 2]
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
     spec = spec_from_file_location("speculate", FILE)
-    assert spec is not None
-    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -1,7 +1,5 @@
 """Answers and continuations: what each call takes, and that its other forms say the same."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

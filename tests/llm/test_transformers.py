@@ -1,7 +1,5 @@
 """transformers' `generate` with Paradecode behind it, against its own greedy loop."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,13 +50,10 @@ def test_samples_repeat_with_the_seed(both: tuple[Any, LLM]) -> None:
     assert made[0] == made[1] != made[2]
 
 
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [({"num_beams": 2}, "num_beams"), ({"no_repeat_ngram_size": 2}, "NoRepeatNGram")],
-)
-def test_what_it_does_not_do_is_refused(
-    both: tuple[Any, LLM], setting: dict[str, int], named: str
-) -> None:
+@pytest.mark.parametrize(("setting", "named"), [
+    ({"num_beams": 2}, "num_beams"), ({"no_repeat_ngram_size": 2}, "NoRepeatNGram"),
+])  # fmt: skip
+def test_what_it_does_not_do_is_refused(both, setting, named):
     model, llm = both
     with pytest.raises(InvalidInput, match=named):
         model.generate(

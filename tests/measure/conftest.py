@@ -1,7 +1,5 @@
 """Synthetic results: engines whose speeds are known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -9,9 +7,17 @@ import pytest
 
 from paradecode_lab.measure.machine import Machine
 from paradecode_lab.measure.results import EngineInfo, ItemInfo, Record, Results
+from paradecode_lab.measure.statistics import interval
 
 MACHINE = Machine("Test CPU", 2, 2**34, ("avx2",), "Linux x86_64", "3.11")
 Make = Callable[..., Results]
+
+
+@pytest.fixture(autouse=True)
+def intervals_have_few_resamples(request, monkeypatch) -> None:
+    """No test but those of the statistics looks at an interval's third digit."""
+    if request.module.__name__ != "test_statistics":
+        monkeypatch.setitem(interval.__kwdefaults__, "resamples", 1000)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Synthetic results of the parallel suite: methods whose answers and costs are known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,9 +71,7 @@ def good() -> Results:
             "static(steps=2)": Behaviour(2, breaks=lambda task, number: task == "shuffle"),
             "static(block_length=8)": PLAIN,
             "static(block_length=8,cache=dual)": Behaviour(32, 400, 0.16),
-            "threshold": Behaviour(6),
-            "factor": Behaviour(7),
-            "credit": Behaviour(8),
+            "threshold": Behaviour(6), "factor": Behaviour(7), "credit": Behaviour(8),
             "freedave": Behaviour(16),
         }
-    )
+    )  # fmt: skip

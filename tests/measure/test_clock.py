@@ -1,7 +1,5 @@
 """Clocks change nothing, and say whose time it was."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

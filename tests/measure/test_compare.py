@@ -1,7 +1,5 @@
 """Results and methods side by side: only what was measured in the same way is compared."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

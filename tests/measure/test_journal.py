@@ -1,7 +1,5 @@
 """The raw file of a run: what it keeps, what it takes up again, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

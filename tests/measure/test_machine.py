@@ -1,7 +1,5 @@
 """What a result says of the code and of the weights that were measured."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Prompts in the formats of other benchmarks, and the files that a spec names."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -63,10 +61,9 @@ def test_conversations_of_sharegpt_and_openai(tmp_path):
 
 def test_questions_with_answers(tmp_path):
     source = write(
-        tmp_path / "gsm8k.jsonl",
-        {"question": "2 + 3?", "answer": "Two and three.\n#### 5"},
+        tmp_path / "gsm8k.jsonl", {"question": "2 + 3?", "answer": "Two and three.\n#### 5"},
         {"task_id": "HumanEval/0", "prompt": "def f():"},
-    )
+    )  # fmt: skip
     first, second = read_prompts(source)
     assert first.answers == ("5",)
     assert (second.id, second.turns) == ("HumanEval/0", ("def f():",))
@@ -106,18 +103,15 @@ def test_hub_datasets(monkeypatch):
         read_prompts("hub:a/b")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "at least one"), ("{", "line 1"), ("[{]", "not JSON"), ("[1]", "entry 1"),
-        ('{"turns": "x"}', "line 1 turns"), ('{"turns": [1]}', "turns"), ('{"x": 1}', "turns"),
-        ('{"conversations": 3}', "conversations"),
-        ('{"conversations": [{"from": "user"}]}', "conversations"),
-        ('{"category": 3, "turns": ["x"]}', "group"), ('{"turns": ["x"], "max_tokens": 0}', "max_"),
-        ('{"turns": ["x"], "answers": "5"}', "answers"), ("[" * 100_000, "not JSON"),
-        ('{"id": "a", "turns": ["x"]}\n{"id": "a", "turns": ["y"]}', "id of its own"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "at least one"), ("{", "line 1"), ("[{]", "not JSON"), ("[1]", "entry 1"),
+    ('{"turns": "x"}', "line 1 turns"), ('{"turns": [1]}', "turns"), ('{"x": 1}', "turns"),
+    ('{"conversations": 3}', "conversations"),
+    ('{"conversations": [{"from": "user"}]}', "conversations"),
+    ('{"category": 3, "turns": ["x"]}', "group"), ('{"turns": ["x"], "max_tokens": 0}', "max_"),
+    ('{"turns": ["x"], "answers": "5"}', "answers"), ("[" * 100_000, "not JSON"),
+    ('{"id": "a", "turns": ["x"]}\n{"id": "a", "turns": ["y"]}', "id of its own"),
+])  # fmt: skip
 def test_bad_sources_are_named(tmp_path, text, said):
     file = tmp_path / "p.jsonl"
     file.write_text(text)
@@ -135,20 +129,12 @@ def test_unreadable_sources(tmp_path):
         read_prompts(str(tmp_path / "empty"))
 
 
-@pytest.mark.parametrize(
-    ("text", "answers", "right"),
-    [
-        ("12 * 15 = 180, and 180 - 165 = 15.", ["15"], True),
-        ("15 rolls of 180", ["15"], False),
-        ("So there are 18,000 requests", ["18000"], True),
-        ("no number", ["15"], False),
-        ("It is  CANBERRA, of course", ["Canberra"], True),
-        ("It is Sydney", ["Canberra"], False),
-        ("either", ["or", "either"], True),
-        ("-3.50", ["-3.5"], True),
-        ("", ["x"], False),
-    ],
-)
+@pytest.mark.parametrize(("text", "answers", "right"), [
+    ("12 * 15 = 180, and 180 - 165 = 15.", ["15"], True), ("15 rolls of 180", ["15"], False),
+    ("So there are 18,000 requests", ["18000"], True), ("no number", ["15"], False),
+    ("It is  CANBERRA, of course", ["Canberra"], True), ("It is Sydney", ["Canberra"], False),
+    ("either", ["or", "either"], True), ("-3.50", ["-3.5"], True), ("", ["x"], False),
+])  # fmt: skip
 def test_answers(text, answers, right):
     assert is_right(text, answers) == right
 
@@ -158,15 +144,11 @@ def spec(method: str, parts: tuple[Spec, ...] = (), **settings: str) -> Spec:
     return Spec(find(method), settings, parts=parts)
 
 
-@pytest.mark.parametrize(
-    "naming",
-    [
-        lambda file: spec("eagle", head=file),
-        lambda file: spec("suffix", (spec("suffix"), spec("prompt-lookup", table=file))),
-        lambda file: spec("layer-skip", budget=f"specdec++(head={file!r})"),
-    ],
-    ids=["setting", "part of a fusion", "part in a setting"],
-)
+@pytest.mark.parametrize("naming", [
+    lambda file: spec("eagle", head=file),
+    lambda file: spec("suffix", (spec("suffix"), spec("prompt-lookup", table=file))),
+    lambda file: spec("layer-skip", budget=f"specdec++(head={file!r})"),
+], ids=["setting", "part of a fusion", "part in a setting"])  # fmt: skip
 def test_files_within_a_spec(tmp_path: Path, naming) -> None:
     file = tmp_path / "own.bin"
     file.write_bytes(b"first")

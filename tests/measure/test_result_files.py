@@ -1,7 +1,5 @@
 """Result files are checked field by field, and an output goes to JSON and back."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -88,37 +86,31 @@ def _set(*path):
     return change
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (_set("schema", "paradecode-bench/9"), "schema"),
-        (_set("records", None), "records"),
-        (_set("records", 0, "decode_seconds", -1), r"records\[0\].decode_seconds"),
-        (_set("records", 0, "decode_seconds", float("nan")), r"records\[0\].decode_seconds"),
-        (_set("records", 0, "decode_seconds", True), r"records\[0\].decode_seconds"),
-        (_set("records", 0, "round", 1.5), r"records\[0\].round"),
-        (_set("records", 0, "surprise", 1), r"records\[0\].surprise"),
-        (_set("records", 0, "engine", "nobody"), "records.*nobody.*engines"),
-        (_set("records", 0, "item", "nothing"), "records.*nothing.*items"),
-        (_set("records", 0, "output", 10**9), r"records\[0\].output"),
-        (_set("records", 0, []), r"records\[0\]"),
-        (_set("records", 0, "right", "yes"), r"records\[0\].right"),
-        (_set("records", 0, "counts", 3), r"records\[0\].counts"),
-        (_set("records", 0, "counts", "forwards", -3), r"records\[0\].counts.forwards"),
-        (_set("records", 0, "counts", "accepted_per_position", [1, "x"]), r"per_position\[1\]"),
-        (_set("outputs", 0, "token_ids", "abc"), r"outputs\[0\].token_ids"),
-        (_set("outputs", 0, "token_ids", [1, None]), r"outputs\[0\].token_ids\[1\]"),
-        (_set("outputs", 0, "score", [1.0]), r"outputs\[0\].score"),
-        (_set("items", 0, "prompt_tokens", "many"), r"items\[0\].prompt_tokens"),
-        (_set("items", 0, {}), r"items\[0\].id.*nothing is given"),
-        (_set("engines", 1, "name", "a/q"), "engines.*a/q.*twice"),
-        (_set("engines", 0, "versions", []), r"engines\[0\].versions"),
-        (_set("machine", "cores", None), "machine.cores"),
-        (_set("machine", 7), "results.machine"),
-        (_set("settings", []), "results.settings"),
-        (_set("commit", None), "results.commit"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    (_set("schema", "paradecode-bench/9"), "schema"), (_set("records", None), "records"),
+    (_set("records", 0, "decode_seconds", -1), r"records\[0\].decode_seconds"),
+    (_set("records", 0, "decode_seconds", float("nan")), r"records\[0\].decode_seconds"),
+    (_set("records", 0, "decode_seconds", True), r"records\[0\].decode_seconds"),
+    (_set("records", 0, "round", 1.5), r"records\[0\].round"),
+    (_set("records", 0, "surprise", 1), r"records\[0\].surprise"),
+    (_set("records", 0, "engine", "nobody"), "records.*nobody.*engines"),
+    (_set("records", 0, "item", "nothing"), "records.*nothing.*items"),
+    (_set("records", 0, "output", 10**9), r"records\[0\].output"),
+    (_set("records", 0, []), r"records\[0\]"),
+    (_set("records", 0, "right", "yes"), r"records\[0\].right"),
+    (_set("records", 0, "counts", 3), r"records\[0\].counts"),
+    (_set("records", 0, "counts", "forwards", -3), r"records\[0\].counts.forwards"),
+    (_set("records", 0, "counts", "accepted_per_position", [1, "x"]), r"per_position\[1\]"),
+    (_set("outputs", 0, "token_ids", "abc"), r"outputs\[0\].token_ids"),
+    (_set("outputs", 0, "token_ids", [1, None]), r"outputs\[0\].token_ids\[1\]"),
+    (_set("outputs", 0, "score", [1.0]), r"outputs\[0\].score"),
+    (_set("items", 0, "prompt_tokens", "many"), r"items\[0\].prompt_tokens"),
+    (_set("items", 0, {}), r"items\[0\].id.*nothing is given"),
+    (_set("engines", 1, "name", "a/q"), "engines.*a/q.*twice"),
+    (_set("engines", 0, "versions", []), r"engines\[0\].versions"),
+    (_set("machine", "cores", None), "machine.cores"), (_set("machine", 7), "results.machine"),
+    (_set("settings", []), "results.settings"), (_set("commit", None), "results.commit"),
+])  # fmt: skip
 def test_a_wrong_field_is_named(document, tmp_path, change, named):
     change(document)
     with pytest.raises(InvalidInput, match=named):
@@ -136,20 +128,17 @@ def test_what_is_no_result_is_refused(tmp_path, text):
 EOS = (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "limit", "stopped", "expected"),
-    [
-        ([5, 6, 2], 10, False, (5, 6, 2)),
-        ([5, 6, 2, 7, 7, 7], 10, False, (5, 6, 2)),  # A draft's tail behind EOS.
-        ([5, 6, 7, 8], 3, False, (5, 6, 7)),  # More than was asked for.
-        ([5, 6], 10, True, (5, 6, 2)),  # The engine left the stop token out.
-        ([5, 6, 7], 3, True, (5, 6, 7)),
-        ([5, 6], 10, False, (5, 6)),
-        ([0], 10, True, (0,)),
-        ([], 10, True, (2,)),
-        ([], 10, False, ()),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "limit", "stopped", "expected"), [
+    ([5, 6, 2], 10, False, (5, 6, 2)),
+    ([5, 6, 2, 7, 7, 7], 10, False, (5, 6, 2)),  # A draft's tail behind EOS.
+    ([5, 6, 7, 8], 3, False, (5, 6, 7)),  # More than was asked for.
+    ([5, 6], 10, True, (5, 6, 2)),  # The engine left the stop token out.
+    ([5, 6, 7], 3, True, (5, 6, 7)),
+    ([5, 6], 10, False, (5, 6)),
+    ([0], 10, True, (0,)),
+    ([], 10, True, (2,)),
+    ([], 10, False, ()),
+])  # fmt: skip
 def test_tokens_after_the_end_do_not_count(tokens, limit, stopped, expected) -> None:
     assert trim(tokens, EOS, limit, stopped) == expected
 

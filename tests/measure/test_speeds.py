@@ -1,7 +1,5 @@
 """From records to figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -84,8 +82,7 @@ def test_losslessness_is_counted_per_output(make_results) -> None:
     plain, lookup = figures(results)
     assert plain.lossless is None
     assert (lookup.lossless.items, lookup.lossless.identical) == (4, 2)
-    assert lookup.lossless.first_differences == (7, 13)
-    assert lookup.repeatable == 4
+    assert (lookup.lossless.first_differences, lookup.repeatable) == ((7, 13), 4)
 
 
 def test_outputs_that_change_between_rounds_are_reported(make_results) -> None:
@@ -131,10 +128,9 @@ def test_groups_hold_their_own_items(make_results) -> None:
     assert {name: speed.items for name, speed in summary.groups.items()} == {"short": 2, "long": 1}
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [((1, 2), (1, 2), None), ((1, 2), (1, 3), 1), ((1,), (1, 2), 1), ((), (), None)],
-)
+@pytest.mark.parametrize(("one", "other", "expected"), [
+    ((1, 2), (1, 2), None), ((1, 2), (1, 3), 1), ((1,), (1, 2), 1), ((), (), None),
+])  # fmt: skip
 def test_first_difference(one, other, expected) -> None:
     assert first_difference(one, other) == expected
 

@@ -1,7 +1,5 @@
 """Ratios of totals and their intervals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -17,14 +15,12 @@ def interval(columns, *others, **settings):
 def test_ratio_of_totals_is_not_the_mean_of_ratios() -> None:
     # 10 tokens in 1 s and 1000 tokens in 10 s: 1010 / 11, not (10 + 100) / 2.
     found = interval([[10, 1000], [1, 10]], ratio)
-    assert found is not None
     assert found.value == pytest.approx(1010 / 11)
 
 
 def test_constant_speed_has_no_spread() -> None:
     tokens = np.arange(1, 50)
     found = interval([tokens, tokens / 25], ratio)
-    assert found is not None
     assert (found.low, found.high) == pytest.approx((25, 25))
 
 
@@ -35,8 +31,6 @@ def test_paired_ratio_is_sharper_than_its_parts() -> None:
     slow, fast = tokens / 50 * difficulty, tokens / 100 * difficulty
     alone = interval([tokens, fast], ratio)
     paired = interval([tokens, fast, tokens, slow], ratio_of_ratios)
-    assert alone is not None
-    assert paired is not None
     assert paired.value == pytest.approx(2)
     assert paired.high - paired.low < 1e-6 < alone.high - alone.low
 
@@ -59,8 +53,6 @@ def test_turns_of_a_conversation_are_drawn_together() -> None:
     names = [f"p{i // 5}" for i in range(100)]
     apart = interval([tokens, tokens / speed], ratio)
     together = interval([tokens, tokens / speed], ratio, names)
-    assert apart is not None
-    assert together is not None
     assert together.value == pytest.approx(apart.value)
     assert together.high - together.low > 1.7 * (apart.high - apart.low)
 

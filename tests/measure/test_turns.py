@@ -1,7 +1,5 @@
 """Turns, interleaving, failures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from paradecode_lab.measure.prompts import Item

@@ -1,7 +1,5 @@
 """Small workloads: models that take microseconds, prompts that repeat themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 
@@ -33,22 +31,18 @@ def test_plain_decoding(spec):
     assert isinstance(parse(spec)(), Plain)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "prompt-lookup(max_ngram=5,num_speculative_tokens=3)",
-        " prompt-lookup( max_ngram = 5 , num_speculative_tokens = 3 , ) ",
-        '{"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3}',
-        {"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3},
-        # vLLM's words.
-        {"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3},
-        '{"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3}',
-        # transformers' words.
-        "pld(max_matching_ngram_size=5, prompt_lookup_num_tokens=3)",
-        "PROMPT_LOOKUP(max_ngram=5, num_speculative_tokens=3)",
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("spec", [
+    "prompt-lookup(max_ngram=5,num_speculative_tokens=3)",
+    " prompt-lookup( max_ngram = 5 , num_speculative_tokens = 3 , ) ",
+    '{"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3}',
+    {"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3},
+    # vLLM's words.
+    {"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3},
+    '{"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3}',
+    # transformers' words.
+    "pld(max_matching_ngram_size=5, prompt_lookup_num_tokens=3)",
+    "PROMPT_LOOKUP(max_ngram=5, num_speculative_tokens=3)",
+], ids=str)  # fmt: skip
 def test_spellings_of_one_method(spec):
     read = parse(spec)
     assert read.method.name == "prompt-lookup"
@@ -132,19 +126,15 @@ def test_a_setting_may_have_one_name_only(method, other, ours, values):
             assert pair[0] in caught.value.fix
 
 
-@pytest.mark.parametrize(
-    ("spec", "names"),
-    [
-        ("suffix(max_spec_tokens=4, num_speculative_tokens=4)+pld", ["max_spec_tokens"]),
-        ({"method": ["suffix", "pld"], "max_spec_tokens": 4, "num_speculative_tokens": 4},
-         ["max_spec_tokens", "num_speculative_tokens"]),
-        ({"method": "suffix+pld", "max_spec_tokens": 4, "prompt_lookup_num_tokens": 4},
-         ["max_spec_tokens", "prompt_lookup_num_tokens"]),
-        ({"method": "suffix+pld", "max_ngram": 3, "prompt_lookup_max": 3},
-         ["max_ngram", "prompt_lookup_max"]),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("spec", "names"), [
+    ("suffix(max_spec_tokens=4, num_speculative_tokens=4)+pld", ["max_spec_tokens"]),
+    ({"method": ["suffix", "pld"], "max_spec_tokens": 4, "num_speculative_tokens": 4},
+     ["max_spec_tokens", "num_speculative_tokens"]),
+    ({"method": "suffix+pld", "max_spec_tokens": 4, "prompt_lookup_num_tokens": 4},
+     ["max_spec_tokens", "prompt_lookup_num_tokens"]),
+    ({"method": "suffix+pld", "max_ngram": 3, "prompt_lookup_max": 3},
+     ["max_ngram", "prompt_lookup_max"]),
+], ids=str)  # fmt: skip
 def test_so_it_is_in_a_fusion(spec, names):
     with pytest.raises(InvalidInput, match="give one of them") as caught:
         parse(spec)
@@ -187,31 +177,26 @@ def test_older_names_set_the_part():
         parse("pld(acceptance_head=FILE)")
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ("pld(budget=specdec++(threshold=2))", "prompt-lookup.budget=specdec++.threshold"),
-        ("pld(budget=specdec++(sure=2))", "prompt-lookup.budget=specdec++ setting"),
-        ("pld(budget=none)", "prompt-lookup.budget"),
-        ("pld(verifier=typical(epsilon=0.1)(delta=1))", "decoder"),
-        ("pld(verifier=" + "typical(epsilon=" * 40 + ")" * 41, "decoder"),
-        ("refine(base=" * 200 + "static" + ")" * 200, "decoder"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "field"), [
+    ("pld(budget=specdec++(threshold=2))", "prompt-lookup.budget=specdec++.threshold"),
+    ("pld(budget=specdec++(sure=2))", "prompt-lookup.budget=specdec++ setting"),
+    ("pld(budget=none)", "prompt-lookup.budget"),
+    ("pld(verifier=typical(epsilon=0.1)(delta=1))", "decoder"),
+    ("pld(verifier=" + "typical(epsilon=" * 40 + ")" * 41, "decoder"),
+    ("refine(base=" * 200 + "static" + ")" * 200, "decoder"),
+])  # fmt: skip
 def test_bad_parts_are_refused(spec, field):
     with pytest.raises(InvalidInput) as caught:
         parse(spec)
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
-    "spec",
-    ["pld(budget=specdec++(head=FILE))", "pld+suffix(budget=delayed(selector=FILE))",
-     {"method": ["pld", "suffix"], "budget": "specdec++(head=FILE)"},
-     "pld(acceptance_head=FILE,budget=specdec++)", "refine(base=learn2pd(filter=FILE))",
-     "joint-sampler(layer=FILE)"],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("spec", [
+    "pld(budget=specdec++(head=FILE))", "pld+suffix(budget=delayed(selector=FILE))",
+    {"method": ["pld", "suffix"], "budget": "specdec++(head=FILE)"},
+    "pld(acceptance_head=FILE,budget=specdec++)", "refine(base=learn2pd(filter=FILE))",
+    "joint-sampler(layer=FILE)",
+], ids=str)  # fmt: skip
 def test_strangers_name_no_files_however_deep(spec):
     with pytest.raises(InvalidInput, match="set it where the server is started"):
         parse(spec, trusted=False)
@@ -266,11 +251,10 @@ def test_every_setting_takes_its_values_only(part):
 
 
 @pytest.mark.parametrize("setting", ["prophet(anchor", "dimple(prior", "assd(placed"])
-@pytest.mark.parametrize(
-    "text",
-    ["5", "'5'", "'a:1'", "'1:x'", "'--1:2'", "'1:'", "':5'", "'3:1 -2'", "'3:²'",
-     "'3:99999999999'", "'" + "9" * 5000 + "'"],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "5", "'5'", "'a:1'", "'1:x'", "'--1:2'", "'1:'", "':5'", "'3:1 -2'", "'3:²'", "'3:99999999999'",
+    "'" + "9" * 5000 + "'",
+])  # fmt: skip
 def test_places_that_cannot_be_read(setting, text):
     with pytest.raises(InvalidInput):
         parse(f"{setting}={text})")

@@ -1,7 +1,5 @@
 """The plugin for the command `llm`: its answers are the engine's."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -53,11 +51,9 @@ def test_a_conversation_has_what_was_said(plugin: ModuleType, engine: LLM) -> No
     first = conversation.prompt("copy: Ben", system="Be brief.", **ASKED).text()
     second = conversation.prompt("copy: Sam", **ASKED).text()
     said = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "copy: Ben"},
-        {"role": "assistant", "content": first},
-        {"role": "user", "content": "copy: Sam"},
-    ]
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "copy: Ben"},
+        {"role": "assistant", "content": first}, {"role": "user", "content": "copy: Sam"},
+    ]  # fmt: skip
     assert second == engine.chat(said, max_tokens=8).text
 
 

@@ -1,7 +1,5 @@
 """Means to run a search on the toy model, and to decode one of its branches by itself."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -96,5 +94,4 @@ def alone(seed: int, after: Sequence[int] = (), most: int = MOST) -> tuple[list[
 
 def best(found: SearchRun) -> Branch:
     assert found.error is None
-    assert found.found is not None
     return found.found.best

@@ -1,7 +1,5 @@
 """Beam search and diverse beam search beside slow references: every beam a whole text, no forks."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -63,12 +61,11 @@ def reference(
                 logs = log_probabilities([*prompt, *beam.tokens], toy)
                 own = [
                     Kept(
-                        [*beam.tokens, token],
-                        beam.total + log,
+                        [*beam.tokens, token], beam.total + log,
                         beam.rank + log - penalty(beam.tokens, made, token),
                     )
                     for token, log in enumerate(logs.tolist())
-                ]
+                ]  # fmt: skip
                 # Stable: the likelier token of equal ones, then the lower id.
                 own.sort(key=lambda one: (-one.rank, -logs[one.tokens[-1]], one.tokens[-1]))
                 offered += own[: 2 * width]
@@ -87,7 +84,6 @@ def reference(
 
 def same(found: SearchRun, wanted: list[tuple[list[int], float]]) -> None:
     assert found.error is None
-    assert found.found is not None
     branches = [found.found.best, *found.found.others]
     assert [list(branch.tokens) for branch in branches] == [tokens for tokens, _ in wanted]
     assert found.found.scores == pytest.approx([score for _, score in wanted])
@@ -212,9 +208,7 @@ def ngram(strength: float, n: int) -> Penalty:
 ])  # fmt: skip
 @pytest.mark.parametrize(("width", "groups"), [(4, 2), (6, 3), (4, 4)])
 @pytest.mark.parametrize("prompt", [PROMPT, ENDING])
-def test_diverse_beam_search(
-    settings: str, penalty: Penalty, width: int, groups: int, prompt: tuple[int, ...]
-) -> None:
+def test_diverse_beam_search(settings, penalty, width, groups, prompt):
     wanted = reference(width // groups, 1.0, groups, penalty, prompt=prompt)
     search = f"diverse-beam(width={width},groups={groups},{settings})"
     found = run(search, stop=(), prompt=prompt)
@@ -230,14 +224,12 @@ def test_without_strength_groups_are_equal_and_one_group_is_beam_search() -> Non
 
 def test_with_endless_strength_groups_never_choose_alike() -> None:
     found = run("diverse-beam(width=4,groups=4,strength=1e6)", stop=(), ignore_eos=True)
-    assert found.found is not None
     outputs = [branch.tokens for branch in (found.found.best, *found.found.others)]
     assert all(len(set(tokens)) == 4 for tokens in zip(*outputs, strict=True))
 
 
 def test_a_stop_text_ends_a_beam() -> None:
     found = run("beam(width=4,length_penalty=-1)", stop=("a",))
-    assert found.found is not None
     ended = [b for b in (found.found.best, *found.found.others) if b.reason == "stop"]
     assert ended
     for branch in ended:
@@ -282,7 +274,6 @@ def test_beams_share_pages_and_copy_only_the_last(monkeypatch: pytest.MonkeyPatc
     assert most <= 1 + 2 + 4 * (full - 2), "the two full pages of the prompt are shared"
     assert found.found is not None
     completion = completion_of_search(found)
-    assert completion.search is not None
     assert completion.search.tokens == 4 * MOST
     assert completion.search.rows == len(PROMPT) + 4 * (MOST - 1)
 

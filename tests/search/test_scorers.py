@@ -1,7 +1,5 @@
 """Each scorer beside what its description says, computed another way."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -136,9 +134,8 @@ def test_a_process_reward(folder: Path, tmp_path: Path, cached: bool) -> None:
 def test_a_process_reward_leads_a_star(llm: LLM, tmp_path: Path) -> None:
     """Partial answers are read, too; the result is the same each time."""
     asked = {
-        "scorer": f"process-reward(path='{head(tmp_path)}')",
-        "search": "a-star(step_tokens=4)",
-    }
+        "scorer": f"process-reward(path='{head(tmp_path)}')", "search": "a-star(step_tokens=4)",
+    }  # fmt: skip
     first, again = (llm.complete(PROMPT, **{**SAMPLED, **asked}) for _ in range(2))
     assert first.token_ids == again.token_ids
     assert all(0 < score < 1 for score in first.search.scores)

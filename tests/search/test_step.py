@@ -1,7 +1,5 @@
 """Searches that go on step by step: every step sees the whole output before it."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
@@ -29,26 +27,21 @@ WISHES: dict[str, dict[str, Any]] = {
     "nothing": {},
     "a regex": {"constraint": {"type": "regex", "value": "hello world this is fixed"}},
     "a schema": {"constraint": {"type": "json_schema", "value": SCHEMA}},
-    "a least length": {"min_tokens": 14},
-    "a stop text": {"stop": ["e answe"], "ignore_eos": True},
+    "a least length": {"min_tokens": 14}, "a stop text": {"stop": ["e answe"], "ignore_eos": True},
     "as many stop texts as there may be": {"stop": [*"abcdefghijklmno", "The"]},
     "a stop token": {"stop_token_ids": [520], "ignore_eos": True},
     "a presence penalty": {"presence_penalty": 100.0, "ignore_eos": True},
     "a frequency penalty": {"frequency_penalty": 2.0, "ignore_eos": True},
     "a full context": {"prompt": [i * 7 % 552 for i in range(240)], "ignore_eos": True},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("wish", WISHES)
 @pytest.mark.parametrize("decoder", ["greedy", "prompt-lookup(budget=fixed)"])
-def test_one_step_after_another_is_plain_decoding_where_nothing_is_drawn(
-    llm: LLM, wish: str, decoder: str
-) -> None:
+def test_one_step_after_another_is_plain_decoding_where_nothing_is_drawn(llm, wish, decoder):
     wishes: dict[str, Any] = {
-        "prompt": llm.encode(QUESTION),
-        "max_tokens": 30,
-        "temperature": 0.0,
-    } | WISHES[wish]
+        "prompt": llm.encode(QUESTION), "max_tokens": 30, "temperature": 0.0,
+    } | WISHES[wish]  # fmt: skip
     prompt = wishes.pop("prompt")
     plain = llm.complete([prompt], decoder="greedy", **wishes)[0]
     for step in (1, 3, 8):
@@ -77,7 +70,6 @@ def test_steps_find_the_pages_of_those_before_and_cost_what_they_make() -> None:
         # A step's first row is that of its last token; all whole pages before it are shared.
         assert sequence.rows - len(sequence.trace) < known - (known - 1) // 16 * 16
     completion = completion_of_search(found)
-    assert completion.search is not None
     assert completion.stats.generated == len(completion.token_ids) == 60
     assert completion.search.tokens == sum(found.made)
     assert [each.tokens for each in completion.search.tree] == found.made
@@ -115,7 +107,6 @@ def test_a_step_ends_at_a_mark_that_it_writes_itself(decoder: str) -> None:
         found.advance()
     assert list(best(found).tokens) == plain.output
     assert best(found).text == text_of(plain.output)
-    assert found.found is not None
     ends = [len(branch.tokens) for branch in found.found.others]
     assert ends == [place for place in places if place < MOST]
     assert all(branch.text.endswith(mark) for branch in found.found.others)
@@ -123,9 +114,7 @@ def test_a_step_ends_at_a_mark_that_it_writes_itself(decoder: str) -> None:
 
 
 @pytest.mark.parametrize("decoder", ["greedy", "prompt-lookup(budget=fixed)"])
-def test_a_backend_that_makes_several_steps_does_not_run_past_a_mark(
-    llm: LLM, decoder: str
-) -> None:
+def test_a_backend_that_makes_several_steps_does_not_run_past_a_mark(llm, decoder):
     params = SamplingParams(max_tokens=40, ignore_eos=True, seed=1)
     plain = llm.complete(QUESTION, decoder="greedy", max_tokens=40, ignore_eos=True)
     prompt = np.array(llm.encode(QUESTION), np.int32)
@@ -134,7 +123,6 @@ def test_a_backend_that_makes_several_steps_does_not_run_past_a_mark(
     while not found.finished:
         llm.engine.step()
         found.advance()
-    assert found.found is not None
     assert list(best(found).tokens) == plain.token_ids
     assert len(found.found.others) == plain.text.count(".") >= 2
     assert all(branch.text.endswith(".") for branch in found.found.others)
@@ -161,7 +149,6 @@ def test_where_fewer_end_than_are_kept_the_method_does_not_matter(llm: LLM, deco
         [[318] * 20], decoder=decoder, search="ffs(n=3,keep=3)", max_tokens=5, temperature=1.0,
         seed=601, constraint=choices,
     )[0]  # fmt: skip
-    assert found.search is not None
     assert (found.text, found.search.scores) == ("blue", (-4.0, -5.0, -5.0))
     assert [other.text for other in found.alternatives] == ["green", "red b"]
 

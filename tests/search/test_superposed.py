@@ -1,7 +1,5 @@
 """Superposed Decoding beside a slow reference: no cache, no early end, all from the definition."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from searching import MOST, PROMPT, begin, best, request, run, scorer, text_of, 
 
 from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
-from paradecode.methods.draft.ngram_table import NgramTable, load_ngrams
+from paradecode.methods.draft.ngram_table import load_ngrams
 from paradecode.models.weights import Tensor
 from paradecode.search.run import SearchRun
 from paradecode.testing.toy import LetterText, ToyBackend
@@ -39,15 +37,7 @@ def share(text: Sequence[int], run_: Sequence[int], token: int) -> float | None:
     return after.count(token) / len(after) if after else None
 
 
-def reference(
-    k: int,
-    kept: int,
-    alpha: float,
-    sharpness: float,
-    prompt: Sequence[int],
-    most: int = MOST,
-    table: NgramTable | None = None,
-) -> list[tuple[list[int], float]]:
+def reference(k, kept, alpha, sharpness, prompt, most=MOST, table=None):
     """(tokens, mean) of the k best drafts, best first."""
     rows = [TOY.embed(np.array(prompt))]
     alive: list[tuple[list[int], float]] = [([], 0.0)]
@@ -94,7 +84,6 @@ def reference(
 
 def same(found: SearchRun, wanted: list[tuple[list[int], float]]) -> None:
     assert found.error is None
-    assert found.found is not None
     branches = [found.found.best, *found.found.others]
     assert [list(branch.tokens) for branch in branches] == [tokens for tokens, _ in wanted]
     assert found.found.scores == pytest.approx([score for _, score in wanted])
@@ -103,9 +92,7 @@ def same(found: SearchRun, wanted: list[tuple[list[int], float]]) -> None:
 @pytest.mark.parametrize("prompt", [PROMPT, LOOPS])
 @pytest.mark.parametrize(("k", "kept"), [(1, 9), (2, 9), (3, 9), (4, 2), (5, 29)])
 @pytest.mark.parametrize(("alpha", "sharpness"), [(0.54, 0.06), (0.0, 1.0), (0.3, 2.0), (1.0, 1.0)])
-def test_every_step_is_the_papers(
-    k: int, kept: int, alpha: float, sharpness: float, prompt: tuple[int, ...]
-) -> None:
+def test_every_step_is_the_papers(k, kept, alpha, sharpness, prompt):
     wanted = reference(k, kept, alpha, sharpness, prompt)
     search = f"superposed(k={k},tokens={kept},alpha={alpha},sharpness={sharpness})"
     same(run(search, on=toy_engine(), stop=(), prompt=prompt), wanted)
@@ -162,7 +149,6 @@ def test_pages_of_mixtures_are_never_shared() -> None:
 def test_stop_texts_and_scorers() -> None:
     asked: dict[str, Any] = {"stop": ("h", "f"), "prompt": LOOPS}
     found = run("superposed(k=4,sharpness=1,alpha=0.2)", on=toy_engine(), **asked)
-    assert found.found is not None
     branches = [found.found.best, *found.found.others]
     stopped = [branch for branch in branches if branch.text != text_of(branch.tokens)]
     assert any(branch.reason == "stop" for branch in stopped)

@@ -1,7 +1,5 @@
 """The suite's models in the native core."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from paradecode.backends import open_backend

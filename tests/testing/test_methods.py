@@ -1,7 +1,5 @@
 """Every registered method, as it comes and at the extremes of its settings."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import chain
 from typing import Any
@@ -88,9 +86,8 @@ def canvas_cases(spec: Spec, turn: int, extremes: int) -> list[Any]:
     transformers = cases(spec, native_backends, kinds=CANVAS_TRANSFORMERS, only=FEW)
     return [
         *turning(cases(spec, kinds=("toy-masked",), only=EVERY), turn, 2, always=1),
-        *turning(toys, turn, len(CANVAS_TOYS)),
-        *turning(transformers, turn, 1),
-    ]
+        *turning(toys, turn, len(CANVAS_TOYS)), *turning(transformers, turn, 1),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", matrix(), ids=str)

@@ -1,7 +1,5 @@
 """The suite on the native core: quantised weights, and still token by token equal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """The suite must reject what is wrong, and only that: a test that cannot fail proves nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,9 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from broken import RIGHT, WRONG, Drafted, NeverDrafts, fork_of
-from paradecode.backends.interface import Span
-from paradecode.core.decoder import Decoder, Forward
-from paradecode.core.tree import TokenTree
+from paradecode.core.decoder import Decoder
 from paradecode.engine import forward as forwards
 from paradecode.engine.kv import KVCache, PagePool
 from paradecode.engine.sequence import LiveSequence
@@ -133,9 +129,7 @@ def test_pages_published_under_the_wrong_key_are_found(monkeypatch: pytest.Monke
 def test_rejected_rows_that_stay_visible_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = forwards.span_of
 
-    def span_of(
-        forward: Forward, cache: KVCache, history: NDArray[np.int32]
-    ) -> tuple[Span, TokenTree]:
+    def span_of(forward, cache, history):
         span, tentative = real(forward, cache, history)
         return replace(span, context=span.context + (span.context > 0)), tentative
 

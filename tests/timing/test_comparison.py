@@ -1,7 +1,5 @@
 """Methods beside plain decoding on a user's prompts: equality, tokens a forward, and doubts."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Which files the repository takes, and how their docstrings begin."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -19,20 +17,17 @@ def test_no_binaries_and_no_large_files_without_a_place() -> None:
     assert misplaced(listed.stdout.decode().split("\0")[:-1]) == []
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "complaints"),
-    [
-        ("core", b"\x7fELF\0", ["core is binary"]),
-        (
-            "docs/notes.md",
-            b"n" * (MOST_BYTES + 1),
-            ["docs/notes.md has 200,001 bytes, and the limit is 200,000"],
-        ),
-        ("docs/notes.md", b"n" * MOST_BYTES, []),
-        ("docs/img/wide.png", b"\0" * (MOST_BYTES + 1), []),
-        ("docs/wide.png", b"\0", ["docs/wide.png is binary"]),
-    ],
-)
+@pytest.mark.parametrize(("path", "content", "complaints"), [
+    ("core", b"\x7fELF\0", ["core is binary"]),
+    (
+        "docs/notes.md",
+        b"n" * (MOST_BYTES + 1),
+        ["docs/notes.md has 200,001 bytes, and the limit is 200,000"],
+    ),
+    ("docs/notes.md", b"n" * MOST_BYTES, []),
+    ("docs/img/wide.png", b"\0" * (MOST_BYTES + 1), []),
+    ("docs/wide.png", b"\0", ["docs/wide.png is binary"]),
+])  # fmt: skip
 def test_complaints(tmp_path: Path, path: str, content: bytes, complaints: list[str]) -> None:
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).write_bytes(content)

@@ -1,7 +1,5 @@
 """Seconds of commands in a clone."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,7 +1,5 @@
 """A result goes on, skipped tests are told, and each planted mistake has its place and its test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -30,9 +28,7 @@ REPORT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_a_test_that_could_have_run_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_test_that_could_have_run_is_told(tmp_path, capsys):
     report = tmp_path / "tests.xml"
     report.write_text(REPORT)
     assert main(str(report)) == 1

@@ -1,7 +1,5 @@
 """Which forward decided what: a stream, the trace and the terminal say the same of one run."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -45,9 +43,7 @@ def told(llm: LLM, decoder: str, **params: Any) -> tuple[list[Any], Any]:
 
 
 @pytest.mark.parametrize(("kind", "decoder", "params"), RUNS, ids=[run[1] for run in RUNS])
-def test_a_stream_says_what_the_trace_says(
-    models: dict[str, Path], kind: str, decoder: str, params: dict[str, Any]
-) -> None:
+def test_a_stream_says_what_the_trace_says(models, kind, decoder, params):
     with LLM(str(models[kind]), threads=1) as llm:
         chunks, whole = told(llm, decoder, **params)
         tokens = trace_of(whole, llm)["tokens"]

@@ -1,7 +1,5 @@
 """Tests of the page in a real browser: replay, keyboard, hints, widths, themes and hostile text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -32,9 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 390, 320])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_it_loads_alone_and_fits(
-    browser: Browser, folder: Path, name: str, width: int, dark: bool
-) -> None:
+def test_it_loads_alone_and_fits(browser, folder, name, width, dark):
     browser.open(folder / f"{name}.html", "#3", width, dark)
     assert browser.complaints() == []
     assert {address.split(":")[0] for address in browser.requests()} <= {"file", "about"}
@@ -94,8 +90,7 @@ def test_the_branches_of_a_search(browser: Browser, folder: Path) -> None:
         for ox, oy, own, high in places[:index]:
             assert x + width <= ox or ox + own <= x or y + height <= oy or oy + high <= y
     notes = browser.run(words.replace("KIND", "").replace(".word", ".note"))
-    assert notes[0] == "0.750 · 4 tokens · stop"
-    assert notes[4] == "0 tokens · cancelled"
+    assert (notes[0], notes[4]) == ("0.750 · 4 tokens · stop", "0 tokens · cancelled")
     assert browser.run("document.getElementById('search-figures').textContent") == (
         "5 branches, 18 tokens"
     )
@@ -157,20 +152,15 @@ def test_a_sliding_window_is_marked(browser: Browser, folder: Path) -> None:
     assert [at for at, state in enumerate(states) if "window" in state] == list(range(3, 23))
 
 
-@pytest.mark.parametrize(
-    ("name", "place", "said"),
-    [
-        ("drafted", "#output > .t", "probability 90"),
-        ("drafted", "#tree .node.cut", "estimate, given its parent: 50"),
-        ("drafted", "#chart .hit", "1 token committed"),
-        ("denoised", "#canvas .cell.provisional", "proposed with confidence"),
-        ("denoised", "#canvas .cell.committed", "confidence"),
-        ("denoised", "#output > .t.f0", "confidence"),
-    ],
-)
-def test_hints_under_the_mouse(
-    browser: Browser, folder: Path, name: str, place: str, said: str
-) -> None:
+@pytest.mark.parametrize(("name", "place", "said"), [
+    ("drafted", "#output > .t", "probability 90"),
+    ("drafted", "#tree .node.cut", "estimate, given its parent: 50"),
+    ("drafted", "#chart .hit", "1 token committed"),
+    ("denoised", "#canvas .cell.provisional", "proposed with confidence"),
+    ("denoised", "#canvas .cell.committed", "confidence"),
+    ("denoised", "#output > .t.f0", "confidence"),
+])  # fmt: skip
+def test_hints_under_the_mouse(browser, folder, name, place, said):
     browser.open(folder / f"{name}.html", "#2")
     assert browser.run("document.querySelector('#tip').hidden")
     browser.point_at(place)

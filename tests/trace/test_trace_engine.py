@@ -1,7 +1,5 @@
 """Traces of real runs, on toy models: what the record says is what the engine did."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -9,11 +7,9 @@ import numpy as np
 import pytest
 from trace_samples import Words
 
+from engines import served
 from paradecode.completion import Completion, completion_of
-from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
-from paradecode.methods.specs import parse
 from paradecode.testing.toy import LetterText, ToyBackend, letter, toy_config
 from paradecode.trace import Trace, page, trace_record
 from paradecode.trace.record import CanvasStepRecord, DraftStepRecord
@@ -36,19 +32,16 @@ class Letters(Words):
 
 def run(decoder: str, config: Mapping[str, Any], **settings: Any) -> tuple[Completion, Trace]:
     engine = Engine({"target": ToyBackend(toy_config(**config))}, Limits(), LetterText)
-    params = SamplingParams(max_tokens=24, ignore_eos=True, **settings)
-    sequence = engine.add(GenerationRequest(PROMPT, parse(decoder), params))
-    while engine.busy:
-        engine.step()
-    assert sequence.error is None
+    (sequence,) = served(
+        engine, [(decoder, PROMPT, {"max_tokens": 24, "ignore_eos": True, **settings})]
+    )
     completion = completion_of(sequence)
     return completion, trace_record(completion, cast(Any, Letters()), "toy", decoder, "toy")
 
 
-@pytest.mark.parametrize(
-    "decoder",
-    ["greedy", "prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)", "lookahead"],
-)
+@pytest.mark.parametrize("decoder", [
+    "greedy", "prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)", "lookahead",
+])  # fmt: skip
 def test_drafts(decoder: str) -> None:
     completion, trace = run(decoder, {}, logprobs=3)
     steps = cast("list[DraftStepRecord]", trace["steps"])

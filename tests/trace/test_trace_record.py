@@ -1,7 +1,5 @@
 """The JSON form: what it holds for both families, and that it follows from the completion."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The terminal view of both families, and of text that would drive the terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 
@@ -11,7 +9,6 @@ from trace_samples import denoised, drafted, hostile, searched
 from paradecode.completion import Completion
 from paradecode.core.trace import Stats
 from paradecode.trace import Trace, bracketed, coloured, legend, terminal_view
-from paradecode.trace.terminal import visible
 
 
 def printed(trace: Trace, colour: bool = False) -> str:
@@ -79,12 +76,11 @@ def test_the_branches_of_a_search() -> None:
     first = next(at for at, line in enumerate(lines) if line.startswith("search:"))
     assert [line.rstrip() for line in lines[first:]] == [
         "search: 5 branches, 18 tokens; the answer is bold",
-        "├── The cat sat upon (0.750, 4 tokens, stop)",
-        "│   ├── the mat. (0.875, 3 tokens, stop)",
+        "├── The cat sat upon (0.750, 4 tokens, stop)", "│   ├── the mat. (0.875, 3 tokens, stop)",
         "│   └── a rug (-12.250, 2 tokens, stop)",
         "└── <b>It</b> was⟨202E⟩ nowhere, so all (0.500, 9 tokens, length)",
         "    └──  (0 tokens, cancelled)",
-    ]
+    ]  # fmt: skip
     assert "search:" not in printed(drafted())
 
 
@@ -92,8 +88,3 @@ def test_control_characters_are_spelled_out() -> None:
     text = printed(hostile(200))
     assert not set(text) & {"\x1b", "\x00", "\x07", "\r", "\t", "\u202e", "\u2028", "\ud800"}
     assert "⟨202E⟩right to left" in text
-
-
-def test_visible_leaves_text_alone() -> None:
-    assert visible("a\nb é 漢字 مرحبا") == "a\nb é 漢字 مرحبا"
-    assert visible("\x1b[2J\u200b") == "⟨001B⟩[2J⟨200B⟩"

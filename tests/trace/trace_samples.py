@@ -62,18 +62,14 @@ class WordStream:
 def completion(words: Words, steps: list[Step], output: list[int], prompt: str) -> Completion:
     seconds = sum(step.seconds for step in steps)
     stats = Stats(
-        forwards=steps[-1].forward if steps else 0,
-        generated=len(output),
-        drafts=sum(step.drafted > 0 for step in steps),
-        drafted=sum(step.drafted for step in steps),
-        accepted=sum(step.accepted for step in steps),
-        prompt_tokens=len(words.ids(prompt)),
+        forwards=steps[-1].forward if steps else 0, generated=len(output),
+        drafts=sum(step.drafted > 0 for step in steps), drafted=sum(step.drafted for step in steps),
+        accepted=sum(step.accepted for step in steps), prompt_tokens=len(words.ids(prompt)),
         prefill_seconds=steps[0].seconds if steps else 0.0,
         decode_seconds=seconds - steps[0].seconds if steps else 0.0,
-        first_tokens=len(steps[0].tokens) if steps else 0,
-        target_seconds=0.8 * seconds,
+        first_tokens=len(steps[0].tokens) if steps else 0, target_seconds=0.8 * seconds,
         decoder_seconds=0.1 * seconds,
-    )
+    )  # fmt: skip
     text = words.decode(output)
     return Completion(text, output, "stop", stats, steps, words.ids(prompt))
 
@@ -88,17 +84,15 @@ def drafted(words: Words | None = None) -> Trace:
     chain = TokenTree.chain(of(" cat", " sat", " on", " it"), [0.9, 0.8, 0.5, 0.5])
     tree = TokenTree(
         np.array(of(" the", " a", " mat", " floor", " rug"), np.int32),
-        np.array([-1, -1, 0, 0, 1], np.int32),
-        np.array([0.7, 0.2, 0.6, 0.3, 0.4], np.float32),
-    )
+        np.array([-1, -1, 0, 0, 1], np.int32), np.array([0.7, 0.2, 0.6, 0.3, 0.4], np.float32),
+    )  # fmt: skip
     wrong = TokenTree.chain(of(" and", " then"), [0.3, 0.3])
     steps = [
         Step(1, of("The"), 0, 0, EMPTY, 0.030),
         Step(2, of(" cat", " sat", " upon"), 2, 4, chain, 0.005),
-        Step(3, of(" the", " mat", "."), 2, 5, tree, 0.006),
-        Step(5, of("\n"), 0, 4, wrong, 0.009),
+        Step(3, of(" the", " mat", "."), 2, 5, tree, 0.006), Step(5, of("\n"), 0, 4, wrong, 0.009),
         Step(6, (0,), 0, 0, EMPTY, 0.004),
-    ]
+    ]  # fmt: skip
     output = [token for step in steps for token in step.tokens]
     made = completion(words, steps, output, "Where was the cat?")
     logprobs = [TokenLogprob(t, -0.1, ((t, -0.1), (words.id(" dog"), -2.5))) for t in output]
@@ -151,13 +145,12 @@ def denoised() -> Trace:
                 length=len(final),
                 proposed=tuple(
                     (
-                        place,
-                        final[place] if chance.random() < 0.6 else chance.choice(guess),
+                        place, final[place] if chance.random() < 0.6 else chance.choice(guess),
                         round(chance.uniform(0.1, 0.8), 3),
                     )
                     for place in block
                 ),
-            )
+            )  # fmt: skip
             steps.append(Step(len(steps) + 1, (), 0, 0, EMPTY, 0.0, commit))
     made = completion(words, steps, final[:ends], "Tom has 3 bags ...")
     return trace_record(made, cast(Any, words), "made by hand", "threshold", "no")
@@ -183,9 +176,8 @@ def hostile(tokens: int = 4000) -> Trace:
         accepted = len(committed) - 1
         nodes = [*committed[:accepted], *chance.choices(vocabulary, k=12)]
         parents = [
-            *range(-1, accepted - 1),
-            *(chance.randint(-1, accepted + i - 1) for i in range(12)),
-        ]
+            *range(-1, accepted - 1), *(chance.randint(-1, accepted + i - 1) for i in range(12)),
+        ]  # fmt: skip
         estimates = [chance.random() for _ in nodes]
         tree = TokenTree(
             np.array(nodes, np.int32), np.array(parents, np.int32), np.array(estimates, np.float32)

@@ -1,21 +1,17 @@
 """A toy pair of models without PyTorch, and heads and selectors with chosen weights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from engines import served
 from paradecode.core.decoder import DRAFT, TARGET
-from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.budgets.networks import SCALARS, ResidualHead, TreeSelector, choices
 from paradecode.methods.draft.budgets.shapes import Action
-from paradecode.methods.specs import parse
 from paradecode.testing.toy import WIDTH, ToyBackend, toy_config
 
 PROMPTS = ((5, 6, 7, 8, 9, 5, 6), (11, 12, 13, 11), (20, 21, 7, 3))
@@ -36,21 +32,8 @@ def front(engine: Engine) -> Any:
 def serve(
     engine: Engine, spec: Any, prompts: Sequence[Sequence[int]] = PROMPTS, **params: Any
 ) -> list[LiveSequence]:
-    settings = SamplingParams.from_mapping(
-        {"max_tokens": 40, "ignore_eos": True, "seed": 1, **params}
-    )
-    decoder = spec if callable(spec) else parse(spec)
-    served = [
-        engine.add(GenerationRequest(np.array(prompt, np.int32), decoder, settings))
-        for prompt in prompts
-    ]
-    while engine.busy:
-        engine.step()
-        engine.check()
-    for sequence in served:
-        if sequence.error is not None:
-            raise sequence.error
-    return served
+    settings = {"max_tokens": 40, "ignore_eos": True, "seed": 1, **params}
+    return served(engine, [(spec, prompt, settings) for prompt in prompts])
 
 
 def head(width: int = WIDTH, logit: float = 0.0, blocks: int = 0, reads: str = "states", seed=0):
@@ -60,12 +43,10 @@ def head(width: int = WIDTH, logit: float = 0.0, blocks: int = 0, reads: str = "
     out = size * random.standard_normal(width + 1)
     out[-1] += logit
     tensors = {
-        "mean": size * random.standard_normal(width),
-        "scale": np.ones(width),
+        "mean": size * random.standard_normal(width), "scale": np.ones(width),
         "weight": size * random.standard_normal((width, width)),
-        "bias": size * random.standard_normal(width),
-        "out": out,
-    }
+        "bias": size * random.standard_normal(width), "out": out,
+    }  # fmt: skip
     facts = {"reads": reads, "width": width, "blocks": blocks}
     return ResidualHead(facts, {name: t.astype(np.float32) for name, t in tensors.items()})
 

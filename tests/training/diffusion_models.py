@@ -1,7 +1,5 @@
 """Settings that train in a blink."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

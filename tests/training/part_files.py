@@ -1,7 +1,5 @@
 """Files of the trained parts, and how to damage them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

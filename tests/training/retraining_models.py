@@ -1,7 +1,5 @@
 """A random model, and texts, for tests of models that decode in another way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Budgets with trained parts, through the engine: they shape drafts and change no token."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from acceptance_models import PROMPTS, head, pair, selector, serve

@@ -1,9 +1,5 @@
 """Training: NumPy repeats what PyTorch computed, and what can be learnt is learnt."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from acceptance_models import head, selector
@@ -23,17 +19,7 @@ from paradecode_lab.training.acceptance.selector_samples import (
     tokens_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def quiet(done: int, total: int) -> None:
-    pass
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def samples(count: int = 3000, width: int = 16, seed: int = 0) -> HeadSamples:
@@ -108,26 +94,28 @@ def test_the_selector_is_its_formula():
 
 def test_a_head_learns_what_states_say_and_the_report_compares_it():
     given = samples()
-    made, report = fit_head(given, HeadSettings(blocks=1, rate=1e-2), quiet)
+    made, report = fit_head(given, HeadSettings(blocks=1, rate=1e-2), lambda *_: None)
     assert report.head.auc > 0.85 > report.probability.auc > 0.5
     assert report.constant.auc == 0.5
     assert report.unweighted.log_loss < report.constant.log_loss
     assert report.unweighted.calibration_error < report.head.calibration_error
     assert 0.1 < report.held_out / len(given) < 0.2
-    again, _ = fit_head(given, HeadSettings(blocks=1, rate=1e-2), quiet)
+    again, _ = fit_head(given, HeadSettings(blocks=1, rate=1e-2), lambda *_: None)
     assert np.array_equal(made.tensors["out"], again.tensors["out"])
     assert np.array_equal(made.tensors["weight"], again.tensors["weight"])
 
 
 def test_rejections_weigh_more():
-    careful, _ = fit_head(samples(), HeadSettings(blocks=0, rate=1e-2), quiet)
-    even, _ = fit_head(samples(), HeadSettings(blocks=0, rate=1e-2, rejection_weight=1.0), quiet)
+    careful, _ = fit_head(samples(), HeadSettings(blocks=0, rate=1e-2), lambda *_: None)
+    even, _ = fit_head(
+        samples(), HeadSettings(blocks=0, rate=1e-2, rejection_weight=1.0), lambda *_: None
+    )
     states = samples(seed=5).inputs
     assert predict(careful, states).mean() < predict(even, states).mean() - 0.1
 
 
 def test_a_selector_learns_when_to_draft():
-    made, report = fit_selector(positions(), SelectorSettings(epochs=8), quiet)
+    made, report = fit_selector(positions(), SelectorSettings(epochs=8), lambda *_: None)
     assert report.selector.speed > 1.15
     assert report.selector.speed <= report.oracle.speed + 0.02
     assert report.constant.speed == 1.0
@@ -137,7 +125,7 @@ def test_a_selector_learns_when_to_draft():
     nodes = np.array([action.nodes for action in chosen])
     assert nodes[good].mean() > nodes[~good].mean() + 2
     assert made.tensors["scale"][-1] == 0.0  # It never varied, so it is not looked at.
-    again, _ = fit_selector(positions(), SelectorSettings(epochs=8), quiet)
+    again, _ = fit_selector(positions(), SelectorSettings(epochs=8), lambda *_: None)
     assert np.array_equal(made.tensors["out.weight"], again.tensors["out.weight"])
 
 
@@ -146,6 +134,6 @@ def test_too_few_samples_or_outcomes_are_refused():
     same.accepted[:] = 1.0
     for given in (few, same):
         with pytest.raises(InvalidInput, match="more prompts"):
-            fit_head(given, HeadSettings(), quiet)
+            fit_head(given, HeadSettings(), lambda *_: None)
     with pytest.raises(InvalidInput, match="more prompts"):
-        fit_selector(positions(40), SelectorSettings(), quiet)
+        fit_selector(positions(40), SelectorSettings(), lambda *_: None)

@@ -1,7 +1,5 @@
 """What training learns from: labels against a walk of the tree, recordings against traces."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -60,15 +58,12 @@ def test_tokens_of_every_action_are_those_of_a_walk_through_its_tree():
     assert tokens_of(ranks[:3], options).shape == (0, len(options))
 
 
-@pytest.mark.parametrize(
-    ("action", "expected"),
-    [
-        (Action(1, 0, 0), 1 + 100),  # The draft's first forward has been run.
-        (Action(1, 0, 3), 3 + 103),
-        (Action(4, 0, 1), 1 + 104),  # All children of a node come with its row.
-        (Action(3, 2, 2), 3 + 30 + 108),
-    ],
-)
+@pytest.mark.parametrize(("action", "expected"), [
+    (Action(1, 0, 0), 1 + 100),  # The draft's first forward has been run.
+    (Action(1, 0, 3), 3 + 103),
+    (Action(4, 0, 1), 1 + 104),  # All children of a node come with its row.
+    (Action(3, 2, 2), 3 + 30 + 108),
+])  # fmt: skip
 def test_seconds_of_an_action(action, expected):
     draft, verify = [1.0, 20.0, 30.0, 40.0], [100.0 + nodes for nodes in range(20)]
     assert seconds_of(action, draft, verify) == expected
@@ -113,8 +108,7 @@ def test_recordings_repeat_themselves():
 
 def test_drafters_without_a_model_give_estimates():
     samples = head_samples(parse("prompt-lookup(num_speculative_tokens=5)"))
-    assert samples.reads == "estimates"
-    assert samples.inputs.shape[1] == 4
+    assert (samples.reads, samples.inputs.shape[1]) == ("estimates", 4)
     assert len(samples) > 10
 
 

@@ -1,7 +1,5 @@
 """From an autoregressive model to a block diffusion model that the engine decodes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From a masked diffusion model to one that knows the density which `assd` decodes by."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -33,10 +31,9 @@ from paradecode_lab.training.retraining.texts import rows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS: dict[str, dict[str, Any]] = {
-    "full": {"attention": "full"},
-    "block": {"attention": "block", "block_length": 4},
+    "full": {"attention": "full"}, "block": {"attention": "block", "block_length": 4},
     "causal": {"attention": "causal"},
-}
+}  # fmt: skip
 KINDS |= {f"{kind}-shift": {**facts, "shift": True} for kind, facts in KINDS.items()}
 PROMPT = [3, 30, 31, 32, 4]
 

@@ -1,7 +1,5 @@
 """The dense model and its sampler against the project's backends, and saved folders."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

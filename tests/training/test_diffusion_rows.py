@@ -1,7 +1,5 @@
 """Rows and masks: what the loss sees, and what it weighs."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

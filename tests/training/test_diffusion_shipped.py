@@ -1,7 +1,5 @@
 """The models of the package ``paradecode-data``: they open by name, and answer."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

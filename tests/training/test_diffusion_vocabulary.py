@@ -1,7 +1,5 @@
 """The tiny models' tokenizer: any text survives, digits are single, words are whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 
@@ -76,14 +74,12 @@ def test_texts_of_tasks_are_words_and_single_digits(tokenizer):
 
 def test_the_chat_template_writes_what_training_reads(tokenizer, folder):
     template = find_template(read_tokenizer(folder)[1], tokenizer)
-    assert template is not None
     ids = template.encode(tokenizer, [{"role": "user", "content": "sort: 3 1 2"}])
     assert ids == [USER, *tokenizer.encode("sort: 3 1 2"), ASSISTANT]
     talk = [
-        {"role": "user", "content": "copy: 1"},
-        {"role": "assistant", "content": "1"},
+        {"role": "user", "content": "copy: 1"}, {"role": "assistant", "content": "1"},
         {"role": "user", "content": "copy: 2"},
-    ]
+    ]  # fmt: skip
     parts = [tokenizer.encode(text) for text in ("copy: 1", "1", "copy: 2")]
     assert template.encode(tokenizer, talk) == [
         USER, *parts[0], ASSISTANT, *parts[1], END, USER, *parts[2], ASSISTANT,

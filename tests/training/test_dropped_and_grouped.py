@@ -1,7 +1,5 @@
 """Layers that tokens leave out, and tokens in groups: training against decoding."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from retraining_models import CPU, SMALL, counting, random_model
 
 from paradecode.models.catalogue import open_model
 from paradecode_lab.training.adaptation.texts import BlockText
+from paradecode_lab.training.retraining.first import ROUTERS
 from paradecode_lab.training.retraining.hamburger import PARTS, HamburgerObjective, lengths
 from paradecode_lab.training.retraining.lora_drop import ADAPTERS, LoraDropObjective, inner_layers
 from paradecode_lab.training.retraining.run import Retraining, RetrainingPlan
@@ -70,10 +69,9 @@ def test_a_lora_learns_to_stand_for_a_layer(deep, tmp_path):
     assert all(torch.equal(made.model.w[name], tensor) for name, tensor in frozen.items())
 
 
-@pytest.mark.parametrize(
-    ("layers", "share", "dropped"),
-    [(3, 0.5, [1]), (4, 0.0, [2]), (6, 0.5, [3, 4]), (6, 1.0, [3, 4]), (12, 0.25, [8, 9, 10])],
-)
+@pytest.mark.parametrize(("layers", "share", "dropped"), [
+    (3, 0.5, [1]), (4, 0.0, [2]), (6, 0.5, [3, 4]), (6, 1.0, [3, 4]), (12, 0.25, [8, 9, 10]),
+])  # fmt: skip
 def test_inner_layers_are_dropped(folder, layers, share, dropped):
     config = replace(open_model(str(folder)).config, layers=layers)
     assert inner_layers(config, share) == dropped
@@ -82,17 +80,6 @@ def test_inner_layers_are_dropped(folder, layers, share, dropped):
 def test_a_model_without_an_inner_layer_is_refused(folder):
     with pytest.raises(InvalidInput, match="inner layer"):
         LoraDropObjective(open_model(str(folder)), 4, 0.5, 3, 0, CPU)
-
-
-def test_the_command_makes_loras(deep, tmp_path):
-    output = tmp_path / "out"
-    said = run("lora-drop", output, "--model", deep, "--steps", 2, "--window", 1, *SMALL)
-    assert "window=1" in said
-    with LLM(deep, threads=1) as llm:
-        spec = f"lora-drop(adapters='{output / ADAPTERS}',window=1)"
-        assert llm.complete("copy: Ana", decoder=spec, max_tokens=5).token_ids
-    with pytest.raises(InvalidInput, match="window"):
-        run("lora-drop", output, "--model", deep, "--steps", 2, *SMALL)
 
 
 def test_groups_follow_the_entropies():
@@ -145,12 +132,18 @@ def test_it_learns_to_write_groups(folder, tmp_path, monkeypatch):
     assert np.mean([one.stats.forwards for one in outs]) <= 4.5
 
 
-def test_the_command_makes_groups(folder, tmp_path):
-    output = tmp_path / "out"
-    said = run("hamburger", output, "--model", folder, "--steps", 2, "--blocks", 1, *SMALL)
-    assert "hamburger(parts=" in said
-    with LLM(output / "model", threads=1) as llm:
-        spec = f"hamburger(parts='{output / PARTS}',confidence=0)"
-        assert llm.complete("copy: Ana", decoder=spec, max_tokens=5).token_ids
-    with pytest.raises(InvalidInput, match="blocks"):
-        run("hamburger", output, "--model", folder, "--steps", 2, *SMALL)
+@pytest.mark.first(1)
+@pytest.mark.parametrize(("name", "own", "changed", "spec"), [
+    ("lora-drop", ("--window", 1), "window", f"lora-drop(adapters='{{}}/{ADAPTERS}',window=1)"),
+    ("hamburger", ("--blocks", 1), "blocks", f"hamburger(parts='{{}}/{PARTS}',confidence=0)"),
+    ("first", (), "price", f"first(routers='{{}}/{ROUTERS}')"),
+    ("wedlm", (), "block", "wedlm(entropy=2)"),
+])  # fmt: skip
+def test_a_command_makes_what_decodes(name, own, changed, spec, deep, tmp_path):
+    made = tmp_path / "out"
+    assert name in run(name, made, "--model", deep, "--steps", 2, *own, *SMALL)
+    with LLM(made / "model" if (made / "model").exists() else deep, threads=1) as llm:
+        out = llm.complete("copy: Ana", decoder=spec.format(made), max_tokens=5, ignore_eos=True)
+        assert len(out.token_ids) == 5
+    with pytest.raises(InvalidInput, match=changed):
+        run(name, made, "--model", deep, "--steps", 2, f"--{changed}", 16, *SMALL)

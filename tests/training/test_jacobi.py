@@ -1,7 +1,5 @@
 """Jacobi Forcing: what is logged, what a noisy token sees, what is learnt, what never changes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,7 @@ from paradecode.llm import LLM
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from unmasking_models import model_folder
+from unmasking_models import model_folder, quiet, whole
 
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode_lab.training.batched import BatchedModel, final_states
@@ -31,7 +29,6 @@ from paradecode_lab.training.jacobi.forcing import (
 )
 from paradecode_lab.training.jacobi.states import JacobiStates, noise, noisy_answer, record_states
 from paradecode_lab.training.samples import Origin
-from paradecode_lab.training.unmasking.fine_tune import FineTuning
 from paradecode_lab.training.unmasking.workload import CanvasWorkload
 
 CPU = torch.device("cpu")
@@ -50,15 +47,6 @@ def folder(tmp_path_factory) -> Path:
     del config["attention"], config["mask_token_id"]
     (folder / "config.json").write_text(json.dumps(config))
     return folder
-
-
-def whole(training: FineTuning) -> None:
-    while training.step < training.steps:
-        training.advance()
-
-
-def quiet(done: int, total: int) -> None:
-    assert 0 < done <= total
 
 
 def looping(count: int = 60, block: int = 4, copies: int = 3, seed: int = 0) -> JacobiStates:
@@ -107,10 +95,9 @@ def test_states_are_those_of_the_iteration(folder):
 def test_noise_grows_over_a_window():
     right = list(range(10, 22))
     states = [
-        [[0] * 4, [10, 0, 0, 0], [10, 11, 12, 0]],
-        [[0] * 4, [14, 15, 0, 0], [14, 15, 16, 0]],
+        [[0] * 4, [10, 0, 0, 0], [10, 11, 12, 0]], [[0] * 4, [14, 15, 0, 0], [14, 15, 16, 0]],
         [[0, 19, 20, 21], [18, 19, 0, 0]],
-    ]
+    ]  # fmt: skip
     assert [noise(state, right[:4]) for state in states[0]] == [1.0, 0.75, 0.25]
     assert noisy_answer(right, states, 4, 3, 0) == [10, 11, 12, 13, 14, 15, 0, 0, 0, 19, 20, 21]
     assert noisy_answer(right, states, 4, 3, 1)[:8] == [10, 0, 0, 0, 0, 0, 0, 0]

@@ -1,7 +1,5 @@
 """The layer of the joint sampler learns, and says what there was to learn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,23 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from unmasking_models import texts
+from unmasking_models import batched, quiet, texts
 
 from paradecode.core.errors import InvalidInput
-from paradecode.models.tiny import tiny_checkpoint
-from paradecode_lab.training.batched import BatchedModel
 from paradecode_lab.training.unmasking import joint_fit
 from paradecode_lab.training.unmasking.joint_fit import JointSettings, fit_joint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def quiet(done: int, total: int) -> None:
-    assert 0 < done <= total
-
-
-def batched(kind: str) -> BatchedModel:
-    return BatchedModel(*tiny_checkpoint(kind), torch.device("cpu"))
 
 
 @pytest.mark.wide

@@ -1,7 +1,5 @@
 """A small drafter with masks, trained for a causal target: its two losses, its texts, its use."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -218,14 +216,10 @@ def test_the_command_makes_a_draft_model(folder, tmp_path):
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("field", "given"),
-    [
-        ("--layers", ("--layers", 4)),
-        ("tasks.*simple, graded", ("--tasks", "hard")),
-        ("causal", ("--model", "paradecode/tiny-diffusion")),
-    ],
-)
+@pytest.mark.parametrize(("field", "given"), [
+    ("--layers", ("--layers", 4)), ("tasks.*simple, graded", ("--tasks", "hard")),
+    ("causal", ("--model", "paradecode/tiny-diffusion")),
+])  # fmt: skip
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(
     folder, tmp_path, field, given
 ):

@@ -1,7 +1,5 @@
 """What `paradecode train` counts of places in trees and fits for budgets, up to decoding."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
@@ -12,7 +10,6 @@ from train_command import run
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.methods.draft.drafters.stand import NgramDistributions
-from paradecode.methods.draft.model_free import load_tree
 from paradecode_lab.training.acceptance import draft_tree
 from paradecode_lab.training.acceptance.draft_tree import Recorded
 
@@ -62,21 +59,10 @@ def decodes_plainly(spec: str) -> None:
 
 
 @pytest.mark.slow
-def test_from_prompts_to_a_tree_that_decodes(tmp_path):
-    out = tmp_path / "own.tree"
-    said = run("draft-tree", out, "--limit", 4, "--max-tokens", 64)
-    assert "accepted of the best places" in said
-    tree = load_tree(str(out))
-    assert next(iter(tree.rates)) == (0,)
-    decodes_plainly(f"stand(tree='{out}',budget=fixed)")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "budget", "setting"),
-    [("acceptance-head", "specdec++", "acceptance_head"),
-     ("tree-selector", "delayed", "tree_selector")],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "budget", "setting"), [
+    ("acceptance-head", "specdec++", "acceptance_head"),
+    ("tree-selector", "delayed", "tree_selector"),
+])  # fmt: skip
 def test_from_prompts_to_a_file_that_decodes(tmp_path, command, budget, setting):
     pytest.importorskip("torch")
     out, samples = tmp_path / "out", tmp_path / "samples"

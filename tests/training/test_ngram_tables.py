@@ -1,7 +1,5 @@
 """`paradecode train ngram-table`: from files and from nothing, and what it says when it cannot."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -32,14 +30,10 @@ def test_the_default_method_uses_the_packages_table(llm: LLM) -> None:
     assert len(table.keys) > 10_000
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Qwen2.5 Coder 1.5B Instruct GGUF",
-        "Qwen2.5-Coder-1.5B-Instruct",
-        "Qwen/qwen2.5-coder-1.5b-instruct",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "Qwen2.5 Coder 1.5B Instruct GGUF", "Qwen2.5-Coder-1.5B-Instruct",
+    "Qwen/qwen2.5-coder-1.5b-instruct",
+])  # fmt: skip
 def test_a_table_is_found_however_files_spell_the_model(name: str) -> None:
     own = "qwen2.5-coder-1.5b-instruct"
     assert packaged(name) == own
@@ -78,7 +72,6 @@ def test_a_table_of_files_drafts_what_they_say(llm: LLM, tmp_path: Path) -> None
     ids = llm.tokenizer.encode(" The zebra crossed the purple", special=False)
     table = load_ngrams(str(tmp_path / "a.ngrams"))
     found = table.after(tuple(ids[-3:]))
-    assert found is not None
     assert llm.tokenizer.decode([found[0]]) == " river"
 
 
@@ -93,7 +86,6 @@ def test_a_table_counts_what_was_collected_for_heads(llm: LLM, tmp_path: Path) -
         assert run.exit_code == 0, run.output
         assert f"{20 * folders * len(ids)} tokens" in run.output
     found = load_ngrams(str(tmp_path / "a.ngrams")).after(tuple(ids[2:5]))
-    assert found is not None
     assert found[0] == ids[5]
 
 

@@ -1,7 +1,5 @@
 """Texts of unequal length in one step: padding is not computed, and nothing else is changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files of trained parts: what was saved comes back, and nothing else is taken."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -165,11 +163,10 @@ def test_other_files(tmp_path, kind):
         opened(tmp_path / "pipe", kind)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [("filter", "block", 5), ("layer", "vocab_size", 8), ("layer", "width", 6),
-     ("layer", "heads", 3), ("layer", "heads", 8)],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "name", "value"), [
+    ("filter", "block", 5), ("layer", "vocab_size", 8), ("layer", "width", 6),
+    ("layer", "heads", 3), ("layer", "heads", 8),
+])  # fmt: skip
 def test_sizes_that_do_not_fit_one_another(tmp_path, kind, name, value):
     path = made(tmp_path / "part", kind)
     header, body = header_of(path.read_bytes())

@@ -1,7 +1,5 @@
 """`paradecode train reward`: labels that can be known beforehand, and a file that is used."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -90,5 +88,4 @@ def test_the_command(tmp_path: Path) -> None:
             [{"role": "user", "content": "reverse: Ben Sam Art"}], search="best-of(n=4)",
             scorer=f"process-reward(path='{out}')", temperature=1.2, seed=1, max_tokens=16,
         )  # fmt: skip
-        assert found.search is not None
         assert all(0 < score < 1 for score in found.search.scores)

@@ -1,7 +1,5 @@
 """What the commands that log samples and fit a part refuse, before minutes of work."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From a model to trained parts of canvas methods: what is logged, learnt and reported."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +14,11 @@ torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
 import torch.nn.functional as F
-from unmasking_models import front, model_folder, texts
+from unmasking_models import batched, front, model_folder, quiet, texts, whole
 
 from paradecode.models import catalogue
 from paradecode.models.catalogue import open_model
 from paradecode.models.tiny import tiny_checkpoint
-from paradecode_lab.training.batched import BatchedModel
 from paradecode_lab.training.running import CHECKPOINT
 from paradecode_lab.training.unmasking.block_fits import (
     CertaintySettings,
@@ -65,20 +62,6 @@ def folder(tmp_path_factory) -> Path:
 def llm(folder):
     with front(folder) as llm:
         yield llm
-
-
-def quiet(done: int, total: int) -> None:
-    assert 0 < done <= total
-
-
-def whole(training: FineTuning) -> None:
-    """The run of a training that nobody stops."""
-    while training.step < training.steps:
-        training.advance()
-
-
-def batched(kind: str) -> BatchedModel:
-    return BatchedModel(*tiny_checkpoint(kind), CPU)
 
 
 def test_prompts_are_different_and_never_held_out():

@@ -1,7 +1,5 @@
 """`paradecode train` in this process."""
 
-from __future__ import annotations
-
 from typer.testing import CliRunner
 
 from paradecode.cli import app

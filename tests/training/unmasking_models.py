@@ -1,15 +1,16 @@
 """Tiny diffusion models that are quick to open, and texts of theirs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from paradecode.llm import LLM
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode_lab.training.batched import BatchedModel
 from paradecode_lab.training.diffusion.model import TinyModel, save_model, tiny_config
 from paradecode_lab.training.diffusion.vocabulary import build_tokenizer, save_tokenizer
+from paradecode_lab.training.unmasking.fine_tune import FineTuning
 from paradecode_lab.training.unmasking.trajectories import PROMPT, Trajectories
 
 
@@ -40,3 +41,17 @@ def texts(count: int = 40, seed: int = 0) -> Trajectories:
     tokens = np.repeat(first[:, None], 11, axis=1).astype(np.float32)
     step = np.tile(np.array([PROMPT] * 3 + [*range(8)], np.float32), (count, 1))
     return Trajectories(tokens, step)
+
+
+def quiet(done: int, total: int) -> None:
+    assert 0 < done <= total
+
+
+def whole(training: FineTuning) -> None:
+    """The run of a training that nobody stops."""
+    while training.step < training.steps:
+        training.advance()
+
+
+def batched(kind: str) -> BatchedModel:
+    return BatchedModel(*tiny_checkpoint(kind), torch.device("cpu"))

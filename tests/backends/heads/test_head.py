@@ -1,8 +1,6 @@
 """Draft heads give the same for rows in any pieces, requests in any batch, and trees as for
 chains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

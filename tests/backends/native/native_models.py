@@ -1,14 +1,10 @@
-"""Tiny models of many shapes in the native core, and spans for them."""
+"""Tiny models of many shapes in the native core, whose pages are there."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 from naive import random_weights
 
-from paradecode.backends.interface import PAGE, Span
+from paradecode.backends.interface import PAGE
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.models.config import ModelConfig, Rope
 
@@ -54,22 +50,6 @@ def make(
     backend = NativeBackend(config, random_weights(config, seed), **options)  # type: ignore[arg-type]
     backend.reserve(pages)
     return backend
-
-
-def span(pages: Sequence[int], tokens: Sequence[int], context: int = 0, **options: object) -> Span:
-    """A span of causal rows after ``context``, stored in the slots that follow, with all their
-    logits."""
-    count = len(tokens)
-    after = np.arange(context, context + count, dtype=np.int32)
-    fields: dict = {
-        "pages": np.asarray(pages, np.int32),
-        "tokens": np.asarray(tokens, np.int32),
-        "positions": after,
-        "slots": after.copy(),
-        "context": context,
-        "logits": np.arange(count, dtype=np.int32),
-    }
-    return Span(**{**fields, **options})
 
 
 def page_count(tokens: int) -> int:

@@ -1,19 +1,18 @@
 """Attention weights of the rows that are asked about, against an independent NumPy forward."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from naive import Naive, random_weights
-from native_models import CONFIGS, make, span
+from native_models import CONFIGS, make
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
 from paradecode.core.layers import Half
 from paradecode.models.config import ModelConfig
+from spans import span
 
 BACKENDS = ("native", "native-f16", "torch")
 TOLERANCE = {"native": 1e-5, "native-f16": 2e-2, "torch": 1e-9}

@@ -1,7 +1,5 @@
 """The core for ARM, compiled by a cross compiler and run under emulation."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -16,10 +14,9 @@ from repository import ROOT
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 PYTHON = ROOT / "build/arm64/root/usr/bin/arm64-python"
 KERNELS = {
-    "max": ["i8mm", "neon", "portable"],
-    "neoverse-n1": ["neon", "portable"],
+    "max": ["i8mm", "neon", "portable"], "neoverse-n1": ["neon", "portable"],
     "cortex-a57": ["portable"],
-}
+}  # fmt: skip
 """Maps emulated processors to the kernels that they run, the best first."""
 
 ANSWERS = """

@@ -1,7 +1,5 @@
 """Whatever is out of range is refused by name, and nothing is stored."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -12,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from naive import random_weights
-from native_models import BASE, make, span
+from native_models import BASE, make
 
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import BackendError, InvalidInput, InvalidModel
 from paradecode.models.weights import Kind, Tensor
 from patience import PATIENCE
+from spans import span
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +29,13 @@ def i32(*values):
     return np.array(values, np.int32)
 
 
-@pytest.mark.parametrize(
-    "layers",
-    [
-        (3,), (-1,), ((3, "mlp"),), ((-1, "mlp"),), ((0, "both"),), ((0, "mlp\0"),), ((0, b"mlp"),),
-        ((0, None),), ((0, "mlp", 0),), ((0,),), ((),), (((0, "mlp"), "mlp"),), (("0", "mlp"),),
-        ((True, "mlp"),), ((1 << 80, "mlp"),), ((0.0, "mlp"),), (False,), (1 << 80,), (-1 << 80,),
-        (0.5,), ("mlp",), (None,), ([0, "mlp"],), "mlp", b"0", 0, {0: 1}, np.array([0, 1]),
-        ((0, "\ud800"),), [0] * 20000,
-    ],
-    ids=lambda layers: repr(layers)[:40],
-)  # fmt: skip
+@pytest.mark.parametrize("layers", [
+    (3,), (-1,), ((3, "mlp"),), ((-1, "mlp"),), ((0, "both"),), ((0, "mlp\0"),), ((0, b"mlp"),),
+    ((0, None),), ((0, "mlp", 0),), ((0,),), ((),), (((0, "mlp"), "mlp"),), (("0", "mlp"),),
+    ((True, "mlp"),), ((1 << 80, "mlp"),), ((0.0, "mlp"),), (False,), (1 << 80,), (-1 << 80,),
+    (0.5,), ("mlp",), (None,), ([0, "mlp"],), "mlp", b"0", 0, {0: 1}, np.array([0, 1]),
+    ((0, "\ud800"),), [0] * 20000,
+], ids=lambda layers: repr(layers)[:40])  # fmt: skip
 def test_the_core_itself_refuses_what_are_no_layers(backend, layers):
     """The core is called without the checks of the Python class around it."""
     backend.forward([span([4, 5], [1, 2, 3, 4, 5])])
@@ -245,13 +240,12 @@ def test_a_child_forked_during_a_forward_does_not_wait_for_it():
     thread.join(PATIENCE)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("vocab_size", 0), ("outputs", 0), ("outputs", 10), ("hidden_size", 0), ("hidden_size", -5),
-     ("hidden_size", 2**31 - 1), ("layers", 0), ("heads", 2**30), ("intermediate_size", -7),
-     ("context_length", -1), ("norm_epsilon", np.nan), ("softcap", np.inf), ("threads", 0),
-     ("threads", 1025)],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), [
+    ("vocab_size", 0), ("outputs", 0), ("outputs", 10), ("hidden_size", 0), ("hidden_size", -5),
+    ("hidden_size", 2**31 - 1), ("layers", 0), ("heads", 2**30), ("intermediate_size", -7),
+    ("context_length", -1), ("norm_epsilon", np.nan), ("softcap", np.inf), ("threads", 0),
+    ("threads", 1025),
+])  # fmt: skip
 def test_models_of_absurd_sizes_are_refused(field, value):
     sizes: dict[str, Any] = {
         "vocab_size": 9, "outputs": 9, "hidden_size": 8, "layers": 1, "heads": 2,

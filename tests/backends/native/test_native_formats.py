@@ -1,20 +1,19 @@
 """The formats of GGUF files: weights equal to the last bit, and rows that nothing else changes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, quants
 from naive import Naive, random_weights
-from native_models import BASE, span
+from native_models import BASE
 
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import OWN, SOURCES, NativeBackend
 from paradecode.core.errors import InvalidInput
 from paradecode.models.config import Rope
 from paradecode.models.weights import Kind, Tensor
+from spans import span
 
 # Offsets of the half-precision factors in each kind's block.
 FACTORS = {
@@ -75,6 +74,7 @@ def test_weights_equal_the_gguf_package_to_the_last_bit(kind, dtype):
     assert (got == expected).all()  # But for the sign of zero, which the sum with zero takes.
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_packed_weights_are_hardly_larger_than_the_file(kind):
     weights = weights_of(kind)
@@ -87,7 +87,7 @@ def test_packed_weights_are_hardly_larger_than_the_file(kind):
     assert opened(weights).weight_bytes <= 1.02 * stored
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_forward_is_that_of_the_weights(kind):
     """The reference computes in float64; only the rounding of activations to eight bits differs."""

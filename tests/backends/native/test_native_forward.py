@@ -1,15 +1,14 @@
 """The float32 path against an independent NumPy forward and against transformers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from naive import Naive, random_weights
-from native_models import CONFIGS, make, page_count, span
+from native_models import CONFIGS, make, page_count
 
 from paradecode.core.layers import Half
+from spans import span
 
 EXACT = {"dtype": "f32", "kv_dtype": "f32"}
 

@@ -1,8 +1,7 @@
 """Gemma 4's layers on the native core: as in PyTorch, and bit for bit whatever shares a forward."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.gemma import Gemma
 from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Tensor
+from tiny_gemma import gemma_span
 
 CANVAS = 9
 CONFIG = ModelConfig(
@@ -49,17 +49,7 @@ def made(**options: Any) -> NativeBackend:
     return backend
 
 
-def span(tokens: list[int], start: int, denoise: Denoise | None = None, first: int = 0) -> Span:
-    """Rows behind ``start`` slots of the pages from ``first`` on."""
-    count = len(tokens)
-    at = np.arange(start, start + count, dtype=np.int32)
-    canvas = denoise is not None
-    return Span(
-        pages=np.arange(first, first + 5, dtype=np.int32), tokens=np.array(tokens, np.int32),
-        positions=at, slots=np.full(count, -1, np.int32) if canvas else at, context=start,
-        logits=np.arange(count, dtype=np.int32), denoise=denoise, hidden=(0, 1, 2, 3),
-        mask=np.ones((count, count), bool) if canvas else None,
-    )  # fmt: skip
+span = partial(gemma_span, hidden=(0, 1, 2, 3))
 
 
 def noise(step: int) -> list[int]:

@@ -1,8 +1,6 @@
 """Heads draft whole trees in one native call: the same trees as `run_head`'s, in batches of one
 and more."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Sequence
 from dataclasses import replace
@@ -105,16 +103,12 @@ PIECES = (37, 1, 2, 5, 1, 290, 3)
 
 
 @pytest.mark.first(48)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {}, {"count": 1, "width": 1, "depth": 1}, {"width": 1, "depth": 9}, {"least": 0.02},
-        {"count": 60, "width": 8, "depth": 3}, {"width": 256, "depth": 2, "count": 40},
-        {"warp": Warp(0.7), "keys": (5, 6, 7, 8, 9)},
-        {"warp": Warp(1.3, top_k=20, top_p=0.9, min_p=0.01), "keys": (5, 6)},
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("changes", [
+    {}, {"count": 1, "width": 1, "depth": 1}, {"width": 1, "depth": 9}, {"least": 0.02},
+    {"count": 60, "width": 8, "depth": 3}, {"width": 256, "depth": 2, "count": 40},
+    {"warp": Warp(0.7), "keys": (5, 6, 7, 8, 9)},
+    {"warp": Warp(1.3, top_k=20, top_p=0.9, min_p=0.01), "keys": (5, 6)},
+], ids=str)  # fmt: skip
 def test_trees_are_those_of_the_oracle(head: Head, changes: dict[str, object]) -> None:
     wanted = drafts(oracle, head, PIECES, **changes)
     made = drafts(NativeHeads(2).run_head, head, PIECES, **changes)
@@ -123,7 +117,7 @@ def test_trees_are_those_of_the_oracle(head: Head, changes: dict[str, object]) -
         same(tree, other)
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("dtype", ["q8", "q4"])
 def test_rounded_matrices_are_those_that_networks_use(rounded_head: Head, dtype: str) -> None:
     """The networks use the same packing. Where an 8-bit input is rounded the other way, nodes
@@ -169,9 +163,7 @@ def test_pieces_change_no_bit(rounded_head: Head) -> None:
 
 
 @pytest.mark.parametrize("isa", _core.available_isas())
-def test_instruction_sets_change_no_bit(
-    rounded_head: Head, isa: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instruction_sets_change_no_bit(rounded_head, isa, monkeypatch):
     wanted = drafts(NativeHeads(1).run_head, rounded_head, PIECES)
     monkeypatch.setenv("PARADECODE_ISA", isa)
     again = [
@@ -255,15 +247,12 @@ def test_bad_drafts_are_refused_and_disturb_nobody(rounded_head: Head) -> None:
         ({"features": good.features[:, 1:]}, InvalidInput, "features"),
         ({"features": good.features[:2]}, InvalidInput, "features"),
         ({"features": good.features[:0], "tokens": good.tokens[:0]}, InvalidInput, "rows"),
-        ({"start": -1}, InvalidInput, "start"),
-        ({"start": 1 << 40}, InvalidInput, "start"),
-        ({"count": 0}, InvalidInput, "count"),
-        ({"width": 0}, InvalidInput, "width"),
-        ({"depth": 0}, InvalidInput, "depth"),
-        ({"depth": 65}, InvalidInput, "depth"),
+        ({"start": -1}, InvalidInput, "start"), ({"start": 1 << 40}, InvalidInput, "start"),
+        ({"count": 0}, InvalidInput, "count"), ({"width": 0}, InvalidInput, "width"),
+        ({"depth": 0}, InvalidInput, "depth"), ({"depth": 65}, InvalidInput, "depth"),
         ({"warp": Warp(-1.0)}, InvalidInput, "temperature"),
         ({"features": broken}, BackendError, "NaN"),
-    ]
+    ]  # fmt: skip
     if looks_up(rounded_head):
         bad += [
             ({"tokens": good.tokens + VOCABULARY}, InvalidInput, "below"),

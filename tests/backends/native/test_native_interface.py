@@ -1,7 +1,5 @@
 """A core that was compiled from other sources than the package is refused by one clear error."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,17 +1,16 @@
 """A row's bits depend on what it sees: not on chunks, slots, neighbours, threads or kernels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from native_models import BASE, CONFIGS, make, page_count, span
+from native_models import BASE, CONFIGS, make, page_count
 
 from paradecode.backends.native import _core
 from paradecode.core.layers import Half
 from paradecode.models.config import Rope
+from spans import span
 
 FORMATS = [("q4", "f16"), ("q8", "f16"), ("bf16", "f16"), ("f16", "f32"), ("f32", "f32")]
 WIDE = replace(

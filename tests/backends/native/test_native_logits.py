@@ -1,21 +1,20 @@
 """NativeLogits against ArrayLogits, the reference of the protocol, and the screened LM head."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from naive import random_weights
-from native_models import BASE, make, span
-from native_models import span as native_span
+from native_models import BASE, make
 
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend, NativeLogits
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import ArrayLogits, Warp
 from paradecode.core.noise import key
+from spans import span
+from spans import span as native_span
 
 
 @pytest.fixture(params=_core.available_isas(), autouse=True)
@@ -71,6 +70,7 @@ WARPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("warp", WARPS, ids=str)
 @pytest.mark.parametrize("vocabulary", [2, 64, 5003])
 def test_sampling_and_probabilities(warp, vocabulary):

@@ -1,7 +1,5 @@
 """The memory that the native core holds when nothing runs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from native_models import BASE, make
-from native_models import span as native_span
 
 from paradecode.backends.native import backend as native_backend
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.worker.memory import resident
+from spans import span as native_span
 
 
 @pytest.mark.skipif(resident() == 0 or sys.platform == "darwin", reason="says no current memory")
@@ -45,7 +43,7 @@ import numpy as np
 from dataclasses import replace
 sys.path[:0] = sys.argv[1:]
 from naive import random_weights
-from native_models import BASE, NativeBackend, Rope, make, span
+from native_models import BASE, NativeBackend, Rope, make
 from paradecode.core.errors import BackendError
 
 def limit(megabytes):

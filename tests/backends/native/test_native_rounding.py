@@ -1,7 +1,5 @@
 """A host that rounds otherwise gets the same bits from what its own thread computes."""
 
-from __future__ import annotations
-
 import ctypes
 import platform
 from collections.abc import Iterator
@@ -11,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from naive import random_weights
-from native_models import BASE, make, span
+from native_models import BASE, make
 
 from paradecode.backends.native.backend import NativeBackend, NativeLogits
 from paradecode.core.logits import Warp
+from spans import span
 
 UPWARD = {"x86_64": 0x800, "aarch64": 0x400000}
 """FE_UPWARD of fenv.h."""

@@ -1,13 +1,13 @@
 """The default model: what 4-bit weights and 8-bit activations cost against float32."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
-from native_models import page_count, span
+from native_models import page_count
+
+from spans import span
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,5 @@
 """Whole-model logits against Hugging Face transformers, in double precision."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from dataclasses import replace
@@ -121,17 +119,13 @@ def config_of(model, weights: Weights) -> ModelConfig:
     scaling = p["rope_type"] if p["rope_type"] != "default" else "none"
     default = 0.1 * math.log(factor) + 1 if scaling == "yarn" else 1.0
     rope = Rope(
-        theta=p["rope_theta"],
-        dim=int(head_dim * p.get("partial_rotary_factor", 1.0)),
-        scaling=scaling,
-        factor=factor,
-        low_freq_factor=p.get("low_freq_factor", 1.0),
+        theta=p["rope_theta"], dim=int(head_dim * p.get("partial_rotary_factor", 1.0)),
+        scaling=scaling, factor=factor, low_freq_factor=p.get("low_freq_factor", 1.0),
         high_freq_factor=p.get("high_freq_factor", 4.0),
         original_context=p.get("original_max_position_embeddings", 8192),
-        attention_factor=p.get("attention_factor") or default,
-        beta_fast=p.get("beta_fast", 32.0),
+        attention_factor=p.get("attention_factor") or default, beta_fast=p.get("beta_fast", 32.0),
         beta_slow=p.get("beta_slow", 1.0),
-    )
+    )  # fmt: skip
     return ModelConfig(
         name="random", architecture=c.model_type, vocab_size=c.vocab_size,
         hidden_size=c.hidden_size, layers=c.num_hidden_layers, heads=c.num_attention_heads,
@@ -152,13 +146,9 @@ def all_logits(backend: Backend, tokens: np.ndarray, chunk: int = 1 << 20) -> np
     for start in range(0, len(tokens), chunk):
         at = np.arange(start, min(start + chunk, len(tokens)), dtype=np.int32)
         span = Span(
-            pages=np.arange(pages, dtype=np.int32)[::-1],
-            tokens=tokens[at],
-            positions=at,
-            slots=at,
-            context=start,
-            logits=np.arange(len(at), dtype=np.int32),
-        )
+            pages=np.arange(pages, dtype=np.int32)[::-1], tokens=tokens[at], positions=at, slots=at,
+            context=start, logits=np.arange(len(at), dtype=np.int32),
+        )  # fmt: skip
         parts.append(numbers(backend.forward([span])[0].logits))
     return np.concatenate(parts)
 
@@ -189,16 +179,11 @@ def test_logits_equal_transformers(case, record_property):
 
 
 @pytest.mark.usefixtures("wide")
-@pytest.mark.parametrize(
-    ("case", "change"),
-    [
-        ("llama-llama3", {"high_freq_factor": 4.5}),
-        ("llama-yarn", {"beta_fast": 8.0}),
-        ("llama-yarn-attention-factor", {"attention_factor": 1.29}),
-        ("llama-linear", {"factor": 4.01}),
-        ("phi3-partial-rotary", {"dim": 8}),
-    ],
-)
+@pytest.mark.parametrize(("case", "change"), [
+    ("llama-llama3", {"high_freq_factor": 4.5}), ("llama-yarn", {"beta_fast": 8.0}),
+    ("llama-yarn-attention-factor", {"attention_factor": 1.29}), ("llama-linear", {"factor": 4.01}),
+    ("phi3-partial-rotary", {"dim": 8}),
+])  # fmt: skip
 def test_the_comparison_notices_a_wrong_rope(case, change):
     family, changes = CASES[case]
     model = build(family, changes)

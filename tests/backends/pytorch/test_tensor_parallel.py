@@ -1,7 +1,5 @@
 """Two ranks (gloo, CPU) against one, in float64; and ranks that cannot start, die or hang."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -14,6 +12,7 @@ pytest.importorskip("torch.distributed.tensor")
 if not torch.distributed.is_available():
     pytest.skip("PyTorch without torch.distributed", allow_module_level=True)
 
+from engines import served
 from paradecode.backends.interface import Span
 from paradecode.backends.torch.backend import TorchBackend
 from paradecode.backends.torch.parallel.leader import ParallelBackend
@@ -23,11 +22,10 @@ from paradecode.core.layers import Half
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
-from paradecode.methods.specs import parse
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.mixture import Mixture
 from patience import PATIENCE
+from spans import span
 
 CONFIGS = {
     # 61 tokens: the ranks' parts of the vocabulary differ in size.
@@ -90,11 +88,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
 
 
 def causal(text: np.ndarray, start: int, end: int, pages: tuple[int, ...] = (5, 2, 9)) -> Span:
-    at = np.arange(start, end, dtype=np.int32)
-    return Span(
-        pages=np.array(pages, np.int32), tokens=text[start:end], positions=at, slots=at,
-        context=start, logits=np.arange(end - start, dtype=np.int32),
-    )  # fmt: skip
+    return span(pages, text[start:end], start)
 
 
 @pytest.mark.wide
@@ -140,10 +134,7 @@ def test_tokens_equal_those_of_one_rank(both: Both, method: str, temperature: fl
 
     def tokens(backend: TorchBackend) -> list[list[int]]:
         engine = Engine({"target": backend}, Limits(batch=2, kv_tokens=1024, step_tokens=16))
-        live = [engine.add(GenerationRequest(prompt, parse(method), params)) for prompt in prompts]
-        while engine.busy:
-            engine.step()
-            engine.check()
+        live = served(engine, [(method, prompt, params) for prompt in prompts])
         return [sequence.tokens[20:].tolist() for sequence in live]
 
     wanted = tokens(both.one)

@@ -1,7 +1,5 @@
 """Other precisions and devices, what is refused, and the end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """TorchLogits is ArrayLogits on a device: every method agrees."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Right methods pass, wrong ones are caught, lossy ones are flagged; on the toy model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -36,7 +34,6 @@ def certificate(claim: Claim | str, plan: CertificatePlan = PLAN) -> Certificate
 def test_exact_methods_pass(claim: Claim | str) -> None:
     found = certificate(claim)
     assert (found.verdict, found.failures) == ("pass", [])
-    assert found.equality is not None
     assert found.equality.runs == found.equality.equal == 2 * len(TEXTS)  # Greedy and sampled.
     assert found.equality.accepted > 0
     assert len(found.invariance) == 3
@@ -56,19 +53,11 @@ def test_distribution_methods_pass(verifier: str) -> None:
     found = certificate(f"prompt-lookup(verifier={verifier})")
     assert (found.verdict, found.failures) == ("pass", [])
     law = found.distribution
-    assert law is not None
     assert law.passed
     assert law.samples == 2 * PLAN.samples
     assert law.drafted_share == 1.0
     assert 0 < law.accepted < law.drafted
     assert {control.factor for control in law.controls if control.found_at} >= {1.25, REQUIRED}
-
-
-@pytest.mark.wide
-def test_the_law_is_tested_the_same_way_every_time() -> None:
-    short = replace(PLAN, samples=100, places=1)
-    first, second = (certificate("prompt-lookup(verifier=rejection)", short) for _ in range(2))
-    assert first.distribution == second.distribution
 
 
 def planted(factor: float) -> Claim:
@@ -82,7 +71,6 @@ def planted(factor: float) -> Claim:
 def test_a_planted_biased_verifier_is_caught(factor: float) -> None:
     found = certificate(planted(factor))
     assert found.verdict == "fail"
-    assert found.equality is not None
     assert not found.equality.divergences  # At temperature 0 nothing is to be seen.
     assert "do not follow the model's law" in found.failures[0]
 
@@ -96,7 +84,6 @@ def test_the_planted_verifier_passes_without_its_bias() -> None:
 def test_planted_bugs_are_caught(make: Callable[[], Decoder]) -> None:
     found = certificate(exact(make))
     assert found.verdict == "fail"
-    assert found.equality is not None
     (difference,) = found.equality.divergences  # It stops at the first.
     assert not difference.near_tie
     assert bool(difference.error) == (make is BREAKS)
@@ -106,7 +93,6 @@ def test_planted_bugs_are_caught(make: Callable[[], Decoder]) -> None:
 def test_a_bug_that_needs_company_is_caught() -> None:
     found = certificate(exact(lambda: Drafted(slips_in_company)))
     assert found.verdict == "fail"
-    assert found.equality is not None
     assert not found.equality.divergences
     assert not found.invariance[0].passed
     assert found.invariance[-1].passed  # One request at a time.
@@ -114,7 +100,6 @@ def test_a_bug_that_needs_company_is_caught() -> None:
 
 def test_it_goes_on_when_told_to() -> None:
     found = certificate(exact(BONUS_OF_THE_PARENT), replace(PLAN, keep_going=True))
-    assert found.equality is not None
     assert found.equality.runs == 2 * len(TEXTS)
     assert len(found.equality.divergences) > 2
     assert len(found.invariance) == 3
@@ -145,7 +130,6 @@ def test_too_few_samples_for_the_control_fail() -> None:
 def test_lossy_methods_are_measured_and_flagged() -> None:
     found = certificate("prompt-lookup(verifier=typical)")
     assert found.verdict == "lossy"
-    assert found.distribution is not None
     assert not found.distribution.same_law
     assert found.distribution.controls == ()
     assert max(place.distance for place in found.distribution.places) > 0.1
@@ -155,24 +139,8 @@ def test_a_lossy_method_is_measured_to_the_end() -> None:
     claim = Claim("lossy", BONUS_OF_THE_PARENT, "lossy")
     found = certificate(claim)
     assert found.verdict == "lossy"
-    assert found.equality is not None
     assert found.equality.runs == len(TEXTS)
     assert len(found.equality.divergences) > 1
-
-
-@pytest.mark.wide
-def test_progress_is_told() -> None:
-    told: dict[str, tuple[int, int]] = {}
-    claim = Claim.of(parse("prompt-lookup(verifier=rejection)"))
-    certify(
-        toy_engine(), claim, TEXTS, PLAN,
-        lambda stage, done, total: told.__setitem__(stage, (done, total)),
-    )  # fmt: skip
-    assert list(told) == [
-        "plain decoding", "token equality", "invariance", "places for the law", "law and controls",
-    ]  # fmt: skip
-    assert all(done <= total for done, total in told.values())
-    assert all(told[stage][0] == told[stage][1] for stage in list(told)[:3])
 
 
 def test_ctrl_c_leaves_nothing_behind() -> None:

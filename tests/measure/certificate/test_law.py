@@ -1,7 +1,5 @@
 """The enumerated law, the cells that words are counted in, and the test of their counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 from math import exp, lgamma, log
@@ -67,13 +65,10 @@ def test_few_counts_make_one_group() -> None:
     assert law.pooled == 0.0
 
 
-@pytest.mark.parametrize(
-    ("value", "freedom", "p"),
-    [
-        (3.841459, 1, 0.05), (5.991465, 2, 0.05), (18.307038, 10, 0.05), (24.995790, 15, 0.05),
-        (10.827566, 1, 0.001), (23.928127, 1, 1e-6), (2 * 13.815511, 2, 1e-6),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "freedom", "p"), [
+    (3.841459, 1, 0.05), (5.991465, 2, 0.05), (18.307038, 10, 0.05), (24.995790, 15, 0.05),
+    (10.827566, 1, 0.001), (23.928127, 1, 1e-6), (2 * 13.815511, 2, 1e-6),
+])  # fmt: skip
 def test_known_values(value: float, freedom: int, p: float) -> None:
     assert p_value(value, freedom) == pytest.approx(p, rel=1e-4)
 

@@ -1,7 +1,5 @@
 """The certificates that the quick start shows, each with small limits: verdict and exit status."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
@@ -48,7 +46,7 @@ def certificates() -> Iterator[object]:
         yield pytest.param(command, comment, limits, id=command[34:], marks=marks)
 
 
-@pytest.mark.first(1)
+@pytest.mark.wide
 @pytest.mark.skipif(find("default").path is None, reason="the default model is not there")
 @pytest.mark.parametrize(("command", "comment", "limits"), [*certificates()])
 def test_verdict(command: str, comment: str, limits: list[str]) -> None:

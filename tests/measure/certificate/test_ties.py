@@ -1,7 +1,5 @@
 """Near ties are told from bugs by the arithmetic's own rounding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +16,7 @@ from paradecode.testing.toy import ToyBackend, toy_config
 from paradecode_lab.measure.certificate.certify import certify
 from paradecode_lab.measure.certificate.plan import CertificatePlan, Claim
 from paradecode_lab.measure.certificate.requests import request, serve
-from paradecode_lab.measure.certificate.ties import explain, first_difference
+from paradecode_lab.measure.certificate.ties import explain
 
 STEP = 1e-4
 
@@ -60,7 +58,6 @@ def divergence(gap: float, step: float = STEP, temperature: float = 0.0):
         logits = top.plain_logits(np.array([*LOOP, *wanted[:3]]))
         other = next(int(t) for t in np.argsort(-logits)[:2] if t != wanted[3])
     found = explain(engine, "loop", LOOP, params, wanted, [*wanted[:3], other, *wanted[4:]])
-    assert found is not None
     assert (found.position, found.expected, found.got) == (3, wanted[3], other)
     return found
 
@@ -94,18 +91,9 @@ def test_above_temperature_0_the_perturbed_scores_decide() -> None:
     assert not found.near_tie
 
 
-@pytest.mark.parametrize(
-    ("wanted", "got", "at"),
-    [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1, 2], [1], 1), ([], [4], 0), ([], [], None)],
-)
-def test_first_difference(wanted: list[int], got: list[int], at: int | None) -> None:
-    assert first_difference(wanted, got) == at
-
-
 def test_an_output_that_ends_early_is_no_tie() -> None:
     engine = Engine({TARGET: Rounds(STEP)}, Limits(16, 512, 4096))
     found = explain(engine, "x", LOOP, SamplingParams(max_tokens=4), [5, 6, 7], [5, 6])
-    assert found is not None
     assert (found.position, found.expected, found.got, found.near_tie) == (2, 7, None, False)
 
 
@@ -114,7 +102,6 @@ def test_near_ties_fail_a_certificate_unless_allowed(allowed: bool) -> None:
     engine = Engine({TARGET: Rounds(STEP / 2)}, Limits(16, 512, 4096))
     plan = CertificatePlan(16, temperature=0.0, keep_going=True, allow_near_ties=allowed)
     found = certify(engine, Claim.of(parse("prompt-lookup")), TEXTS, plan)
-    assert found.equality is not None
     assert found.equality.divergences
     assert found.equality.unexplained == 0
     assert any("near ties" in note for note in found.notes)

@@ -1,7 +1,5 @@
 """Claims of decoders that break their promise on purpose, and the toy engine for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from broken import WRONG, one_more_draft_token
@@ -21,11 +19,10 @@ def text(name: str, tokens: tuple[int, ...]) -> Item:
 
 
 TEXTS = [
-    text("loop", LOOP),
-    text("pair", (11, 12) * 9 + (11,)),
+    text("loop", LOOP), text("pair", (11, 12) * 9 + (11,)),
     text("mixed", (*(4 + (3 * i * i + i) % 24 for i in range(9)), *LOOP, 5, 6)),
     text("long", tuple(4 + (3 * i * i + i) % 24 for i in range(37))),
-]
+]  # fmt: skip
 
 
 def toy_engine() -> Engine:

@@ -1,7 +1,5 @@
 """Replay drafts what the engine drafts, step by step, and knows when it does not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
@@ -36,11 +34,9 @@ NAMES = replayable(recording(0))
 
 
 @pytest.mark.first(9)
-@pytest.mark.parametrize(
-    ("budget", "params"),
-    [("fixed", 0), ("fixed", 1), ("auto", 1), pytest.param("auto", 0, marks=pytest.mark.slow)],
-    ids=["fixed-greedy", "fixed-sampled", "auto-sampled", "auto-greedy"],
-)
+@pytest.mark.parametrize(("budget", "params"), [
+    ("fixed", 0), ("fixed", 1), ("auto", 1), pytest.param("auto", 0, marks=pytest.mark.slow),
+], ids=["fixed-greedy", "fixed-sampled", "auto-sampled", "auto-greedy"])  # fmt: skip
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_is_the_engines_where_replay_says_so(name, budget, params):
     spec = f"{name}(budget={budget},num_speculative_tokens=5)"
@@ -76,15 +72,11 @@ def test_one_wrong_token_is_noticed():
     assert not same("prompt-lookup(budget=fixed)", 0, planted)
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        SamplingParams(repetition_penalty=1.3, frequency_penalty=0.4, seed=2),
-        SamplingParams(temperature=0.7, top_p=0.9, logit_bias={7: 2.0}, seed=3),
-        SamplingParams(min_tokens=12, stop_token_ids=(9, 10, 11, 12), seed=4),
-    ],
-    ids=["penalties", "bias", "stops"],
-)
+@pytest.mark.parametrize("params", [
+    SamplingParams(repetition_penalty=1.3, frequency_penalty=0.4, seed=2),
+    SamplingParams(temperature=0.7, top_p=0.9, logit_bias={7: 2.0}, seed=3),
+    SamplingParams(min_tokens=12, stop_token_ids=(9, 10, 11, 12), seed=4),
+], ids=["penalties", "bias", "stops"])  # fmt: skip
 def test_processors_and_stops(params):
     made = recording_of(toy(), items(), params)
     for spec in ("prompt-lookup(budget=fixed)", "stand(budget=fixed)", "suffix(budget=fixed)"):

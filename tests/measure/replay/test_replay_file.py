@@ -1,7 +1,5 @@
 """A recording survives its file, and a file is hostile input."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace
@@ -46,10 +44,8 @@ def test_what_was_saved_is_loaded(path):
     )  # fmt: skip
     for mine, theirs in zip(MADE.requests, loaded.requests, strict=True):
         assert (mine.id, mine.group, mine.max_tokens) == (
-            theirs.id,
-            theirs.group,
-            theirs.max_tokens,
-        )
+            theirs.id, theirs.group, theirs.max_tokens,
+        )  # fmt: skip
         for name in ("prompt", "output", "tail", "top_ids", "top_logits", "log_normalizer"):
             a, b = getattr(mine, name), getattr(theirs, name)
             assert a.dtype == b.dtype
@@ -91,32 +87,18 @@ def poisoned(values: np.ndarray, value: float) -> np.ndarray:
     return copy
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("tokens", lambda t: t.astype(np.int64)),
-        ("tokens", lambda t: t[:-1]),
-        ("tokens", lambda t: t.reshape(1, -1)),
-        ("tokens", lambda t: poisoned(t, -1)),
-        ("tokens", lambda t: poisoned(t, 60)),
-        ("top_ids", lambda t: poisoned(t, 60)),
-        ("top_ids", lambda t: t[:, :0]),
-        ("top_ids", lambda t: t[:, :3]),
-        ("top_ids", lambda t: t[:, 0]),
-        ("top_ids", lambda t: np.zeros((len(t), 300), np.int32)),
-        ("top_logits", lambda t: poisoned(t, np.nan)),
-        ("top_logits", lambda t: poisoned(t, np.inf)),
-        ("top_logits", lambda t: t[:, ::-1].copy()),
-        ("log_normalizer", lambda t: poisoned(t, np.nan)),
-        ("log_normalizer", lambda t: t[:, None]),
-        ("log_normalizer", lambda t: t.astype(np.float32)),
-        ("lengths", lambda t: poisoned(t, -5)),
-        ("lengths", lambda t: poisoned(t, 1 << 62)),
-        ("lengths", lambda t: t[:, :3]),
-        ("lengths", lambda t: t[:0]),
-        ("lengths", lambda t: t * 0),
-    ],
-)
+@pytest.mark.parametrize(("name", "change"), [
+    ("tokens", lambda t: t.astype(np.int64)), ("tokens", lambda t: t[:-1]),
+    ("tokens", lambda t: t.reshape(1, -1)), ("tokens", lambda t: poisoned(t, -1)),
+    ("tokens", lambda t: poisoned(t, 60)), ("top_ids", lambda t: poisoned(t, 60)),
+    ("top_ids", lambda t: t[:, :0]), ("top_ids", lambda t: t[:, :3]),
+    ("top_ids", lambda t: t[:, 0]), ("top_ids", lambda t: np.zeros((len(t), 300), np.int32)),
+    ("top_logits", lambda t: poisoned(t, np.nan)), ("top_logits", lambda t: poisoned(t, np.inf)),
+    ("top_logits", lambda t: t[:, ::-1].copy()), ("log_normalizer", lambda t: poisoned(t, np.nan)),
+    ("log_normalizer", lambda t: t[:, None]), ("log_normalizer", lambda t: t.astype(np.float32)),
+    ("lengths", lambda t: poisoned(t, -5)), ("lengths", lambda t: poisoned(t, 1 << 62)),
+    ("lengths", lambda t: t[:, :3]), ("lengths", lambda t: t[:0]), ("lengths", lambda t: t * 0),
+])  # fmt: skip
 def test_bad_tensors_are_refused(name, change, path):
     header, tensors = opened(path)
     tensors[name] = np.ascontiguousarray(change(tensors[name]))
@@ -125,32 +107,17 @@ def test_bad_tensors_are_refused(name, change, path):
         Recording.load(path)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("version", 1),
-        ("version", None),
-        ("model", None),
-        ("model", {"name": "x"}),
-        ("params", {"temperature": "hot"}),
-        ("params", {"unknown": 1}),
-        ("params", {"seed": None}),
-        ("params", {"seed": 1, "n": 3}),
-        ("params", {"seed": 1, "logit_bias": {"a": 1}}),
-        ("params", []),
-        ("curve", {"rows": [1], "contexts": [1], "seconds": [[-1]]}),
-        ("curve", {"rows": [2, 1], "contexts": [1], "seconds": [[1, 1]]}),
-        ("curve", {"rows": [1], "contexts": [], "seconds": []}),
-        ("curve", 3),
-        ("timing", {"python": float("nan")}),
-        ("timing", {"other": 1}),
-        ("requests", []),
-        ("requests", [["p0", "a"]] * 3),
-        ("requests", [[1, 2]] * 3),
-        ("requests", [["a"]] * 3),
-        ("requests", 7),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [
+    ("version", 1), ("version", None), ("model", None), ("model", {"name": "x"}),
+    ("params", {"temperature": "hot"}), ("params", {"unknown": 1}), ("params", {"seed": None}),
+    ("params", {"seed": 1, "n": 3}), ("params", {"seed": 1, "logit_bias": {"a": 1}}),
+    ("params", []), ("curve", {"rows": [1], "contexts": [1], "seconds": [[-1]]}),
+    ("curve", {"rows": [2, 1], "contexts": [1], "seconds": [[1, 1]]}),
+    ("curve", {"rows": [1], "contexts": [], "seconds": []}), ("curve", 3),
+    ("timing", {"python": float("nan")}), ("timing", {"other": 1}), ("requests", []),
+    ("requests", [["p0", "a"]] * 3), ("requests", [[1, 2]] * 3), ("requests", [["a"]] * 3),
+    ("requests", 7),
+])  # fmt: skip
 def test_bad_headers_are_refused(key, value, path):
     header, tensors = opened(path)
     stored(path, {**header, key: value}, tensors)
@@ -158,12 +125,10 @@ def test_bad_headers_are_refused(key, value, path):
         Recording.load(path)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("vocab_size", 4), ("vocab_size", "many"), ("context_length", 8), ("layers", 0),
-     ("hidden_size", True), ("eos_tokens", [1 << 40]), ("eos_tokens", 3), ("name", 5),
-     ("extra", 1)],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "value"), [
+    ("vocab_size", 4), ("vocab_size", "many"), ("context_length", 8), ("layers", 0),
+    ("hidden_size", True), ("eos_tokens", [1 << 40]), ("eos_tokens", 3), ("name", 5), ("extra", 1),
+])  # fmt: skip
 def test_bad_models_are_refused(key, value, path):
     header, tensors = opened(path)
     stored(path, {**header, "model": {**header["model"], key: value}}, tensors)

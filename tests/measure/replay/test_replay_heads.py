@@ -1,7 +1,5 @@
 """Replay plays draft heads as the engine does, with states of the target's prefill."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -103,9 +101,7 @@ def test_a_head_runs_where_the_engine_runs_heads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", BEHIND)
-def test_a_head_behind_layers_of_the_model_runs_in_the_engine_only(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_head_behind_layers_of_the_model_runs_in_the_engine_only(kind, tmp_path):
     spec = f"{kind}(head='{random_head(kind, CONFIG, tmp_path)}')"
     with pytest.raises(InvalidInput, match="runs layers to draft"):
         play(recording(0), spec, target=target())

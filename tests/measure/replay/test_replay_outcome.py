@@ -1,7 +1,5 @@
 """What play reports: counts, predicted time, subsets, and that it repeats."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is measured in the engine beside the cost curve, on a model that takes no time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

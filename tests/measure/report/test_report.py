@@ -1,20 +1,16 @@
 """Results as a page, pictures and Markdown."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
-from itertools import pairwise
 
 import pytest
 
+from elements import Elements
 from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.charts.all import charts_of
-from paradecode_lab.measure.charts.chart import looks_of, shortened, spread_out
-from paradecode_lab.measure.charts.style import COLOURS, drawing, new_figure
-from paradecode_lab.measure.charts.svg import inline
+from paradecode_lab.measure.charts.chart import looks_of
+from paradecode_lab.measure.charts.style import drawing, new_figure
 from paradecode_lab.measure.report.compare import compare_files
 from paradecode_lab.measure.report.load import read_sheet
 from paradecode_lab.measure.report.markdown import markdown
@@ -68,27 +64,8 @@ def without_pictures(monkeypatch) -> None:
     monkeypatch.setattr("paradecode_lab.measure.report.page.inline", lambda chart: "<svg></svg>")
 
 
-class Elements(HTMLParser):
-    """Every start tag with its attributes; complains about tags that do not match."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self._open: list[str] = []
-        self.feed(html)
-        assert self._open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-        if tag not in ("meta", "br"):
-            self._open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-
 def test_the_page_needs_nothing_from_elsewhere(html):
-    for tag, attributes in Elements(html).found:
+    for tag, attributes, _ in Elements(html).found:
         assert tag not in ("script", "link", "img", "iframe", "object")
         assert not {"src", "href", "onclick", "onload"} & attributes.keys()
     assert "default-src 'none'" in html
@@ -100,7 +77,7 @@ def test_hostile_names_are_only_text(sheet):
     evil = '<script>alert(1)</script>"&'
     lines = (*sheet.lines, replace(sheet.lines[1], name=evil, badge=evil, cells=(evil, evil, evil)))
     bad = replace(sheet, title=evil, lines=lines, notes=(evil,), baseline=evil)
-    tags = {tag for tag, _ in Elements(page([bad])).found}
+    tags = {tag for tag, *_ in Elements(page([bad])).found}
     assert "script" not in tags
     assert "`" in markdown([bad])
 
@@ -155,17 +132,6 @@ def test_the_frontier_leaves_out_what_is_beaten(sheet):
     assert list(joined.get_xdata()) == [180, 240]  # The others are slower and no better.
 
 
-def test_a_family_has_one_colour_on_all_sheets(sheet):
-    other = replace(sheet, lines=(line("loose(x=1)", 5, 1.0), line("new", 5, 1.0)))
-    found = looks_of([sheet, other])
-    assert found["loose", "loose"].colour == found["loose", "loose(x=1)"].colour
-    assert found["loose", "loose"].key != found["loose", "loose(x=1)"].key
-    assert found[PLAIN, "greedy"].colour == "plain"
-    used = {look.colour for look in found.values()}
-    assert used <= COLOURS.keys()
-    assert len({found[key].colour for key in found if key[0] != "loose"}) == len(found) - 2
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize("name", FILES)
 def test_committed_results_become_pages(name, tmp_path):
@@ -180,34 +146,6 @@ def test_committed_results_become_pages(name, tmp_path):
         assert f"| `{each.name}` |" in text
     widths = {row.count("|") for row in re.findall(r"^\| .*$", text.split("\n\n")[2], re.MULTILINE)}
     assert len(widths) == 1
-
-
-@pytest.mark.wide
-def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "tests" / "measure")
-    from parallel_runs import good
-
-    from paradecode_lab.measure.result_files import write_results
-
-    write_results(good(), tmp_path / "p.json", {})
-    sheet = read_sheet(tmp_path / "p.json")
-    by_name = {each.name: each for each in sheet.lines}
-    assert by_name["freedave"].standing == "exact"
-    assert by_name["static(steps=2)"].standing == "lossy"
-    assert by_name["static(steps=2)"].quality.value == 0.5
-    assert {*charts_of(sheet, looks_of([sheet]))} == {"speed", "frontier", "groups", "tasks"}
-    found = compare_files(tmp_path / "p.json", tmp_path / "p.json")
-    assert len(found.rows) == len(sheet.lines)
-    assert "<td>static(steps=2)</td><td>100 (4.00)</td>" in page([sheet])
-
-
-@pytest.mark.wide
-def test_several_files_on_one_page(without_pictures):
-    sheets = [read_sheet(COMMITTED / name) for name in FILES[:2]]
-    html = page(sheets)
-    Elements(html)
-    assert html.count("<section>") == 2
-    assert markdown(sheets).count("\n# ") == 1
 
 
 def test_files_and_folders(sheet, tmp_path, without_pictures):
@@ -261,17 +199,6 @@ def test_results_of_two_kinds_cannot_be_compared():
     assert all(row[1] == row[2] for row in methods.rows)
 
 
-def test_the_headline_repeats_on_the_same_machine():
-    files = [COMMITTED / name for name in ("peers_xeon.json", "peers_xeon_again.json")]
-    found = compare_files(*files, "llama-cpp/q4_1")
-    assert not found.warnings
-    assert {row[0]: row[-1] for row in found.rows} == {
-        "paradecode-native/q4_1": "yes", "paradecode-native/q4_1+prompt-lookup": "yes",
-        "llama-cpp/q4_1": "yes",
-    }  # fmt: skip
-    assert {row[4] for row in found.rows} == {"104/104"}
-
-
 @pytest.mark.wide
 def test_ratios_over_an_engine_of_both():
     found = compare_files(COMMITTED / "peers.json", COMMITTED / "peers_xeon.json", "llama-cpp/q4_1")
@@ -283,22 +210,10 @@ def test_ratios_over_an_engine_of_both():
             compare_files(*(COMMITTED / name for name in files), baseline)
 
 
-@pytest.mark.wide
-def test_ratios_over_a_named_engine(tmp_path, without_pictures):
-    assert "× plain" in read_sheet(COMMITTED / "generation.json").head
-    sheet = read_sheet(COMMITTED / "generation.json", "suffix")
-    assert "× suffix" in sheet.head
-    assert "× plain" not in sheet.head
-    assert {tile.label for tile in sheet.tiles} >= {"tokens/s, suffix"}
-    assert not any("plain decoding, with" in tile.label for tile in sheet.tiles)
-    assert "× llama-cpp/q4_1" in read_sheet(COMMITTED / "peers.json", "llama-cpp/q4_1").head
-
-
-@pytest.mark.parametrize(
-    ("name", "fix"),
-    [("peers.json", "peers.json has"), ("methods.json", "leave it out"),
-     ("graded.json", "leave it out")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "fix"), [
+    ("peers.json", "peers.json has"), ("methods.json", "leave it out"),
+    ("graded.json", "leave it out"),
+])  # fmt: skip
 def test_a_baseline_that_was_not_measured_is_refused(name, fix):
     with pytest.raises(InvalidInput, match=fix) as error:
         read_sheet(COMMITTED / name, "foo")
@@ -358,23 +273,3 @@ def test_no_headline_for_figures_that_cannot_be_trusted():
             headline([run, other])
     with pytest.raises(InvalidInput, match="headline:begin"):
         insert("no marks", "headline", "text")
-
-
-def test_labels_keep_their_distance():
-    assert spread_out([10, 50, 11], 16, 0, 100) == [10, 50, 26]
-    for wanted in ([0.0, 0.0, 0.0], [99.0, 100.0, 98.0], [40.0, 100.0, 41.0]):
-        places = spread_out(wanted, 10, 0, 100)
-        assert all(b - a >= 9.9 for a, b in pairwise(sorted(places)))
-        assert all(0 <= place <= 100 for place in places)
-    assert shortened("a long name", 8) == "a long …"
-    assert shortened("short", 5) == "short"
-
-
-@pytest.mark.wide
-def test_pictures_on_a_page_follow_its_theme(sheet):
-    pytest.importorskip("matplotlib")
-    for chart in charts_of(sheet, looks_of([sheet])).values():
-        svg = inline(chart)
-        assert not re.search("#[0-9a-f]{6}", svg.replace('xlink:href="#', ""))
-        assert set(re.findall(r"var\(--(\w+)\)", svg)) <= COLOURS.keys()
-        assert svg.count('class="m k1"') > 1  # Pointing at one mark dims those of other lines.

@@ -1,7 +1,5 @@
 """Tables and pictures."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tasks: references are right, perturbed ones are wrong, held-out prompts are never trained on."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from random import Random
@@ -70,28 +68,25 @@ def test_more_than_there_is_is_refused():
         few.held_out(40)
 
 
-@pytest.mark.parametrize(
-    ("name", "prompt", "right", "wrong"),
-    [
-        ("shuffle", "shuffle: 1 2 3", ["1 2 3", "3 1 2"], ["1 2 2", "1 2", "4 1 2"]),
-        ("insert-random", "insert 9 anywhere: 1 2", ["9 1 2", "1 9 2", "1 2 9"],
-         ["1 2", "9 2 1", "9 9 1 2", "1 2 8"]),
-        ("remove-random", "remove any item: 1 2 3", ["1 2", "1 3", "2 3"],
-         ["1 2 3", "3 1", "1", "1 4"]),
-        ("replace-random", "replace any item with 9: 1 2 3", ["9 2 3", "1 9 3", "1 2 9"],
-         ["1 2 3", "9 9 3", "2 9 3", "9 1 2 3"]),
-        ("balance", "balance: ([", ["([])", "()[]"], ["([)]", "(])", "[]()", "()", "([])]", "(["]),
-        ("story", "story: Ada figs finds eats",
-         ["Ada has 23 figs finds 4 27 eats 5 22", "Ada has 10 figs finds 1 11 eats 1 10"],
-         ["Ada has 23 figs finds 4 28 eats 5 23", "Ada has 23 figs finds 4 27 eats 5 23",
-          "Ada has 23 figs finds 4 27", "Ben has 23 figs finds 4 27 eats 5 22",
-          "Ada has 23 figs finds 0 23 eats 5 18", "Ada has 23 keys finds 4 27 eats 5 22",
-          "Ada has 02 figs finds 4 06 eats 5 01", "Ada has 23 figs eats 4 19 finds 5 24"]),
-        ("nest", "nest: a.b=1 c=2", ['{"a":{"b":1},"c":2}', '{"c": 2, "a": {"b": 1}}'],
-         ['{"a":{"b":1,"c":2}}', '{"a":{"b":1}}', '{"a":{"b":1},"c":2']),
-        ("json", 'json: Ann is 20.', ['{"a": 1}', '{ "a":1 }'], ['{"a": 2}', "{", "[" * 100000]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "prompt", "right", "wrong"), [
+    ("shuffle", "shuffle: 1 2 3", ["1 2 3", "3 1 2"], ["1 2 2", "1 2", "4 1 2"]),
+    ("insert-random", "insert 9 anywhere: 1 2", ["9 1 2", "1 9 2", "1 2 9"],
+     ["1 2", "9 2 1", "9 9 1 2", "1 2 8"]),
+    ("remove-random", "remove any item: 1 2 3", ["1 2", "1 3", "2 3"],
+     ["1 2 3", "3 1", "1", "1 4"]),
+    ("replace-random", "replace any item with 9: 1 2 3", ["9 2 3", "1 9 3", "1 2 9"],
+     ["1 2 3", "9 9 3", "2 9 3", "9 1 2 3"]),
+    ("balance", "balance: ([", ["([])", "()[]"], ["([)]", "(])", "[]()", "()", "([])]", "(["]),
+    ("story", "story: Ada figs finds eats",
+     ["Ada has 23 figs finds 4 27 eats 5 22", "Ada has 10 figs finds 1 11 eats 1 10"],
+     ["Ada has 23 figs finds 4 28 eats 5 23", "Ada has 23 figs finds 4 27 eats 5 23",
+      "Ada has 23 figs finds 4 27", "Ben has 23 figs finds 4 27 eats 5 22",
+      "Ada has 23 figs finds 0 23 eats 5 18", "Ada has 23 keys finds 4 27 eats 5 22",
+      "Ada has 02 figs finds 4 06 eats 5 01", "Ada has 23 figs eats 4 19 finds 5 24"]),
+    ("nest", "nest: a.b=1 c=2", ['{"a":{"b":1},"c":2}', '{"c": 2, "a": {"b": 1}}'],
+     ['{"a":{"b":1,"c":2}}', '{"a":{"b":1}}', '{"a":{"b":1},"c":2']),
+    ("json", 'json: Ann is 20.', ['{"a": 1}', '{ "a":1 }'], ['{"a": 2}', "{", "[" * 100000]),
+])  # fmt: skip
 def test_free_answers(name, prompt, right, wrong):
     instance = TaskInstance(name, prompt, right[0])
     task = BY_NAME[name]

@@ -1,7 +1,5 @@
 """`paradecode tune` writes a profile that LLM and the commands load; other files are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -90,12 +88,11 @@ def test_a_profile_says_what_was_measured_and_why(tuned):
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("curve", None), ("curve", {"rows": [2, 1], "contexts": [1], "seconds": [[1, 1]]}),
-     ("curve", {"rows": [1], "contexts": [1], "seconds": [[float("nan")]]}),
-     ("timing", {}), ("python", {"a": "b"}), ("python", {"a": 1e99}), ("python", [1])],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "value"), [
+    ("curve", None), ("curve", {"rows": [2, 1], "contexts": [1], "seconds": [[1, 1]]}),
+    ("curve", {"rows": [1], "contexts": [1], "seconds": [[float("nan")]]}), ("timing", {}),
+    ("python", {"a": "b"}), ("python", {"a": 1e99}), ("python", [1]),
+])  # fmt: skip
 def test_costs_that_are_none_are_refused(tuned, key, value):
     record = dict(Profile.load(tuned).record["costs"])
     with pytest.raises(InvalidInput, match="costs"):
@@ -130,9 +127,8 @@ def test_a_head_that_pays_is_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Scores, "speed", lambda self, one, many: 0.0 if one != copying else 9.0)
     why = tuning._why(rows[0], rows, scores, ["p"])
     assert [(row["part"], row["speed_up_without"]) for row in why] == [
-        ("suffix", 1.25),
-        ("eagle", 1.2),
-    ]
+        ("suffix", 1.25), ("eagle", 1.2),
+    ]  # fmt: skip
     assert [row["factor"] for row in why] == [1.5 / 1.25, 1.5 / 1.2]
 
 
@@ -160,13 +156,12 @@ def test_another_model_is_warned_of(tmp_path):
         LLM(profile=path).close()
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "null", "[" * 100_000, "\x00", '{"schema": "other/1"}',
-     json.dumps({**GOOD, "decoder": 3}), json.dumps({**GOOD, "decoder": "nothing-like-it"}),
-     json.dumps({**GOOD, "decoder": "prompt-lookup(max_ngram=900)"}),
-     json.dumps({"schema": SCHEMA, "decoder": "greedy"})],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", "null", "[" * 100_000, "\x00", '{"schema": "other/1"}',
+    json.dumps({**GOOD, "decoder": 3}), json.dumps({**GOOD, "decoder": "nothing-like-it"}),
+    json.dumps({**GOOD, "decoder": "prompt-lookup(max_ngram=900)"}),
+    json.dumps({"schema": SCHEMA, "decoder": "greedy"}),
+])  # fmt: skip
 def test_what_is_no_profile_is_refused(tmp_path, text):
     path = tmp_path / "p.json"
     path.write_text(text, "utf-8")

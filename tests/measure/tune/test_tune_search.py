@@ -1,7 +1,5 @@
 """The search finds what is better by construction, repeats itself, keeps settings legal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -82,15 +80,6 @@ def test_what_python_costs_decides():
     for one, seconds in ((cheap, 0.0), (dear, 10.0)):
         dict.__setitem__(scores.python, Scores.key(str(one), IDS), seconds)
     assert scores.speed(cheap, IDS) > 10 * scores.speed(dear, IDS)
-
-
-@pytest.mark.wide
-def test_the_search_repeats_itself_with_the_same_python_seconds():
-    first = Scores(RECORDING)
-    found = search(first, NAMES, IDS[:4], IDS)
-    again = Scores(RECORDING, dict(first.python))
-    assert search(again, NAMES, IDS[:4], IDS) == found
-    assert again.python == first.python
 
 
 @pytest.mark.wide

@@ -1,7 +1,5 @@
 """What holds of every decoding of a method: how many forwards, how many rows, which positions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import groupby, pairwise
 from math import cos, floor, pi

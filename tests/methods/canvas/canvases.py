@@ -1,7 +1,5 @@
 """Models of masked diffusion for tests, and a way to run canvases on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engines import asked
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
 from paradecode.backends.native.backend import NativeBackend
@@ -25,10 +24,9 @@ from paradecode.core.decoder import (
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.trace import CanvasStep
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.parts import known
-from paradecode.methods.specs import methods, parse
+from paradecode.methods.specs import methods
 from paradecode.models.safetensors_dir import read_weights
 from paradecode.testing.canvas_matrix import ATTENTION, policies, spec
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
@@ -75,18 +73,7 @@ def run_all(
 ) -> list[LiveSequence]:
     """Run requests in one engine; the page books must be right after every step."""
     engine = Engine({"target": backend}, Limits(**{"kv_tokens": 4096, **limits}), LetterText)
-    sequences = []
-    for method, prompt, params in jobs:
-        make = parse(method) if isinstance(method, str) else method
-        tokens = np.array(prompt, np.int32)
-        request = GenerationRequest(tokens, make, params, constraint=constraint)
-        sequences.append(engine.add(request))
-    steps = 0
-    while engine.busy:
-        engine.step()
-        engine.check()
-        steps += 1
-        assert steps < 5000, "no end in sight"
+    sequences = asked(engine, *jobs, constraint=constraint)
     assert engine.pools["target"].held == 0
     return sequences
 
@@ -135,13 +122,10 @@ class OneForward(Decoder):
         about = seq.about()
         attend = {"causal": Attend.CAUSAL, "full": Attend.FULL}.get(about.attention)
         reply = yield Forward(
-            self.tokens,
-            attend=attend or BlockCausal(about.block_length),
-            store=Store.NONE,
-            positions=np.arange(len(self.tokens), dtype=np.int32),
-            visible=np.zeros(0, np.int32),
+            self.tokens, attend=attend or BlockCausal(about.block_length), store=Store.NONE,
+            positions=np.arange(len(self.tokens), dtype=np.int32), visible=np.zeros(0, np.int32),
             logits=self.rows,
-        )
+        )  # fmt: skip
         every = np.tile(np.arange(about.vocab_size), (len(self.rows), 1))
         self.logits = reply.logits.gather(every)
         seq.fill([1], None, [], "stop")

@@ -1,7 +1,5 @@
 """Elastic-Cache as its paper has it, one layer after the other, with caches of its own; slow."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

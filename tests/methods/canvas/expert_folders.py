@@ -1,12 +1,10 @@
 """Tiny random models with experts, in folders as the published ones have."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from published import write_config
 from safetensors.numpy import save_file
 
 from paradecode.models.config import ModelConfig, Rope
@@ -72,7 +70,12 @@ def expert_model(family: str, layers: int = 3) -> tuple[ModelConfig, Weights]:
 def write_expert_folder(family: str, folder: Path) -> None:
     """``config.json`` and ``model.safetensors`` of :func:`expert_model`, as the hub has them."""
     config, weights = expert_model(family)
-    (folder / "config.json").write_text(json.dumps(_settings(family, config), indent=1))
+    name, more = {
+        "llada-moe": ("LLaDA-MoE-7B-A1B-Instruct",
+                      {"moe_layer_freq": [0, 1, 1], "moe_router_enable_expert_bias": True}),
+        "llada2": ("LLaDA2.0-mini", {"block_length": config.block_length}),
+    }[family]  # fmt: skip
+    write_config(folder, name, config, **more)
     named = {}
     for name, tensor in weights.items():
         if family == "llada2" and name.rpartition(".")[2] in ("k", "v"):
@@ -107,36 +110,3 @@ def _in_layer(family: str, names: dict[str, str], own: str) -> str:
         place = "mlp.shared_experts" if second else "shared_expert"
         return f"{place}.{own.removeprefix('shared.')}_proj.weight"
     return names[own] + ".weight"
-
-
-def _settings(family: str, c: ModelConfig) -> dict[str, Any]:
-    assert c.mixture is not None
-    m = c.mixture
-    values = {
-        "attention_dropout": 0.0, "eos_token_id": 0, "pad_token_id": 0, "hidden_act": "silu",
-        "hidden_size": c.hidden_size, "max_position_embeddings": c.context_length,
-        "num_attention_heads": c.heads, "num_hidden_layers": c.layers,
-        "num_key_value_heads": c.kv_heads, "num_experts": m.experts,
-        "num_experts_per_tok": m.chosen, "rms_norm_eps": c.norm_eps, "rope_scaling": None,
-        "rope_theta": c.rope.theta, "tie_word_embeddings": False, "vocab_size": c.vocab_size,
-        "mask_token_id": c.mask_token,
-    }  # fmt: skip
-    if family == "llada-moe":
-        return {
-            "architectures": ["LLaDAMoEModelLM"], "model_type": "llada", "attention_bias": False,
-            "clip_qkv": None, "dense_intermediate_size": c.intermediate_size,
-            "expert_intermediate_size": m.expert_size, "moe_layer_freq": [0, 1, 1],
-            "moe_router_enable_expert_bias": True, "moe_router_score_function": "softmax",
-            "norm_topk_prob": None, "partial_rotary_factor": 1, "qk_layernorm": True,
-            "routed_scaling_factor": 1, "router_num_group": None, "router_topk_group": None,
-            "shared_expert_intermediate_size": m.shared_size, **values,
-        }  # fmt: skip
-    return {
-        "architectures": ["LLaDA2MoeModelLM"], "model_type": "llada2_moe",
-        "first_k_dense_replace": 1, "head_dim": c.head_dim,
-        "intermediate_size": c.intermediate_size, "moe_intermediate_size": m.expert_size,
-        "moe_router_enable_expert_bias": True, "n_group": m.groups, "topk_group": m.chosen_groups,
-        "norm_topk_prob": True, "num_shared_experts": 1, "partial_rotary_factor": 0.5,
-        "routed_scaling_factor": m.scale, "score_function": "sigmoid", "use_bias": False,
-        "use_qk_norm": True, "use_qkv_bias": False, "block_length": c.block_length, **values,
-    }  # fmt: skip

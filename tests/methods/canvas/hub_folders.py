@@ -1,13 +1,10 @@
 """Tiny random models in folders as the published ones have: config.json and tensor names."""
 
-from __future__ import annotations
-
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from published import write_config
 from safetensors.numpy import save_file
 
 from paradecode.models.config import ModelConfig
@@ -15,7 +12,11 @@ from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Tensor, Weights
 from tiny_folder import stored_name
 
-FAMILIES = ("llada", "dream", "sdar", "fast-dllm-v2")
+FAMILIES = {
+    "llada": "LLaDA-8B-Instruct", "dream": "Dream-v0-Instruct-7B", "sdar": "SDAR-8B-Chat-b16",
+    "fast-dllm-v2": "Fast_dLLM_v2_1.5B",
+}  # fmt: skip
+"""Family -> a published checkpoint of it."""
 
 
 def tiny_model(family: str) -> tuple[ModelConfig, Weights]:
@@ -36,49 +37,8 @@ def tiny_model(family: str) -> tuple[ModelConfig, Weights]:
 def write_folder(family: str, folder: Path) -> None:
     """``config.json`` and ``model.safetensors`` of :func:`tiny_model`, as the hub has them."""
     config, weights = tiny_model(family)
-    (folder / "config.json").write_text(json.dumps(_settings(family, config), indent=1))
+    blocks = {"sdar": "block_size", "fast-dllm-v2": "bd_size"}
+    more = {blocks[family]: config.block_length} if family in blocks else {}
+    write_config(folder, FAMILIES[family], config, **more)
     named = {stored_name(family, name): tensor.float32() for name, tensor in weights.items()}
     save_file({k: np.ascontiguousarray(v) for k, v in named.items()}, folder / "model.safetensors")
-
-
-def _settings(family: str, c: ModelConfig) -> dict[str, Any]:
-    if family == "llada":
-        return {
-            "architectures": ["LLaDAModelLM"], "model_type": "llada", "activation_type": "silu",
-            "alibi": False, "attention_dropout": 0.0, "attention_layer_norm": False,
-            "bias_for_layer_norm": False, "block_group_size": 1, "block_type": "llama",
-            "d_model": c.hidden_size, "embedding_dropout": 0.0, "embedding_size": c.vocab_size,
-            "eos_token_id": 0, "flash_attention": False, "include_bias": False,
-            "include_qkv_bias": False, "input_emb_norm": False, "layer_norm_type": "rms",
-            "layer_norm_with_affine": True, "mask_token_id": c.mask_token,
-            "max_sequence_length": c.context_length, "mlp_hidden_size": c.intermediate_size,
-            "mlp_ratio": 4, "multi_query_attention": None, "n_heads": c.heads,
-            "n_kv_heads": c.kv_heads, "n_layers": c.layers, "pad_token_id": 0,
-            "residual_dropout": 0.0, "rms_norm_eps": c.norm_eps, "rope": True,
-            "rope_full_precision": True, "rope_theta": c.rope.theta, "scale_logits": False,
-            "vocab_size": c.vocab_size, "weight_tying": False,
-        }  # fmt: skip
-    values = {
-        "attention_dropout": 0.0, "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "silu",
-        "hidden_size": c.hidden_size, "intermediate_size": c.intermediate_size,
-        "max_position_embeddings": c.context_length, "max_window_layers": 28,
-        "num_attention_heads": c.heads, "num_hidden_layers": c.layers,
-        "num_key_value_heads": c.kv_heads, "rms_norm_eps": c.norm_eps, "rope_scaling": None,
-        "rope_theta": c.rope.theta, "sliding_window": None, "tie_word_embeddings": False,
-        "use_sliding_window": False, "vocab_size": c.vocab_size,
-    }  # fmt: skip
-    if family == "dream":
-        return {
-            "architectures": ["DreamModel"], "model_type": "Dream", "mask_token_id": c.mask_token,
-            "pad_token_id": 0, **values,
-        }  # fmt: skip
-    if family == "sdar":
-        return {
-            "architectures": ["SDARForCausalLM"], "model_type": "sdar", "attention_bias": False,
-            "block_size": c.block_length, "fuse_cross_entropy": True, "head_dim": c.head_dim,
-            "mask_token_id": c.mask_token, **values,
-        }  # fmt: skip
-    return {
-        "architectures": ["Fast_dLLM_QwenForCausalLM"], "model_type": "Fast_dLLM_Qwen",
-        "bd_size": c.block_length, "mask_token_id": c.mask_token, **values,
-    }  # fmt: skip

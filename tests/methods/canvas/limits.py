@@ -4,8 +4,6 @@ Everything is for canvases of 24 positions behind a prompt of a multiple of 8 to
 of 8 are whole for models with blocks of their own, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -118,11 +116,9 @@ def applies(limit: Limit, model: Model) -> bool:
     """Whether the limit is one of such models."""
     attention = model.config.attention
     return {
-        "any": True,
-        "full": attention == "full",
-        "free": attention != "block",
+        "any": True, "full": attention == "full", "free": attention != "block",
         "unshifted": attention != "full" or not model.config.shift,
-    }[limit.models]
+    }[limit.models]  # fmt: skip
 
 
 def on(base: str, **more: str) -> str:

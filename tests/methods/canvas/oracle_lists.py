@@ -4,8 +4,6 @@ The operations are those of ParallelBench (arXiv 2510.04767), section 3: what pa
 loses on them is known in closed form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Folders with the files, keys, names and ids of published checkpoints, and tiny random weights."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models
 
+from paradecode.models.config import ModelConfig
 from paradecode.models.gguf_tokenizer import PRE_TOKENIZERS
 from paradecode.models.text_stream import byte_characters
 
@@ -174,6 +173,30 @@ CHECKPOINTS = {
         ),
     )
 }  # fmt: skip
+
+
+def write_config(folder: Path, name: str, c: ModelConfig, **changes: Any) -> None:
+    """The checkpoint's config.json, with the sizes and ids of a tiny model."""
+    known = CHECKPOINTS[name].config
+    sizes = {
+        "hidden_size d_model": c.hidden_size, "vocab_size embedding_size": c.vocab_size,
+        "max_position_embeddings max_sequence_length": c.context_length, "head_dim": c.head_dim,
+        "intermediate_size dense_intermediate_size mlp_hidden_size": c.intermediate_size,
+        "num_attention_heads n_heads": c.heads, "num_key_value_heads n_kv_heads": c.kv_heads,
+        "num_hidden_layers n_layers": c.layers, "rms_norm_eps": c.norm_eps,
+        "rope_theta": c.rope.theta, "eos_token_id bos_token_id pad_token_id": 0,
+    }  # fmt: skip
+    if c.mixture is not None:
+        m = c.mixture
+        sizes |= {
+            "num_experts": m.experts, "num_experts_per_tok": m.chosen, "n_group": m.groups,
+            "expert_intermediate_size moe_intermediate_size": m.expert_size,
+            "shared_expert_intermediate_size": m.shared_size, "topk_group": m.chosen_groups,
+            "routed_scaling_factor": m.scale,
+        }  # fmt: skip
+    own = {key: size for keys, size in sizes.items() for key in keys.split() if key in known}
+    config = {**known, **own, "mask_token_id": c.mask_token, **changes}
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
 
 
 def write_published(name: str, place: Path, **changes: Any) -> Path:

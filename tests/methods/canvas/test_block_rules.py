@@ -1,7 +1,5 @@
 """Where blocks begin and end: AdaBlock, the lead of a block, and the sliding window."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import PROMPT, run, steps, toy

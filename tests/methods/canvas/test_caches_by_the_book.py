@@ -4,9 +4,6 @@ What is written here follows the papers and the released code; it shares nothing
 the arithmetic of a layer.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -42,9 +39,7 @@ class Book:
         self.steps: list[list[list[int]]] = []
         self.start, self.rows = len(prompt), 0
 
-    def forward(
-        self, rows: Iterable[int], seen: Iterable[int], store: bool = True
-    ) -> dict[int, tuple[int, float]]:
+    def forward(self, rows, seen, store=True):
         """Return proposals and confidences of the masked rows, which see one another and
         ``seen``."""
         fed = sorted(rows)

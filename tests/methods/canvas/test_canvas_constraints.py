@@ -1,7 +1,5 @@
 """Constraints on a canvas: nothing is planned that no token can write."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -30,8 +28,7 @@ def test_a_token_that_ends_a_text_writes_none_of_it(kind: str, spec: str) -> Non
     """59 or 46, and 9 ends a text: only 46 is left, however likely 5 is."""
     pairs = TokenAutomaton.of([{5: 1, 4: 2}, {9: 3}, {6: 3}, {}], [3], 29)
     made = run(toy(kind), spec, (8,), 4, pairs, stop_token_ids=[9], logit_bias={5: 30.0})
-    assert made.output == [4, 6]
-    assert made.finish_reason == "stop"
+    assert (made.output, made.finish_reason) == ([4, 6], "stop")
 
 
 @pytest.mark.parametrize("spec", METHODS)

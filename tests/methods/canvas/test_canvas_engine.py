@@ -1,7 +1,5 @@
 """Canvases in the engine: company, ends, memory, and what a method must not do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -246,20 +244,14 @@ def test_a_canvas_may_be_cut_and_ends_there() -> None:
     assert [step.canvas.length for step in sequence.trace if step.canvas][:2] == [24, 9]
 
 
-@pytest.mark.parametrize(
-    "decision",
-    [
-        lambda view: Decision(np.array([0])),
-        lambda view: Decision(np.array([view.canvas.end])),
-        lambda view: Decision(view.positions[:1], tokens=np.array([MASK], np.int32)),
-        lambda view: Decision(view.positions[:2], tokens=np.array([1], np.int32)),
-        lambda view: Decision(view.positions[[0, 0]]),
-        lambda view: Decision(revoke=np.array([1])),
-        lambda view: Decision(revoke=view.positions[:1]),
-        lambda view: Decision(view.positions[:1], truncate=2),
-        lambda view: None,
-    ],
-)
+@pytest.mark.parametrize("decision", [
+    lambda view: Decision(np.array([0])), lambda view: Decision(np.array([view.canvas.end])),
+    lambda view: Decision(view.positions[:1], tokens=np.array([MASK], np.int32)),
+    lambda view: Decision(view.positions[:2], tokens=np.array([1], np.int32)),
+    lambda view: Decision(view.positions[[0, 0]]), lambda view: Decision(revoke=np.array([1])),
+    lambda view: Decision(revoke=view.positions[:1]),
+    lambda view: Decision(view.positions[:1], truncate=2), lambda view: None,
+])  # fmt: skip
 def test_impossible_decisions_end_their_request_only(decision) -> None:
     jobs = [(lambda: acting(decision), PROMPT, PARAMS), ("static", PROMPT, PARAMS)]
     wrong, right = run_all(toy("full"), jobs)
@@ -279,16 +271,13 @@ class Plans(CacheRule):
         return self.make(canvas)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda c: RowPlan(marks(c, 0, c.end), marks(c, 0, 0), marks(c, 0, 1), False),
-        lambda c: RowPlan(marks(c, 0, 0), marks(c, 0, 0), marks(c, 0, 0)),
-        lambda c: RowPlan(marks(c, 0, c.start), marks(c, 0, 0), marks(c, 0, 0)),
-        lambda c: RowPlan(marks(c, c.start, c.end), marks(c, 0, 2), marks(c, 0, 2)),
-        lambda c: RowPlan(marks(c, c.start, c.end - 1), marks(c, 0, 0), marks(c, c.end - 1, c.end)),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda c: RowPlan(marks(c, 0, c.end), marks(c, 0, 0), marks(c, 0, 1), False),
+    lambda c: RowPlan(marks(c, 0, 0), marks(c, 0, 0), marks(c, 0, 0)),
+    lambda c: RowPlan(marks(c, 0, c.start), marks(c, 0, 0), marks(c, 0, 0)),
+    lambda c: RowPlan(marks(c, c.start, c.end), marks(c, 0, 2), marks(c, 0, 2)),
+    lambda c: RowPlan(marks(c, c.start, c.end - 1), marks(c, 0, 0), marks(c, c.end - 1, c.end)),
+])  # fmt: skip
 def test_impossible_plans_end_their_request(make) -> None:
     made = make
     sequence = run_all(

@@ -1,7 +1,5 @@
 """Masked diffusion checkpoints through the public front, and settings by other engines' names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -38,8 +36,7 @@ def test_generate_stream_and_batch(folders: dict[str, Path], kind: str, backend:
     if backend == "torch":
         pytest.importorskip("torch")
     with LLM(folders[kind], backend=backend, dtype="fp32" if backend == "torch" else "f32") as llm:
-        assert llm.families == ("diffusion",)
-        assert llm.decoder.method.name == "threshold"
+        assert (llm.families, llm.decoder.method.name) == (("diffusion",), "threshold")
         whole = llm.complete("abc", max_tokens=20, ignore_eos=True, decoder="static")
         assert len(whole.token_ids) == 20
         assert whole.stats.forwards <= 24
@@ -75,16 +72,12 @@ def test_methods_of_the_other_family(folders: dict[str, Path]) -> None:
             llm.complete("abc", steps=3)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"steps": -1}, {"steps": 1 << 40}, {"block_length": 2.5}, {"threshold": float("nan")},
-        {"cache": "dual(refresh=-1)"}, {"cache": "no-such"}, {"blocks": 7}, {"gen_length": 0},
-        {"gen_length": 5, "max_tokens": 5}, {"steps": True}, {"nonsense": 1},
-        {"cache": "prefix(" * 900}, {"blocks": "fixed(length=3)"},
-        {"steps": 4, "diffusion_steps": 4},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("settings", [
+    {"steps": -1}, {"steps": 1 << 40}, {"block_length": 2.5}, {"threshold": float("nan")},
+    {"cache": "dual(refresh=-1)"}, {"cache": "no-such"}, {"blocks": 7}, {"gen_length": 0},
+    {"gen_length": 5, "max_tokens": 5}, {"steps": True}, {"nonsense": 1},
+    {"cache": "prefix(" * 900}, {"blocks": "fixed(length=3)"}, {"steps": 4, "diffusion_steps": 4},
+])  # fmt: skip
 def test_hostile_settings(folders: dict[str, Path], settings: dict[str, object]) -> None:
     with LLM(folders["llada"]) as llm:
         with pytest.raises(InvalidInput):
@@ -106,21 +99,18 @@ def test_command_line(folders: dict[str, Path]) -> None:
     assert "needs diffusion methods" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("static(remasking=low_confidence,diffusion_steps=8,block_size=16)",
-         "static(score=low_confidence,steps=8,block_length=16)"),
-        ("static(alg=maskgit_plus,denoising_steps=8,bd_size=16)",
-         "static(score=maskgit_plus,steps=8,block_length=16)"),
-        ("dream(alg=origin,alg_temp=0.2)", "dream(score=origin,noise=0.2)"),
-        ("dimple(gamma=0.8,alg=margin)", "dimple(threshold=0.8,score=margin)"),
-        ("credit(alpha=0.5,beta=0.6,gamma=0.7)", "credit(weight=0.5,decay=0.6,exponent=0.7)"),
-        ("deferred(tau=0.7)", "deferred(threshold=0.7)"),
-        ("coherent(seek_mode=false,buffer=3,history=2)", "coherent(seek=false,width=3,depth=2)"),
-        ("llada(steps=4)", "static(steps=4)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("theirs", "ours"), [
+    ("static(remasking=low_confidence,diffusion_steps=8,block_size=16)",
+     "static(score=low_confidence,steps=8,block_length=16)"),
+    ("static(alg=maskgit_plus,denoising_steps=8,bd_size=16)",
+     "static(score=maskgit_plus,steps=8,block_length=16)"),
+    ("dream(alg=origin,alg_temp=0.2)", "dream(score=origin,noise=0.2)"),
+    ("dimple(gamma=0.8,alg=margin)", "dimple(threshold=0.8,score=margin)"),
+    ("credit(alpha=0.5,beta=0.6,gamma=0.7)", "credit(weight=0.5,decay=0.6,exponent=0.7)"),
+    ("deferred(tau=0.7)", "deferred(threshold=0.7)"),
+    ("coherent(seek_mode=false,buffer=3,history=2)", "coherent(seek=false,width=3,depth=2)"),
+    ("llada(steps=4)", "static(steps=4)"),
+])  # fmt: skip
 def test_settings(theirs: str, ours: str) -> None:
     assert parse(theirs) == parse(ours)
 

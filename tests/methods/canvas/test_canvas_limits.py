@@ -1,7 +1,5 @@
 """Settings at which one method becomes another: on toys exactly, on transformers in fp64, too."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -89,17 +87,9 @@ def test_equal_scores_go_to_the_lowest_position() -> None:
     assert set(sequence.output) == {0}  # The lowest token id, too.
 
 
-@pytest.mark.parametrize(
-    ("steps", "blocks"),
-    [
-        (24, (8, 8, 8)),
-        (6, (8, 8, 8)),
-        (7, (8, 8, 8)),
-        (1, (8, 8, 5)),
-        (5, (3, 9, 1)),
-        (99, (8, 4)),
-    ],
-)
+@pytest.mark.parametrize(("steps", "blocks"), [
+    (24, (8, 8, 8)), (6, (8, 8, 8)), (7, (8, 8, 8)), (1, (8, 8, 5)), (5, (3, 9, 1)), (99, (8, 4)),
+])  # fmt: skip
 def test_schedules_end_when_their_blocks_do(steps: int, blocks: tuple[int, ...]) -> None:
     masks, used, before = sum(blocks), 0, 0
     for size in blocks:

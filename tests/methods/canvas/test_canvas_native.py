@@ -1,8 +1,6 @@
 """The native core follows the trajectories of the fp64 oracle; no neighbour and no cache in which
 nothing is stale changes a bit."""
 
-from __future__ import annotations
-
 import pytest
 from canvases import run, run_all, steps
 from limits import ALWAYS, SPARSE
@@ -28,7 +26,7 @@ def native(kind: str, dtype: str = "f32", seed: int = 0) -> Backend:
     return NativeBackend(*checkpoint, dtype=dtype, kv_dtype=kv, threads=1)
 
 
-@pytest.mark.first(8)
+@pytest.mark.first(4)
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
 def test_the_oracle_s_trajectory(kind: str, spec: str) -> None:
@@ -60,7 +58,7 @@ def test_a_batch_changes_no_bit(kind: str, dtype: str) -> None:
         assert alone.output == sequence.output
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("cache", SPARSE)
 @pytest.mark.parametrize("kind", ["llada", "dream"])
 def test_the_oracle_s_trajectory_in_fewer_rows(kind: str, cache: str) -> None:

@@ -1,7 +1,5 @@
 """The canvas keeps flags and blocks, and refuses changes that make no sense."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

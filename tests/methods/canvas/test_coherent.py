@@ -1,7 +1,5 @@
 """CCD: coherent predictions are committed together."""
 
-from __future__ import annotations
-
 import numpy as np
 from views import canvas_of, view_of
 

@@ -1,7 +1,5 @@
 """Credit: the base with sharper logits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import ATTENTION, run, toy

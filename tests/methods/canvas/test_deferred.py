@@ -1,7 +1,5 @@
 """DCD: the threshold, and the end of the text."""
 
-from __future__ import annotations
-
 import numpy as np
 from canvases import EOS, run, toy
 from views import canvas_of, view_of

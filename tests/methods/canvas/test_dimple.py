@@ -1,7 +1,5 @@
 """Dimple: confident decoding, its schedule, and tokens placed beforehand, by others too."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import ATTENTION, MASK, offsets, run, toy

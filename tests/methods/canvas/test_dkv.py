@@ -1,7 +1,5 @@
 """dKV-Cache, decode and greedy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import PROMPT, run, steps, toy

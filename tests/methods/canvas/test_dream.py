@@ -1,7 +1,5 @@
 """Dream's sampler follows its time schedule, number by number."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import offsets, run, toy

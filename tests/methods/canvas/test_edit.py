@@ -1,7 +1,5 @@
 """The sampler of LLaDA2.1 beside its algorithm, written over whole forwards without a cache."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import EOS, OneForward, run, toy
@@ -23,10 +21,7 @@ def model() -> tuple[Backend, ModelConfig]:
     return open_backend("torch", config, weights, dtype="fp64", threads=1), config
 
 
-def by_the_book(
-    model: tuple[Backend, ModelConfig], prompt: list[int], length: int, sure: float, least: float,
-    after: int,
-) -> tuple[list[int], int, int]:  # fmt: skip
+def by_the_book(model, prompt, length, sure, least, after):
     """The tokens, forwards and corrections of the released loop."""
     backend, config = model
     mask, size = config.mask_token, config.block_length

@@ -1,7 +1,5 @@
 """Elastic-Cache: the paper step by step, and the layers from which rows are computed again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import ATTENTION, MASK, PROMPT, run, steps, toy
@@ -128,9 +126,7 @@ def played(config, weights, window: int, threshold: float):
 @pytest.mark.parametrize("backend", ["torch", "native"])
 @pytest.mark.parametrize("window", [2, 6, 24])
 @pytest.mark.parametrize("threshold", [-1.0, 0.9, 0.98, 0.999])
-def test_equals_the_paper_step_by_step(
-    backend: str, window: int, threshold: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equals_the_paper_step_by_step(backend, window, threshold, monkeypatch):
     """Compares decisions, tracked tokens, cosines, and the layers that were computed for all
     rows."""
     if backend == "torch":
@@ -204,9 +200,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("rows", [3, 8, 11])
-def test_the_bytes_of_attention_weights_are_bounded(
-    rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bytes_of_attention_weights_are_bounded(rows, monkeypatch):
     """However large a request sets window and track; the memory between two forwards, too."""
     budget = rows * 2 * WHOLE * 4  # Two layers of one head.
     monkeypatch.setattr(elastic, "BUDGET", budget + 5)

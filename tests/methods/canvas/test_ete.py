@@ -1,7 +1,5 @@
 """ETE explores across blocks, and tries tokens of which the model is not sure."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import ATTENTION, MASK, PROMPT, run, steps, toy

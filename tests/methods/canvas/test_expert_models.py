@@ -1,7 +1,5 @@
 """LLaDA-MoE and LLaDA2: what the published code computed is what we compute."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -96,13 +94,10 @@ def test_more_rows_than_a_prompt_s_forward_has() -> None:
     np.testing.assert_allclose(whole.logits, exact.logits, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "named"),
-    [(0, 10**6, "experts"), (1, 99, "chosen"), (4, 0, "groups"), (4, 5, "groups"), (2, 0, "size")],
-)
-def test_the_core_checks_what_it_is_given(
-    place: int, value: int, named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("place", "value", "named"), [
+    (0, 10**6, "experts"), (1, 99, "chosen"), (4, 0, "groups"), (4, 5, "groups"), (2, 0, "size"),
+])  # fmt: skip
+def test_the_core_checks_what_it_is_given(place, value, named, monkeypatch):
     config, weights = expert_model("llada2")
     fields = _mixture(config.mixture)
     fields[place] = value
@@ -118,7 +113,6 @@ def test_routing_by_the_book(family: str) -> None:
     from paradecode.backends.torch.model import route
 
     mixture = expert_model(family)[0].mixture
-    assert mixture is not None
     random = np.random.default_rng(4)
     logits = random.normal(size=(50, mixture.experts)) * 2
     bias = random.normal(size=mixture.experts) * 0.3
@@ -153,41 +147,30 @@ SECOND: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"moe_layer_freq": [1]}, "moe_layer_freq"),
-        ({"moe_layer_freq": None}, "moe_layer_freq"),
-        ({"num_experts": 10**9}, "num_experts"),
-        ({"num_experts": "8"}, "num_experts"),
-        ({"num_experts_per_tok": 9}, "mixture.chosen"),
-        ({"expert_intermediate_size": 0}, "expert_intermediate_size"),
-        ({"shared_expert_intermediate_size": "wide"}, "shared_size"),
-        ({"clip_qkv": 8.0}, "clip_qkv"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"moe_layer_freq": [1]}, "moe_layer_freq"), ({"moe_layer_freq": None}, "moe_layer_freq"),
+    ({"num_experts": 10**9}, "num_experts"), ({"num_experts": "8"}, "num_experts"),
+    ({"num_experts_per_tok": 9}, "mixture.chosen"),
+    ({"expert_intermediate_size": 0}, "expert_intermediate_size"),
+    ({"shared_expert_intermediate_size": "wide"}, "shared_size"), ({"clip_qkv": 8.0}, "clip_qkv"),
+])  # fmt: skip
 def test_llada_moe_refuses(change: dict[str, Any], named: str) -> None:
     assert llada_moe(Metadata(MOE))["mixture"] == Mixture(8, 2, 32)
     with pytest.raises(InvalidModel, match=named):
         llada_moe(Metadata(MOE | change))
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"n_group": 3}, "mixture.groups"),
-        ({"n_group": 8}, "mixture.groups"),
-        ({"n_group": None}, "mixture.groups"),
-        ({"topk_group": 3}, "mixture.chosen_groups"),
-        ({"num_experts_per_tok": 5}, "mixture.chosen"),
-        ({"num_shared_experts": -1}, "num_shared_experts"),
-        ({"num_shared_experts": 10**6}, "mixture.shared_size"),
-        ({"first_k_dense_replace": 1.5}, "first_k_dense_replace"),
-        ({"first_k_dense_replace": 10**12}, "first_k_dense_replace"),
-        ({"routed_scaling_factor": "2"}, "mixture.scale"),
-        ({"routed_scaling_factor": float("nan")}, "mixture.scale"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"n_group": 3}, "mixture.groups"), ({"n_group": 8}, "mixture.groups"),
+    ({"n_group": None}, "mixture.groups"), ({"topk_group": 3}, "mixture.chosen_groups"),
+    ({"num_experts_per_tok": 5}, "mixture.chosen"),
+    ({"num_shared_experts": -1}, "num_shared_experts"),
+    ({"num_shared_experts": 10**6}, "mixture.shared_size"),
+    ({"first_k_dense_replace": 1.5}, "first_k_dense_replace"),
+    ({"first_k_dense_replace": 10**12}, "first_k_dense_replace"),
+    ({"routed_scaling_factor": "2"}, "mixture.scale"),
+    ({"routed_scaling_factor": float("nan")}, "mixture.scale"),
+])  # fmt: skip
 def test_llada2_refuses(change: dict[str, Any], named: str) -> None:
     assert llada2(Metadata(SECOND))["mixture"].scale == 2.5
     with pytest.raises(InvalidModel, match=named):

@@ -1,7 +1,5 @@
 """FreeDave: the text of the policy underneath, in fewer forwards."""
 
-from __future__ import annotations
-
 from itertools import count
 from types import SimpleNamespace
 
@@ -9,11 +7,10 @@ import numpy as np
 import pytest
 from canvases import ATTENTION, PROMPT, run, steps, toy
 
+from engines import served
 from paradecode.backends.native.backend import NativeBackend
-from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
 from paradecode.methods.canvas.policies import freedave
 from paradecode.methods.specs import parse
 from paradecode.models.tiny import tiny_checkpoint
@@ -61,10 +58,7 @@ def test_batch_and_tree_compute_the_same_rows() -> None:
 def test_batch_shares_the_steps_of_the_engine() -> None:
     def engine_forwards(spec: str) -> int:
         engine = Engine({"target": toy("full", surprise=0)}, Limits(kv_tokens=1024))
-        params = SamplingParams(max_tokens=16, ignore_eos=True)
-        engine.add(GenerationRequest(np.array(PROMPT, np.int32), parse(spec), params))
-        while engine.busy:
-            engine.step()
+        served(engine, [(spec, PROMPT, {"max_tokens": 16, "ignore_eos": True})])
         return engine.forwards
 
     tree = engine_forwards("freedave(block_length=16,draft_steps=4)")
@@ -81,10 +75,7 @@ def test_only_what_pays_is_drafted(kind: str, monkeypatch: pytest.MonkeyPatch) -
     def counts(spec: str, *seconds: float) -> tuple[int, int]:
         curve = CostCurve((1, 4096), (64,), (seconds,)) if seconds else None
         engine = Engine({"target": toy(kind, surprise=0)}, Limits(kv_tokens=1024), curve=curve)
-        params = SamplingParams(max_tokens=40, ignore_eos=True)
-        sequence = engine.add(GenerationRequest(np.array(PROMPT, np.int32), parse(spec), params))
-        while engine.busy:
-            engine.step()
+        (sequence,) = served(engine, [(spec, PROMPT, {"max_tokens": 40, "ignore_eos": True})])
         outputs.append(sequence.output)
         return sequence.forwards, sequence.rows
 
@@ -123,11 +114,8 @@ def decode_requests(requests: int, *seconds: float) -> None:
     curve = CostCurve((1, 4096), (64,), (seconds,))
     engine = Engine({"target": toy("full", surprise=0)}, Limits(kv_tokens=1024), curve=curve)
     for _ in range(requests):
-        params = SamplingParams(max_tokens=40, ignore_eos=True)
-        spec = parse("freedave(eager=off)")
-        engine.add(GenerationRequest(np.array(PROMPT, np.int32), spec, params))
-        while engine.busy:
-            engine.step()
+        job = "freedave(eager=off)", PROMPT, {"max_tokens": 40, "ignore_eos": True}
+        served(engine, [job])
 
 
 def test_what_does_not_pay_is_tried_less_and_less_often(drafting: list[int]) -> None:
@@ -135,9 +123,7 @@ def test_what_does_not_pay_is_tried_less_and_less_often(drafting: list[int]) -> 
     assert drafting == [2] * 4  # Of 480 forwards: after 32, 64, 128 and 256.
 
 
-def test_what_making_a_draft_takes_counts(
-    drafting: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_making_a_draft_takes_counts(drafting, monkeypatch):
     decode_requests(3, 1.0, 1.0 + 1e-9)
     assert len(drafting) > 60
     drafting.clear()
@@ -148,21 +134,13 @@ def test_what_making_a_draft_takes_counts(
 
 
 @pytest.mark.first(3)
-@pytest.mark.parametrize(
-    ("kind", "settings", "timed"),
-    [
-        ("full", "", True),
-        ("full", "cache=prefix", False),
-        ("full", "cache=dual", False),
-        ("block", "steps=9", False),
-        ("block", "base=threshold(threshold=0.8)", False),
-        ("full", "base=dimple", False),
-        ("causal", "cache=prefix", True),
-        ("causal", "cache=two_level", True),
-        ("block", "cache=dual", True),
-        ("block", "cache=two_level,block_length=2", False),
-    ],
-)
+@pytest.mark.parametrize(("kind", "settings", "timed"), [
+    ("full", "", True), ("full", "cache=prefix", False), ("full", "cache=dual", False),
+    ("block", "steps=9", False), ("block", "base=threshold(threshold=0.8)", False),
+    ("full", "base=dimple", False), ("causal", "cache=prefix", True),
+    ("causal", "cache=two_level", True), ("block", "cache=dual", True),
+    ("block", "cache=two_level,block_length=2", False),
+])  # fmt: skip
 def test_the_clock_changes_no_text(kind: str, settings: str, timed: bool) -> None:
     """Only where the text stays the same is the number of drafts that of the measured costs."""
 
@@ -173,11 +151,8 @@ def test_the_clock_changes_no_text(kind: str, settings: str, timed: bool) -> Non
         engine = Engine({"target": toy(kind, 300)}, Limits(kv_tokens=1024), curve=curve)
         found = []
         for _ in range(3):
-            params = SamplingParams(max_tokens=24, ignore_eos=True)
-            spec = parse(f"freedave({settings})")
-            sequence = engine.add(GenerationRequest(np.array(PROMPT, np.int32), spec, params))
-            while engine.busy:
-                engine.step()
+            job = f"freedave({settings})", PROMPT, {"max_tokens": 24, "ignore_eos": True}
+            (sequence,) = served(engine, [job])
             found.append((sequence.output, sequence.forwards))
         return found
 

@@ -1,7 +1,5 @@
 """The joint sampler equals static at its limits, and its layer computes the papers' formula."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +20,7 @@ def saved(path: Path, **settings) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
-def test_real_states_of_a_zero_layer_change_nothing_and_others_do(
-    tmp_path: Path, kind: str
-) -> None:
+def test_real_states_of_a_zero_layer_change_nothing_and_others_do(tmp_path, kind):
     """In the native core, whose head gives a row the same logits whoever asks."""
     config, weights = tiny_checkpoint(kind)
     backend = NativeBackend(config, weights, threads=1)

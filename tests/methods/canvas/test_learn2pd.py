@@ -1,7 +1,5 @@
 """Learn2PD and EoTP: the limits of the filter, and what cutting at an end of text may change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

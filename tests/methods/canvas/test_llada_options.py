@@ -1,7 +1,5 @@
 """Options of LLaDA's sampler beside its algorithm, written over whole forwards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -31,9 +29,7 @@ def model(request: pytest.FixtureRequest) -> Backend:
     return open_backend("torch", *tiny_model(request.param), dtype="fp64", threads=1)
 
 
-def by_the_book(
-    backend: Backend, prompt: list[int], cfg_scale: float = 0.0, late: tuple[int, ...] = ()
-) -> list[int]:
+def by_the_book(backend, prompt, cfg_scale=0.0, late=()):
     """The output when one token a forward is decided, in blocks."""
     mask, shift = backend.config.mask_token, int(backend.config.shift)
     assert mask is not None

@@ -1,7 +1,5 @@
 """LocalLeap: `threshold`, relaxed around anchors."""
 
-from __future__ import annotations
-
 import numpy as np
 from views import view_of
 

@@ -1,7 +1,5 @@
 """What parallel decoding loses on lists, against the closed forms of ParallelBench."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import factorial, prod
 

@@ -1,7 +1,5 @@
 """Every policy with every block rule and cache, on every kind of attention: what all must keep."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -31,7 +29,7 @@ def cases() -> Iterator[Any]:
         for number, kind in enumerate(ATTENTION):
             turn = blocks == (policy + cache) % len(known("blocks"))
             turn &= number == (policy + 3 * cache) % len(ATTENTION)
-            marks = () if (policy + cache) % 3 == 0 else pytest.mark.wide
+            marks = () if (policy + cache) % 4 == 0 else pytest.mark.wide
             yield pytest.param(spec, kind, marks=marks if turn else pytest.mark.slow)
 
 

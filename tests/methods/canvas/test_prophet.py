@@ -1,7 +1,5 @@
 """Prophet: the base until the answer is settled, then everything at once."""
 
-from __future__ import annotations
-
 import pytest
 from canvases import MASK, PROMPT, run, steps, toy
 
@@ -70,14 +68,11 @@ class Seen:
         return decoder
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "prophet(anchor='24:5')", "prophet(anchor='-25:5')",
-        "prophet(anchor='22:5 5 5')", "prophet(anchor='3:5 6,4:7')",
-        "prophet(anchor='3:29')", f"prophet(anchor='3:{MASK}')", f"prophet(anchor='0:{' 5' * 24}')",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("spec", [
+    "prophet(anchor='24:5')", "prophet(anchor='-25:5')",
+    "prophet(anchor='22:5 5 5')", "prophet(anchor='3:5 6,4:7')",
+    "prophet(anchor='3:29')", f"prophet(anchor='3:{MASK}')", f"prophet(anchor='0:{' 5' * 24}')",
+])  # fmt: skip
 def test_settings_that_do_not_fit_the_canvas(spec: str) -> None:
     with pytest.raises(InvalidInput):
         run(toy("full"), spec, PROMPT, 24)

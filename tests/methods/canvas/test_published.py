@@ -1,7 +1,5 @@
 """Published checkpoints of every family: each opens by its path, without a flag, and decodes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -19,10 +17,8 @@ FACTS = {
     "LLaDA-1.5": ("full", 0, 126336, False, "threshold(block_length=32)"),
     "Dream-v0-Instruct-7B": ("full", 0, 151666, True, "threshold(block_length=32)"),
     "DiffuCoder-7B-cpGRPO": ("full", 0, 151666, True, "threshold(block_length=32)"),
-    "SDAR-1.7B-Chat": BLOCKS_OF_4,
-    "SDAR-8B-Chat-b16": ("block", 16, *BLOCKS_OF_4[2:]),
-    "SDAR-4B-Chat-b64": ("block", 64, *BLOCKS_OF_4[2:]),
-    "SDAR-30B-A3B-Chat": BLOCKS_OF_4,
+    "SDAR-1.7B-Chat": BLOCKS_OF_4, "SDAR-8B-Chat-b16": ("block", 16, *BLOCKS_OF_4[2:]),
+    "SDAR-4B-Chat-b64": ("block", 64, *BLOCKS_OF_4[2:]), "SDAR-30B-A3B-Chat": BLOCKS_OF_4,
     "LLaDA-MoE-7B-A1B-Instruct": ("full", 0, 156895, False, "threshold(block_length=32)"),
     "LLaDA2.0-mini": ("block", 32, 156895, False, "threshold(threshold=0.95,cache=prefix)"),
     "LLaDA2.1-mini": ("block", 32, 156895, False, "edit(threshold=0.95,least=0.9,cache=prefix)"),
@@ -31,7 +27,7 @@ FACTS = {
     "Qwen3-0.6B-diffusion-mdlm-v0.1": ("full", 0, 151669, False, "threshold(block_length=32)"),
     "Qwen3-0.6B-diffusion-bd3lm-v0.1": ("block", 32, 151669, False, "threshold(cache=prefix)"),
     "Fast_dLLM_v2_1.5B": ("block", 32, 151665, True, "threshold(blocks=lead,cache=prefix)"),
-}
+}  # fmt: skip
 TURN_ENDS = {126336: 126348, 156895: 156900}
 """Maps a family's mask token to the token that ends its turns; Qwen's is 151645."""
 
@@ -130,16 +126,13 @@ def test_vocab_and_merges_are_the_library_s_tokenizer(tmp_path: Path) -> None:
     assert ours.encode("<|mask|>", parse_special=False) != [151666]
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "named"),
-    [
-        ("tokenizer_config.json", '{"tokenizer_class": "XLNetTokenizer"}', "tokenizer_class"),
-        ("merges.txt", "#version: 0.2\nq zz\n", "does not fit vocab.json"),
-        ("vocab.json", "[]", "must hold a JSON object"),
-        ("tokenizer_config.json", '{"tokenizer_class": "DreamTokenizer", '
-         '"added_tokens_decoder": {"x": {}}}', "added_tokens_decoder"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("file", "text", "named"), [
+    ("tokenizer_config.json", '{"tokenizer_class": "XLNetTokenizer"}', "tokenizer_class"),
+    ("merges.txt", "#version: 0.2\nq zz\n", "does not fit vocab.json"),
+    ("vocab.json", "[]", "must hold a JSON object"),
+    ("tokenizer_config.json", '{"tokenizer_class": "DreamTokenizer", '
+     '"added_tokens_decoder": {"x": {}}}', "added_tokens_decoder"),
+])  # fmt: skip
 def test_damaged_tokenizer_files(file: str, text: str, named: str, tmp_path: Path) -> None:
     folder = write_published("Dream-v0-Instruct-7B", tmp_path)
     (folder / file).write_text(text)

@@ -1,7 +1,5 @@
 """Qwen3 with experts, causal and in SDAR's blocks: logits of transformers are those of ours."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -86,16 +84,12 @@ def test_logits(kind: str, made: Any) -> None:
     np.testing.assert_allclose(asked.logits, wanted, rtol=0, atol=3e-4)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"num_experts": 10**9}, "num_experts"),
-        ({"num_experts_per_tok": 9}, "mixture.chosen"),
-        ({"moe_intermediate_size": None}, "moe_intermediate_size"),
-        ({"decoder_sparse_step": 0}, "decoder_sparse_step"),
-        ({"norm_topk_prob": "yes"}, "norm_topk_prob"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"num_experts": 10**9}, "num_experts"), ({"num_experts_per_tok": 9}, "mixture.chosen"),
+    ({"moe_intermediate_size": None}, "moe_intermediate_size"),
+    ({"decoder_sparse_step": 0}, "decoder_sparse_step"),
+    ({"norm_topk_prob": "yes"}, "norm_topk_prob"),
+])  # fmt: skip
 def test_refusals(change: dict[str, Any], named: str) -> None:
     mixture = qwen3_moe(Metadata(SHAPES))["mixture"]
     assert mixture == Mixture(7, 3, 24, dense=frozenset({1}), normalised=True)

@@ -1,7 +1,5 @@
 """R2-dLLM: three rules that only add commits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from views import canvas_of, view_of

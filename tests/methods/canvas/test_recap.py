@@ -1,7 +1,5 @@
 """ReCAP: groups between forwards of everything."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import PROMPT, run, steps, toy

@@ -1,7 +1,5 @@
 """The published models' own code: what it computed is what we compute (see fixtures/README.md)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

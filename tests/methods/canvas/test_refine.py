@@ -1,7 +1,5 @@
 """Refine: the base, plus tokens that the model no longer agrees with written anew."""
 
-from __future__ import annotations
-
 import numpy as np
 from views import canvas_of, view_of
 

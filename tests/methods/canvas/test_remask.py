@@ -1,7 +1,5 @@
 """Secondary remasking: a schedule of masks, and decisions that are taken back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import ATTENTION, run, steps, toy

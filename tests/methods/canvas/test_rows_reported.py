@@ -1,7 +1,5 @@
 """``Stats.rows`` is what the backend computed, whatever the cache and the policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Fast-dLLM v2's caches: sub-blocks inside the blocks of the model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from canvases import PROMPT, run, steps

@@ -1,7 +1,5 @@
 """Window-Diffusion: the context, the active masks, and the phases."""
 
-from __future__ import annotations
-
 import pytest
 from canvases import PROMPT, run, toy
 

@@ -1,7 +1,5 @@
 """Views made by hand, to see what a policy decides from given predictions."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from paradecode.core.logits import ArrayLogits
@@ -44,15 +42,8 @@ def view_of(
     if confidence is not None:
         sure = np.asarray(confidence, np.float64)
     return View(
-        canvas=canvas,
-        window=Window(*span),
-        positions=positions,
-        eligible=np.ones(count, bool),
-        proposals=tokens,
-        confidence=sure,
-        logits=rows,
-        raw=rows,
+        canvas=canvas, window=Window(*span), positions=positions, eligible=np.ones(count, bool),
+        proposals=tokens, confidence=sure, logits=rows, raw=rows,
         progress=progress or Progress(count, canvas.steps, canvas.steps, count, count, 0),
-        refresh=True,
-        seed=seed,
-    ).within(Window(*span))
+        refresh=True, seed=seed,
+    ).within(Window(*span))  # fmt: skip

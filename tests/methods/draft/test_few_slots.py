@@ -1,7 +1,5 @@
 """Drafts fit into the slots set aside for them; a joined draft tells each part its own verdict."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

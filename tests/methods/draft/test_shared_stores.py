@@ -1,7 +1,5 @@
 """What requests of one tenant learn together is bounded, whatever settings they come with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,18 +1,16 @@
 """Routers: which layers run, against a reading of the algorithm without engine and cache."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+import toys
 from toys import check_refused, check_resumed, check_rows_are_its_own, requests, toy
 
 from paradecode.llm import LLM
 from paradecode.methods.retrained.layers import Routers
 from paradecode.methods.specs import parse
-from paradecode.models.catalogue import open_model
 from paradecode.testing.conformance import cases
 from paradecode.testing.toy import WIDTH
 
@@ -39,17 +37,12 @@ def by_the_book(model, prompt, made, count):
     token, in float64."""
     import torch
 
-    from paradecode.backends.torch.model import attention
-
-    def attend(layer, q, k, v):
-        return attention(q, k, v, torch.ones(len(q), len(k), dtype=torch.bool).tril())
-
     text, kept = list(prompt), [0]
     while len(text) < len(prompt) + count:
         x = model.embed(torch.tensor(text))
         cos, sin = model.angles(torch.arange(len(text)))
         for layer in range(model.config.layers):
-            y = model.layer(layer, x, cos, sin, attend)
+            y = model.layer(layer, x, cos, sin, toys.attend_causally)
             if layer and len(text) == len(prompt):
                 entered = x[-1].numpy()
                 entered = entered / np.sqrt((entered**2).mean() + 1e-6)
@@ -65,12 +58,8 @@ def by_the_book(model, prompt, made, count):
 
 
 def test_the_plain_reading_gives_the_same_tokens(tmp_path):
-    torch = pytest.importorskip("torch")
-    from paradecode.backends.torch.model import Transformer
-
-    base = open_model(MODEL)
-    model = Transformer(base.config, base.weights, torch.float64, torch.device("cpu"))
-    made, path = routers(base.config.layers, base.config.hidden_size), tmp_path / "routers"
+    model = toys.in_float64(MODEL)
+    made, path = routers(model.config.layers, model.config.hidden_size), tmp_path / "routers"
     made.save(path)
     with LLM(MODEL, backend="torch", dtype="fp64", threads=1) as llm:
         asked = ("copy: Ana Bob", "add: 47 + 85", "sort: 3 1 2", "reverse: Ben Sam Art Ida")

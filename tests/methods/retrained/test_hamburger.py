@@ -1,13 +1,11 @@
 """Token groups against a reading of the algorithm without engine, cache and networks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 import pytest
-from toys import check_refused, decoded
+from toys import attend_causally, check_refused, decoded, in_float64
 
 from by_hand import attended, normed, sigmoid, silu, turned
 from paradecode.backends import open_backend
@@ -81,20 +79,15 @@ def by_the_book(model, prompt, made, count, confidence):
     """Greedy tokens and groups: the whole text again for each group, in float64."""
     import torch
 
-    from paradecode.backends.torch.model import attention
-
     w = {name: tensor.astype(np.float64) for name, tensor in made.tensors.items()}
     heads, table = made.facts["heads"], model.w["embed"]
-
-    def attend(layer, q, k, v):
-        return attention(q, k, v, torch.ones(len(q), len(k), dtype=torch.bool).tril())
 
     rows, places, groups = [table[t] for t in prompt], list(range(len(prompt))), []
     while sum(map(len, groups)) < count and not any(0 in group for group in groups):
         x, taps = torch.stack(rows), []
         cos, sin = model.angles(torch.tensor(places))
         for layer in range(6):
-            x = model.layer(layer, x, cos, sin, attend)
+            x = model.layer(layer, x, cos, sin, attend_causally)
             if layer in (0, 2, 3, 5):  # Where quarters of six layers end.
                 taps.append(x[-1].numpy())
         state, group = taps[-1], []
@@ -112,11 +105,7 @@ def by_the_book(model, prompt, made, count, confidence):
 
 
 def test_the_plain_reading_gives_the_same_groups(path):
-    torch = pytest.importorskip("torch")
-    from paradecode.backends.torch.model import Transformer
-
-    base, made = open_model(MODEL), TokenGroups.open(str(path))
-    model = Transformer(base.config, base.weights, torch.float64, torch.device("cpu"))
+    model, made = in_float64(MODEL), TokenGroups.open(str(path))
     sizes = set()
     with LLM(MODEL, backend="torch", dtype="fp64", threads=1) as llm:
         prompts = [llm.encode(text) for text in ASKED]

@@ -1,19 +1,16 @@
 """Dropped layers: tokens, keys and values, against a reading without engine and cache."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
-from toys import check_refused, check_resumed, check_rows_are_its_own, requests
+from toys import check_refused, check_resumed, check_rows_are_its_own, in_float64, requests
 
 from paradecode.core.decoder import TARGET
 from paradecode.llm import LLM
 from paradecode.methods.retrained.layers import DropAdapters
 from paradecode.methods.specs import parse
-from paradecode.models.catalogue import open_model
 from paradecode.testing.conformance import cases
 from paradecode.testing.machines import CONTEXT
 from paradecode.testing.toy import WIDTH, ToyBackend, toy_config
@@ -77,12 +74,8 @@ def by_the_book(model, prompt, made, window, count):
 
 @pytest.mark.parametrize(("dropped", "window"), [([3, 4], 3), ([1, 3, 4], 2), ([2], 1)])
 def test_the_plain_reading_gives_the_same_tokens(tmp_path, dropped, window):
-    torch = pytest.importorskip("torch")
-    from paradecode.backends.torch.model import Transformer
-
-    base = open_model(MODEL)
-    model = Transformer(base.config, base.weights, torch.float64, torch.device("cpu"))
-    made, path = adapters(6, base.config.hidden_size, dropped, 0.1), tmp_path / "adapters"
+    model = in_float64(MODEL)
+    made, path = adapters(6, model.config.hidden_size, dropped, 0.1), tmp_path / "adapters"
     made.save(path)
     with LLM(MODEL, backend="torch", dtype="fp64", threads=1) as llm:
         asked = ("copy: Ana Bob", "add: 47 + 85", "sort: 3 1 2", "reverse: Ben Sam Art Ida")

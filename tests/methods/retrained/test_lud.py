@@ -1,7 +1,5 @@
 """Lexical units: what is kept, against a reading of the algorithm without engine and cache."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

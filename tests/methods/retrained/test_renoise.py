@@ -1,7 +1,5 @@
 """DiffusionGemma: its layers and its sampler equal transformers', and what it cannot do is said."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +9,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from paradecode.backends.interface import Span
 from paradecode.core.decoder import Denoise
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.noise import mix
@@ -22,6 +19,7 @@ from paradecode.models.catalogue import open_model
 from paradecode.models.safetensors_dir import read_weights
 from tiny_folder import write_folder
 from tiny_gemma import CANVAS, END, VOCABULARY, write_gemma
+from tiny_gemma import gemma_span as span
 
 torch = pytest.importorskip("torch")
 PROMPT = [2, 5, 9, 33, 17, 21, 8, 4, 44, 50]
@@ -66,17 +64,6 @@ def backend(folder: Path, change: Any = None) -> Any:
     made = TorchBackend(config, weights, dtype="fp64")
     made.reserve(4)
     return made
-
-
-def span(tokens: list[int], start: int, denoise: Denoise | None = None) -> Span:
-    count = len(tokens)
-    at = np.arange(start, start + count, dtype=np.int32)
-    return Span(
-        pages=np.arange(4, dtype=np.int32), tokens=np.array(tokens, np.int32), positions=at,
-        slots=at if denoise is None else np.full(count, -1, np.int32), context=start,
-        logits=np.arange(count, dtype=np.int32), denoise=denoise,
-        mask=None if denoise is None else np.ones((count, count), bool),
-    )  # fmt: skip
 
 
 def canvases(made: Any) -> list[np.ndarray]:
@@ -131,10 +118,7 @@ def randoms(seed: int, start: int, steps: int) -> list[np.ndarray]:
 @pytest.mark.parametrize(("steps", "bound", "stable", "sure"), [
     (3, 2.0, 1, 0.005), (12, 2.0, 0, 0.8), (12, 40.0, 1, 2.5), (12, 40.0, 2, 2.5),
 ])  # fmt: skip
-def test_the_sampler_is_the_published_one(
-    llm: Any, theirs: Any, steps: int, bound: float, stable: int, sure: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+def test_the_sampler_is_the_published_one(llm, theirs, steps, bound, stable, sure, monkeypatch):
     """The same random tokens, and best tokens in place of drawn ones: three canvases."""
     from transformers.models.diffusion_gemma import generation_diffusion_gemma as published
 
@@ -245,8 +229,7 @@ def test_ends_and_bans_are_kept(llm: Any) -> None:
 def test_a_folder_opens_by_its_path(folder: Path) -> None:
     with LLM(folder) as llm:
         assert str(llm.decoder) == "renoise"
-        assert llm.families == ("diffusion",)
-        assert llm.backend.name == "native"
+        assert (llm.families, llm.backend.name) == (("diffusion",), "native")
         assert llm.config.eos_tokens == (END, 3)
         for spec, fix in (("threshold", "use renoise"), ("static(cache=prefix)", "use renoise")):
             with pytest.raises(InvalidInput, match=fix):
@@ -277,30 +260,24 @@ def test_published_layouts_of_wide_heads_mean_the_same(folder: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(("changes", "text", "said"), [
-    ({"text_config": 5}, {}, "text_config"),
-    ({"canvas_length": 0}, {}, "canvas_length"),
+    ({"text_config": 5}, {}, "text_config"), ({"canvas_length": 0}, {}, "canvas_length"),
     ({"canvas_length": 1 << 40}, {}, "canvas"),
     ({"tie_word_embeddings": False}, {}, "tie_word_embeddings"),
     ({}, {"hidden_activation": "silu"}, "hidden_activation"),
     ({}, {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
     ({}, {"layer_types": ["full_attention"]}, "layer_types"),
     ({}, {"layer_types": ["sliding_attention", "?", "full_attention"]}, "layer_types"),
-    ({}, {"num_experts": None}, "num_experts"),
-    ({}, {"top_k_experts": 9}, "chosen"),
-    ({}, {"global_head_dim": 7}, "turned"),
-    ({}, {"final_logit_softcapping": -1.0}, "softcap"),
+    ({}, {"num_experts": None}, "num_experts"), ({}, {"top_k_experts": 9}, "chosen"),
+    ({}, {"global_head_dim": 7}, "turned"), ({}, {"final_logit_softcapping": -1.0}, "softcap"),
     ({}, {"rope_parameters": {"full_attention": 3}}, "rope_parameters"),
     ({}, {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type"),
     ({}, {"per_layer_config": {"2": {"head_dim": "x"}}}, "head_dim"),
     ({}, {"per_layer_config": [1]}, "per_layer_config"),
     ({}, {"num_hidden_layers": 10**9}, "num_hidden_layers"),
-    ({}, {"sliding_window": 0}, "sliding_window"),
-    ({}, {"eos_token_id": "x"}, "id"),
+    ({}, {"sliding_window": 0}, "sliding_window"), ({}, {"eos_token_id": "x"}, "id"),
     ({}, {"global_head_dim": 32}, "implies"),
 ])  # fmt: skip
-def test_damaged_configurations_are_named(
-    tmp_path: Path, changes: dict[str, Any], text: dict[str, Any], said: str
-) -> None:
+def test_damaged_configurations_are_named(tmp_path, changes, text, said):
     with pytest.raises(InvalidModel, match=said):
         open_model(write_gemma(tmp_path / "m", changes, **text))
 

@@ -1,7 +1,5 @@
 """WeDLM: fills, text, keys and values, against a reading of its decoder without a cache."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 from toys import MASK, TEXTS
 
+import engines
 from paradecode.backends.interface import Backend, Span
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.torch.backend import TorchBackend
@@ -32,11 +31,10 @@ from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
 EOS = 3
 PARAMS: tuple[dict[str, Any], ...] = (
-    {"max_tokens": 24, "ignore_eos": True},
-    {"max_tokens": 30},
+    {"max_tokens": 24, "ignore_eos": True}, {"max_tokens": 30},
     {"max_tokens": 17, "temperature": 0.9, "seed": 5, "ignore_eos": True},
     {"max_tokens": 40, "temperature": 1.2, "top_k": 9, "top_p": 0.8, "seed": 6},
-)
+)  # fmt: skip
 SETTINGS = ((16, 0.4, 0.02), (16, 0.9, 0.02), (5, 2.0, 0.3), (4, 0.0, 0.02), (1, 9.0, 0.0))
 
 
@@ -47,18 +45,7 @@ def toy(surprise: int = 500, **facts: Any) -> ToyBackend:
 def served(backend: Backend, *jobs: tuple[str, Any, Any], **more: Any) -> list[LiveSequence]:
     """The requests (method, prompt, parameters) together, in one engine."""
     engine = Engine({TARGET: backend}, Limits(kv_tokens=8192), LetterText)
-    made = []
-    for spec, prompt, params in jobs:
-        ids = np.array(prompt, np.int32)
-        params = SamplingParams(**params)
-        made.append(engine.add(GenerationRequest(ids, parse(spec), params, **more)))
-    while engine.busy:
-        engine.step()
-        engine.check()
-    for sequence in made:
-        if sequence.error is not None:
-            raise sequence.error
-    return made
+    return engines.served(engine, jobs, **more)
 
 
 def fills_of(sequence: LiveSequence) -> list[dict[int, int]]:
@@ -77,14 +64,7 @@ def one_forward(model: ToyBackend, tokens: list[int], places: list[int]) -> np.n
     return np.array(model.forward([span])[0].logits.values, np.float64)
 
 
-def by_the_book(
-    model: ToyBackend,
-    prompt: Any,
-    given: dict[str, Any],
-    size: int,
-    entropy: float,
-    distance: float,
-) -> tuple[list[int], list[dict[int, int]]]:
+def by_the_book(model, prompt, given, size, entropy, distance):
     """What the paper's decoder emits, and what each of its forwards fills (offset -> token).
 
     Its last forward only stores and emits. Masks behind ``max_tokens`` are not fed, and a mask is
@@ -206,12 +186,7 @@ def test_later_requests_share_its_text() -> None:
     engine = Engine({TARGET: backend}, Limits(kv_tokens=4096), LetterText)
 
     def ask(spec: str, prompt: list[int], within: Engine = engine) -> LiveSequence:
-        ids = np.array(prompt, np.int32)
-        made = within.add(GenerationRequest(ids, parse(spec), SamplingParams(**params)))
-        while within.busy:
-            within.step()
-            within.check()
-        return made
+        return engines.served(within, [(spec, prompt, params)])[0]
 
     first = ask("wedlm(entropy=0.9)", list(TEXTS[0]))
     turn = [*TEXTS[0], *first.output, 9, 8]
@@ -235,12 +210,10 @@ def test_a_long_prompt_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ToyBackend, "forward", counted)
     engine = Engine({TARGET: model}, Limits(kv_tokens=8192, step_tokens=16), LetterText)
     prompt = np.arange(100, dtype=np.int32) % 20 + 4
-    params = SamplingParams(max_tokens=12, ignore_eos=True)
-    made = engine.add(GenerationRequest(prompt, parse("wedlm(entropy=0.9)"), params))
-    while engine.busy:
-        engine.step()
+    job = "wedlm(entropy=0.9)", prompt, {"max_tokens": 12, "ignore_eos": True}
+    (made,) = engines.served(engine, [job])
     assert max(rows) <= 16 + 16
-    (whole,) = served(toy(), ("wedlm(entropy=0.9)", prompt, {"max_tokens": 12, "ignore_eos": True}))
+    (whole,) = served(toy(), job)
     assert made.output == whole.output
 
 

@@ -1,22 +1,20 @@
 """The toy with a placeholder, and requests to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
+from engines import served
 from paradecode import LLM
 from paradecode.backends.interface import Backend
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.specs import parse
+from paradecode.models.catalogue import open_model
 from paradecode.testing.cases import PROMPTS
 from paradecode.testing.harness import Bench, Job, Run, Subject, limits_of
 from paradecode.testing.machines import CONTEXT, KINDS, Kind
@@ -26,10 +24,9 @@ Factory = Callable[[Kind], Mapping[str, Backend]]
 MASK = 28
 TEXTS = (*PROMPTS, (9, 8, 7))
 PARAMS = (
-    SamplingParams(max_tokens=24),
-    SamplingParams(max_tokens=17, temperature=0.9, seed=5),
+    SamplingParams(max_tokens=24), SamplingParams(max_tokens=17, temperature=0.9, seed=5),
     SamplingParams(max_tokens=9, temperature=1.2, top_k=9, seed=6),
-)
+)  # fmt: skip
 
 
 class Silent(ToyBackend):
@@ -65,14 +62,7 @@ def decoded(
     engine: Engine, prompt: Sequence[int], spec: str, params: SamplingParams,
     resume: Sequence[int] = (),
 ) -> list[int]:  # fmt: skip
-    request = GenerationRequest(
-        np.array(prompt, np.int32), parse(spec), params, resume=tuple(resume)
-    )
-    sequence = engine.add(request)
-    while engine.busy:
-        engine.step()
-        engine.check()
-    assert sequence.error is None
+    (sequence,) = served(engine, [(spec, prompt, params)], resume=tuple(resume))
     return list(sequence.output)
 
 
@@ -110,3 +100,20 @@ def check_refused(method: str, refused: Mapping[Any, str]) -> None:
         for path, fix in refused.items():
             with pytest.raises(InvalidInput, match=fix):
                 llm.complete("copy: Ana", decoder=method.format(path), max_tokens=2)
+
+
+def in_float64(model: str) -> Any:
+    """A model that is read layer by layer, by hand."""
+    torch = pytest.importorskip("torch")
+    from paradecode.backends.torch.model import Transformer
+
+    base = open_model(model)
+    return Transformer(base.config, base.weights, torch.float64, torch.device("cpu"))
+
+
+def attend_causally(layer: int, q: Any, k: Any, v: Any) -> Any:
+    import torch
+
+    from paradecode.backends.torch.model import attention
+
+    return attention(q, k, v, torch.ones(len(q), len(k), dtype=torch.bool).tril())

@@ -1,9 +1,6 @@
 """The journal of searches: whole questions count, and other settings are another run."""
 
-from __future__ import annotations
-
 import json
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -11,34 +8,12 @@ import pytest
 from paradecode.backends.interface import PAGE
 from paradecode.completion import SearchedBranch
 from tools.figures import searches
-from tools.figures.searches import MEASURED, chosen, read, summed
+from tools.figures.searches import MEASURED, chosen
 
 
 def record(number: int, search: str, seconds: float) -> dict[str, object]:
     measured = dict.fromkeys(MEASURED, 1) | {"seconds": seconds}
     return {"number": number, "search": search, **measured}
-
-
-def test_a_run_goes_on(tmp_path: Path, monkeypatch) -> None:
-    journal, settings = tmp_path / "new" / "j", {"task": "sums", "tasks": 3}
-    assert read(journal, settings) == (datetime.now(timezone.utc).date().isoformat(), {})
-    own = [record(0, "one", 1.0), record(0, "two", 4.0), record(1, "one", 9.0)]
-    with journal.open("a") as file:
-        file.write("".join(json.dumps(each) + "\n" for each in own))
-    first, *rest = journal.read_text().split("\n")
-    earlier = json.dumps({**json.loads(first), "date": "2030-01-01"})
-    journal.write_text("\n".join([earlier, *rest]))
-    begun, done = read(journal, settings)
-    assert begun == "2030-01-01"
-    assert done[1, "one"] == own[2]
-    one, two = summed(done, ["one", "two"])  # The second question is not whole.
-    assert (one["questions"], one["seconds"], two["times"]) == (1, 1.0, 4.0)
-    assert summed(done, ["one", "three"]) == []
-    with pytest.raises(SystemExit, match="other settings"):
-        read(journal, {**settings, "tasks": 4})
-    monkeypatch.setattr(searches, "place_of", lambda stamp: {"commit": "another"})
-    with pytest.raises(SystemExit, match="code"):
-        read(journal, settings)
 
 
 def test_no_search_pays_for_the_prompt_alone(tmp_path: Path, monkeypatch) -> None:

@@ -1,7 +1,5 @@
 """Loading a file that is large for this machine."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

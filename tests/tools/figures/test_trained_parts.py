@@ -1,7 +1,5 @@
 """What `tools.figures.trained_parts` measures, and the table of its result in the documents."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

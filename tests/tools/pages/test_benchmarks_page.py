@@ -1,7 +1,5 @@
 """The part of a page that is written from a result, and pictures that stand alone."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -47,9 +45,7 @@ def test_what_is_written_by_hand_stays(tmp_path: Path, monkeypatch: pytest.Monke
         insert("no marks", "generation", "text")
 
 
-def test_the_page_and_its_pictures_are_those_of_the_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_and_its_pictures_are_those_of_the_result(tmp_path, monkeypatch):
     """After a change, the commands at the top of tools/pages/benchmarks.py."""
     docs = ROOT / "docs"
     shutil.copy(docs / "benchmarks.md", tmp_path)

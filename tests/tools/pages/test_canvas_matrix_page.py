@@ -1,7 +1,5 @@
 """The page of what runs together is what the registry and the caches say."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The site builds strictly, its links lead somewhere, and it asks for nothing elsewhere."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,14 +1,15 @@
 """The tables of the page that helps to choose are those of the committed results."""
 
-from __future__ import annotations
-
 from pathlib import Path
+
+import pytest
 
 from repository import ROOT
 from tools.pages.which_page import PARTS, main
 from tools.words import hard
 
 
+@pytest.mark.wide
 def test_the_tables_of_the_choice(tmp_path: Path) -> None:
     """After a change: `python -m tools.pages.which_page docs/which-method.md`."""
     committed = (ROOT / "docs" / "which-method.md").read_text("utf-8")

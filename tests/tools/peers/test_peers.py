@@ -1,7 +1,5 @@
 """The harness of `make bench`, with a toy worker instead of a peer."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -88,7 +86,7 @@ def test_workers_die_with_the_harness(tmp_path) -> None:
         "from tools.peers.process import Worker\n"
         f"w = Worker(Path(sys.executable), {str(TOY)!r}, Path({str(tmp_path / 'log')!r}),"
         f" {{'PYTHONPATH': {str(peers.WORKERS)!r}}})\n"
-        "w.ask({'load': {}}, PATIENCE)\nprint(w._process.pid, flush=True)\nimport os; os._exit(1)\n"
+        "w.ask({'load': {}}, 300)\nprint(w._process.pid, flush=True)\nimport os; os._exit(1)\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     pid = int(done.stdout)

@@ -1,9 +1,6 @@
 """A whole run of `make bench` with toy workers: left-out engines, an interrupt, going on."""
 
-from __future__ import annotations
-
 import io
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,9 +19,7 @@ from patience import PATIENCE
 from tools.peers.catalogue import Engine
 from tools.peers.checkout import InstallError
 from tools.peers.environments import Environment
-from tools.peers.player import PeerPlayer
 from tools.peers.process import WORKERS, Worker
-from tools.peers.progress import Steps
 from tools.peers.session import Options, Session
 
 TOY = str(Path(__file__).with_name("toy_worker.py"))
@@ -92,37 +87,6 @@ def test_a_run_leaves_out_what_does_not_work_and_says_so(make_session, tmp_path)
 
 
 @pytest.mark.wide
-def test_an_interrupted_run_goes_on_where_it_was(make_session, monkeypatch) -> None:
-    session, _ = make_session(rounds=2)
-    session.prepare()
-    play, played = PeerPlayer.play, []
-
-    def interrupted(self, unit):
-        if len(played) == 5:
-            raise KeyboardInterrupt
-        played.append((self.name, 1, unit.round, unit.items[0].id))
-        return play(self, unit)
-
-    monkeypatch.setattr(PeerPlayer, "play", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        session.measure()
-    session.close()
-    with session.journal.path.open("a") as file:
-        file.write('{"record": {"engine": "toy/a", "it')  # Killed in the middle of a line.
-    monkeypatch.setattr(PeerPlayer, "play", play)
-    again, out = make_session(rounds=2)
-    assert again.journal.done == set(played)
-    again.prepare()
-    assert "5 made before" in out.getvalue()
-    again.measure()
-    lines = [json.loads(line) for line in again.journal.path.read_text().splitlines()]
-    keys = [(e["record"]["engine"], e["record"]["item"], e["record"]["round"])
-            for e in lines if "record" in e]  # fmt: skip
-    assert len(keys) == len(set(keys)) == 12
-    assert keys[:5] == [(name, item, round) for name, _, round, item in played]
-
-
-@pytest.mark.wide
 def test_nobody_meets_a_prompt_twice(make_session, monkeypatch) -> None:
     """Warm-up, each round and each repetition are tenants of their own."""
     asked, real = [], Worker.ask
@@ -174,18 +138,3 @@ def test_a_run_without_a_working_engine_is_reported(make_session, tmp_path) -> N
     session.measure()
     report = write_run(session.results(), tmp_path / "report")[1].read_text()
     assert "unknown format nothing" in report
-
-
-def test_the_time_left_follows_the_mean_and_engines_that_are_gone() -> None:
-    now, out = [0.0], io.StringIO()
-    steps = Steps(Console(file=out, width=100), "measuring", 100, every=60.0, clock=lambda: now[0])
-    with steps:
-        for _ in range(10):
-            now[0] += 12.0
-            steps.advance("x")
-        assert out.getvalue().splitlines() == [
-            "measuring: 5 of 100, 19 min left",
-            "measuring: 10 of 100, 18 min left",
-        ]
-        steps.drop(40)
-        assert steps.line() == "measuring: 10 of 60, 10 min left"

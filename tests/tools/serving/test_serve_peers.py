@@ -1,7 +1,5 @@
 """Starting servers for the comparison: health, pausing, ends, and what is left out."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -38,7 +36,6 @@ def test_a_server_is_started_paused_and_ended(tmp_path: Path) -> None:
         server.start(tmp_path)
         (endpoint,) = server.endpoints()
         assert (endpoint.name, endpoint.url) == ("stub", f"http://127.0.0.1:{port}/v1")
-        assert server.process is not None
         server.signal(signal.SIGSTOP)
         stopped = server.process.pid
         until(lambda: state(stopped) == "T")

@@ -1,7 +1,5 @@
 """How the tests of heads train one, and ask the engine for its drafts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +91,6 @@ def drafts_alike(trainer: HeadTraining, llm: LLM, data: HeadData, folder: Path) 
     with torch.no_grad():
         made = trainer.head.levels(own.rows, 3)
     ids = head.to_target
-    assert ids is not None
     assert [int(ids[int(logits[cut].argmax())]) for logits in made] == drafted
     chances = [float(logits[cut].softmax(-1).max()) for logits in made]
     return float(np.abs(tree.estimates - chances).max())

@@ -1,7 +1,5 @@
 """What only one method's heads do in training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -37,8 +35,7 @@ def test_clovers_loss_counts_the_distance_of_states(llm, data):
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("method", "sizes", "taps", "blocks"), [
-    ("kangaroo", {}, (1,), 1),
-    ("kangaroo", {"layers": 2, "inner": 64, "own_rows": False}, (1,), 2),
+    ("kangaroo", {}, (1,), 1), ("kangaroo", {"layers": 2, "inner": 64, "own_rows": False}, (1,), 2),
     ("m2r2", {}, (0, 1), 2),
 ])  # fmt: skip
 def test_a_head_behind_an_exit_drafts_as_it_was_trained(

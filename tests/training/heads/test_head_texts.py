@@ -1,7 +1,5 @@
 """What heads are trained on: the model's own texts, and its states at them."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -175,14 +173,11 @@ def test_a_damaged_source_is_named(llm, tmp_path, text):
 ROUND = json.dumps({"texts": [{"prompt": [1], "answer": [2] * 9, "greedy": True}], "refused": 0})
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        ROUND[:-20], "[]", "3", "{}", '{"texts": 3, "refused": 0}', ROUND.replace("0}", '"a"}'),
-        ROUND.replace("true", "3"), ROUND.replace("[1]", "[-1]"), ROUND.replace("[1]", "[1.5]"),
-        ROUND.replace("[1]", "[9999999999]"), ROUND.replace("prompt", "p"), "",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("line", [
+    ROUND[:-20], "[]", "3", "{}", '{"texts": 3, "refused": 0}', ROUND.replace("0}", '"a"}'),
+    ROUND.replace("true", "3"), ROUND.replace("[1]", "[-1]"), ROUND.replace("[1]", "[1.5]"),
+    ROUND.replace("[1]", "[9999999999]"), ROUND.replace("prompt", "p"), "",
+])  # fmt: skip
 def test_a_damaged_line_is_named(llm, source, tmp_path, line):
     """In the middle of the file, before anything is made and when it is read."""
     file = tmp_path / "texts.jsonl"

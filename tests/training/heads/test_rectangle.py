@@ -1,7 +1,5 @@
 """Many texts in one rectangle: as the engine writes and reads them, and as heads see them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Heads whose rows pass the target's own layers: levels of training are those of drafting."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,13 +1,6 @@
 """Draft heads of every method: they learn, stop and go on, are written, read and refused."""
 
-from __future__ import annotations
-
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,29 +178,6 @@ def test_the_command_begins_with_a_head(llm, data, source, tmp_path):
     made, before = (read_head(folder / HEAD).tensors for folder in (output, tmp_path / "first"))
     name = "layers.0.mlp.up_proj.weight"
     assert np.allclose(made[name], before[name], atol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_killed_command_goes_on_to_the_same_head(source, tmp_path):
-    def command(folder: Path) -> list[str]:
-        main = "from paradecode.cli import main; main()"
-        return [sys.executable, "-c", main, "train", "head", "eagle3", str(folder),
-                *settings(source), "--steps", "12"]  # fmt: skip
-
-    killed = tmp_path / "killed"
-    process = subprocess.Popen(command(killed), stderr=subprocess.DEVNULL)
-    texts = killed / "data" / "texts.jsonl"
-    while process.poll() is None and not (texts.exists() and texts.stat().st_size):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    for folder in (killed, tmp_path / "whole"):
-        subprocess.run(command(folder), check=True, env={**os.environ, "COLUMNS": "200"})
-    files = [folder / HEAD / "model.safetensors" for folder in (killed, tmp_path / "whole")]
-    assert files[0].read_bytes() == files[1].read_bytes()
-    report = json.loads((killed / "report.json").read_text())
-    assert report["speed"]["equal"] == report["speed"]["outputs"] > 0
-    assert report["speed"]["tokens_a_forward"] >= 1
 
 
 def test_the_law_is_found_again_and_knows_what_it_does_not_know():

@@ -1,7 +1,5 @@
 """The load client against servers that answer well, late, in bundles, or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path
@@ -25,9 +23,7 @@ ASKS = [Conversation(f"ask-{n}", "kind", (f"Question {n}?",), 16 + n) for n in r
 Phases = dict[tuple[str, str, int], list[Record]]
 
 
-def run(
-    server: FakeServer, *behaviours: str, journal: Path | None = None, wanted: int = 0, **plan: Any
-) -> Phases:
+def run(server, *behaviours, journal=None, wanted=0, **plan):
     """(endpoint, load, round) -> its requests."""
     endpoints = tuple(Endpoint(name, f"{server.url}/{name}/v1") for name in behaviours)
     settings = {"requests": 4, "rounds": 1, "warmup": 0, "timeout": PATIENCE, **plan}
@@ -66,9 +62,7 @@ def test_every_request_is_timed_and_counted(server: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "chunks", "timed"), [("bundled", 3, True), ("whole", 1, False)]
 )
-def test_chunks_are_not_tokens(
-    server: FakeServer, behaviour: str, chunks: int, timed: bool
-) -> None:
+def test_chunks_are_not_tokens(server, behaviour, chunks, timed):
     """All tokens after the first share the time to the last; one piece alone times nothing."""
     for answer in answers(server, behaviour):
         assert (answer.tokens, answer.chunks) == (TOKENS, chunks)
@@ -81,13 +75,10 @@ def test_chunks_are_not_tokens(
             assert answer.per_token is None
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "kind"),
-    [
-        ("busy", "http 503"), ("cut", "stream"), ("garbage", "stream"), ("fails", "server"),
-        ("uncounted", "usage"), ("silent", "timeout"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("behaviour", "kind"), [
+    ("busy", "http 503"), ("cut", "stream"), ("garbage", "stream"), ("fails", "server"),
+    ("uncounted", "usage"), ("silent", "timeout"),
+])  # fmt: skip
 def test_failures_are_kept_and_named(server: FakeServer, behaviour: str, kind: str) -> None:
     found = records(server, behaviour, timeout=0.2 if behaviour == "silent" else PATIENCE)
     assert [record.error.partition(":")[0] for record in found] == [kind] * 4

@@ -1,7 +1,5 @@
 """Percentiles, rates and goodput from answers that are known; plans that are refused."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -40,7 +38,6 @@ def test_percentile_intervals_are_ranks() -> None:
 
 def test_few_values_do_not_bound_a_high_percentile() -> None:
     found = percentile([1.0, 2.0, 3.0], 0.99)
-    assert found is not None
     assert (found.low, found.high) == (3.0, None) or found.high is None
     assert percentile([], 0.5) is None
 
@@ -51,7 +48,6 @@ def test_percentile_intervals_hold_the_truth(share: float) -> None:
     truth, held, trials = -math.log(1 - share), 0, 400
     for _ in range(trials):
         found = percentile(random.exponential(size=300).tolist(), share)
-        assert found is not None
         low = -math.inf if found.low is None else found.low
         high = math.inf if found.high is None else found.high
         held += low <= truth <= high
@@ -62,14 +58,12 @@ def test_rates_and_speedups_over_rounds() -> None:
     alone = rate([100], [2.0])
     assert alone == Estimate(50.0)
     found = rate([100, 110, 120], [2.0, 2.0, 2.0])
-    assert found is not None
     assert found.value == pytest.approx(55.0)
     logs = np.log([50.0, 55.0, 60.0])
     half = 4.303 * logs.std(ddof=1) / math.sqrt(3)
     assert found.high == pytest.approx(55.0 * math.exp(half))
     # A slow round that slows both alike does not blur their ratio.
     paired = speedup([100.0, 50.0, 80.0], [50.0, 25.0, 40.0], 2.0)
-    assert paired is not None
     assert (paired.low, paired.high) == pytest.approx((2.0, 2.0))
     assert rate([], []) is None
 
@@ -109,7 +103,6 @@ def test_a_summary_counts_the_failed() -> None:
     assert (first.requests, first.errors, first.tokens) == (4, {"http 503": 1}, 33)
     assert first.throughput == Estimate(16.5)
     assert first.goodput == pytest.approx(0.5)  # Of four, one came in time and complete.
-    assert first.good is not None
     assert first.good.value == 0.25
     assert first.answered == pytest.approx(1.5)
     assert first.per_token["p50"] == percentile([0.08, 0.1, 0.4], 0.5)
@@ -119,14 +112,11 @@ def test_a_summary_counts_the_failed() -> None:
     assert failures([first, second]) == ["one, c=2: 1 of 4 failed (http 503)"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "good"),
-    [
-        ({}, True), ({"first": 0.21}, False), ({"last": 1.7}, False), ({"error": "x"}, False),
-        ({"first": None, "last": None, "tokens": 0, "chunks": 0}, False),
-        ({"last": 0.1, "chunks": 1}, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "good"), [
+    ({}, True), ({"first": 0.21}, False), ({"last": 1.7}, False), ({"error": "x"}, False),
+    ({"first": None, "last": None, "tokens": 0, "chunks": 0}, False),
+    ({"last": 0.1, "chunks": 1}, True),
+])  # fmt: skip
 def test_objectives(changes: dict[str, Any], good: bool) -> None:
     assert is_good(answer(**changes), SETTINGS) is good
 
@@ -204,37 +194,30 @@ def test_endpoints_of_the_command_line() -> None:
     assert two.body == {"temperature": 0, "cache_prompt": False}
 
 
-@pytest.mark.parametrize(
-    ("given", "bodies", "field"),
-    [
-        (["http://x"], [], "NAME=URL"), (["a=ftp://x"], [], "URL such as"),
-        (["a=http://x?q=1"], [], "URL such as"), (["a=http://x:port"], [], "URL such as"),
-        (["a=http://u:p@x"], [], "URL such as"), (["a=http://"], [], "URL such as"),
-        (["a=http://[x"], [], "URL such as"),
-        (["a=http://x", "a=http://y"], [], "name of its own"),
-        (["a=http://x"], ["{"], "JSON object"), (["a=http://x"], ["[1]"], "name one of a"),
-        (["a=http://x"], ['{"stream": false}'], "client's own"),
-        (["a=http://x"], ["b={}"], "name one of a"), (["a=http://x"], ["{" * 100000], "JSON"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "bodies", "field"), [
+    (["http://x"], [], "NAME=URL"), (["a=ftp://x"], [], "URL such as"),
+    (["a=http://x?q=1"], [], "URL such as"), (["a=http://x:port"], [], "URL such as"),
+    (["a=http://u:p@x"], [], "URL such as"), (["a=http://"], [], "URL such as"),
+    (["a=http://[x"], [], "URL such as"), (["a=http://x", "a=http://y"], [], "name of its own"),
+    (["a=http://x"], ["{"], "JSON object"), (["a=http://x"], ["[1]"], "name one of a"),
+    (["a=http://x"], ['{"stream": false}'], "client's own"),
+    (["a=http://x"], ["b={}"], "name one of a"), (["a=http://x"], ["{" * 100000], "JSON"),
+])  # fmt: skip
 def test_endpoints_that_cannot_be_read(given: list[str], bodies: list[str], field: str) -> None:
     with pytest.raises(InvalidInput, match=field):
         read_endpoints(given, bodies)
 
 
-@pytest.mark.parametrize(
-    ("changes", "option"),
-    [
-        ({"endpoints": ()}, "--endpoint"), ({"loads": ()}, "--concurrency"),
-        ({"loads": (OfferedLoad(clients=0),)}, "--concurrency"),
-        ({"loads": (OfferedLoad(rate=0.0),)}, "--rate"),
-        ({"loads": (OfferedLoad(rate=float("nan")),)}, "--rate"), ({"requests": 0}, "--requests"),
-        ({"rounds": 10**9}, "--rounds"), ({"warmup": -1}, "--warmup"),
-        ({"timeout": float("nan")}, "--timeout"), ({"slo_ttft": -1.0}, "--slo-ttft"),
-        ({"arrivals": "bursty"}, "--arrivals"), ({"api": "responses"}, "--api"),
-        ({"count": "chunks"}, "--count"), ({"max_tokens": 0}, "--max-tokens"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "option"), [
+    ({"endpoints": ()}, "--endpoint"), ({"loads": ()}, "--concurrency"),
+    ({"loads": (OfferedLoad(clients=0),)}, "--concurrency"),
+    ({"loads": (OfferedLoad(rate=0.0),)}, "--rate"),
+    ({"loads": (OfferedLoad(rate=float("nan")),)}, "--rate"), ({"requests": 0}, "--requests"),
+    ({"rounds": 10**9}, "--rounds"), ({"warmup": -1}, "--warmup"),
+    ({"timeout": float("nan")}, "--timeout"), ({"slo_ttft": -1.0}, "--slo-ttft"),
+    ({"arrivals": "bursty"}, "--arrivals"), ({"api": "responses"}, "--api"),
+    ({"count": "chunks"}, "--count"), ({"max_tokens": 0}, "--max-tokens"),
+])  # fmt: skip
 def test_plans_that_are_refused(changes: dict[str, Any], option: str) -> None:
     fields = {"endpoints": (Endpoint("a", "http://x/v1"),), **changes}
     with pytest.raises(InvalidInput) as refused:

@@ -1,7 +1,5 @@
 """Figures, verdicts, tables and files of the parallel suite, from results that are known."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 
@@ -11,9 +9,7 @@ from parallel_runs import PLAIN, Behaviour, good, make
 from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.report.compare import method_changes
 from paradecode_lab.measure.report.from_parallel import sheet_of_parallel
-from paradecode_lab.measure.report.write import write_beside
-from paradecode_lab.measure.result_files import read_results, write_results
-from paradecode_lab.measure.results import EngineInfo
+from paradecode_lab.measure.result_files import read_results
 from paradecode_lab.measure.statistics import frontier, gain
 from paradecode_lab.measure.suites.parallel.suite import aggregates
 from paradecode_lab.measure.suites.parallel.summary import summarise
@@ -54,8 +50,7 @@ def test_costs_a_token_and_ratios_are_those_of_the_totals():
 def test_exact_match_is_counted_task_by_task():
     steps = next(s for s in summarise(good()) if s.method == "static(steps=2)")
     assert (steps.total.right, steps.total.items) == (200, 400)
-    assert steps.tasks["copy"].exact.value == 1
-    assert steps.tasks["shuffle"].exact.value == 0
+    assert (steps.tasks["copy"].exact.value, steps.tasks["shuffle"].exact.value) == (1, 0)
     assert steps.versus.gain.value == -0.5
     assert steps.versus.gain.low < -0.5 < steps.versus.gain.high < -0.4
     assert steps.versus.identical == 200
@@ -94,19 +89,16 @@ def test_all_targets_are_met_by_results_that_meet_them():
 
 
 @pytest.mark.first(2)
-@pytest.mark.parametrize(
-    ("method", "behaviour", "missed"),
-    [
-        ("credit", Behaviour(9), 0),
-        ("credit", Behaviour(8, breaks=lambda task, number: number < 20), 0),
-        ("freedave", Behaviour(22), 1),
-        ("freedave", Behaviour(16, changes=True), 1),
-        ("static(block_length=8,cache=dual)", Behaviour(32, 700), 2),
-        ("static(steps=2)", Behaviour(2), 3),
-        ("static(steps=2)", Behaviour(2, breaks=lambda task, number: True), 3),
-    ],
-    ids=["too few", "loss", "too few drafts", "other tokens", "rows", "no collapse", "all fall"],
-)
+@pytest.mark.parametrize(("method", "behaviour", "missed"), [
+    ("credit", Behaviour(9), 0),
+    ("credit", Behaviour(8, breaks=lambda task, number: number < 20), 0),
+    ("freedave", Behaviour(22), 1), ("freedave", Behaviour(16, changes=True), 1),
+    ("static(block_length=8,cache=dual)", Behaviour(32, 700), 2),
+    ("static(steps=2)", Behaviour(2), 3),
+    ("static(steps=2)", Behaviour(2, breaks=lambda task, number: True), 3),
+],
+    ids=["too few", "loss", "too few drafts", "other tokens", "rows", "no collapse", "all fall"]
+)  # fmt: skip
 def test_a_target_that_is_missed_is_seen(method, behaviour, missed):
     expected = ["met"] * 4
     expected[missed] = "missed"
@@ -121,37 +113,11 @@ def test_what_was_not_run_is_not_judged():
     )
 
 
-def written(results, output):
-    """The files of a result, as the command writes them."""
-    summaries = summarise(results)
-    write_results(results, output, aggregates(results, summaries, verdicts(results)))
-    return [output, *write_beside(sheet_of_parallel(results), output, ("frontier", "tasks"))]
-
-
 def test_every_line_with_a_speed_has_its_quality():
     head, rows = sheet_of_parallel(good()).table()
     quality, speed = head.index("exact match"), head.index("tokens/s")
     assert [line.name for line, _ in rows]
     assert all("%" in cells[quality] and cells[speed] for _, cells in rows)
-
-
-@pytest.mark.wide
-def test_files_of_a_run_and_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("paradecode_lab.measure.charts.style.find_spec", lambda name: None)
-    sick = EngineInfo("dream", "paradecode", "native", "dream", status="failed",
-                      reason="InvalidInput: a | reason")  # fmt: skip
-    results = replace(good(), engines=(*good().engines, sick))
-    files = written(results, tmp_path / "p.json")
-    assert [file.name for file in files] == ["p.json", "p.md", "p.html"]
-    assert read_results(files[0]) == results
-    data = json.loads(files[0].read_text())
-    assert [verdict["met"] for verdict in data["aggregates"]["verdicts"]] == [True] * 4
-    text = files[1].read_text()
-    assert "dream: failed: InvalidInput: a | reason" in text
-    assert "| method | copy | shuffle |" in text
-    assert "| static(steps=2) | 100 (4.00) | 0 (4.00) |" in text
-    assert "met: at least 3 policies" in text
-    assert "400 of 400 outputs identical" in text
 
 
 def test_a_run_of_a_few_batches_says_that_it_is_too_short():
@@ -162,14 +128,6 @@ def test_a_run_of_a_few_batches_says_that_it_is_too_short():
         found = aggregates(results, *judged(results))
         assert found["too_short"] == short
         assert sheet_of_parallel(results).doubts == ((short,) if short else ())
-
-
-@pytest.mark.wide
-def test_pictures(tmp_path):
-    pytest.importorskip("matplotlib")
-    files = written(good(), tmp_path / "p.json")
-    assert [file.name for file in files[3:]] == ["p-frontier.png", "p-tasks.png"]
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[3:])
 
 
 def test_the_picture_by_task_has_methods_that_differ_in_how_much_they_decide():
@@ -201,8 +159,7 @@ def test_two_results_are_compared_on_what_both_have():
     found = {change.method: change for change in method_changes(before, now)}
     assert found.keys() == {"static", "threshold"}
     assert found["threshold"].versus.forwards.value == pytest.approx(2)
-    assert found["threshold"].versus.items == 200
-    assert found["static"].versus.identical == 200
+    assert (found["threshold"].versus.items, found["static"].versus.identical) == (200, 200)
     with pytest.raises(InvalidInput, match="in common"):
         method_changes(before, make({"static": PLAIN}, tasks=["sort"]))
 

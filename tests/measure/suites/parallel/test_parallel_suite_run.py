@@ -1,7 +1,5 @@
 """The parallel suite run on a tiny untrained model, from the command line to the files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -200,9 +198,8 @@ def test_the_default_methods_cover_what_needs_no_training():
 
 def test_names_of_methods():
     assert canonical(["threshold(threshold=0.9)", "threshold", "static(cache=none)"]) == [
-        "threshold",
-        "static",
-    ]
+        "threshold", "static",
+    ]  # fmt: skip
     assert plain_of("freedave(block_length=8,draft_steps=2)") == "static(block_length=8)"
     assert without_cache("static(block_length=8,cache=prefix(refresh=4))") == (
         "static(block_length=8)"
@@ -210,17 +207,11 @@ def test_names_of_methods():
     assert cache_of("static(cache=prefix(refresh=4))") == "prefix"
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        ParallelPlan(methods=("greedy",)),
-        ParallelPlan(methods=("threshold(threshold=nan)",)),
-        ParallelPlan(methods=("nobody",)),
-        ParallelPlan(tasks=("nothing",)),
-        ParallelPlan(batch=0),
-        ParallelPlan(batch=10**9),
-    ],
-)
+@pytest.mark.parametrize("plan", [
+    ParallelPlan(methods=("greedy",)), ParallelPlan(methods=("threshold(threshold=nan)",)),
+    ParallelPlan(methods=("nobody",)), ParallelPlan(tasks=("nothing",)), ParallelPlan(batch=0),
+    ParallelPlan(batch=10**9),
+])  # fmt: skip
 def test_bad_plans_are_refused_before_a_model_is_loaded(plan):
     with pytest.raises(InvalidInput):
         plan.check()
@@ -232,16 +223,10 @@ def test_bad_counts_of_instances(count):
         draw_instances(choose_tasks([]), count, 0)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--suite", "none"],
-        ["-o", "p.txt"],
-        ["-o", "/nowhere/at/all/p.json"],
-        ["-m", "/nowhere"],
-        ["-m", "{autoregressive}", "-o", "{tmp}/p.json"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ["--suite", "none"], ["-o", "p.txt"], ["-o", "/nowhere/at/all/p.json"], ["-m", "/nowhere"],
+    ["-m", "{autoregressive}", "-o", "{tmp}/p.json"],
+])  # fmt: skip
 def test_bad_command_lines(arguments, autoregressive, tmp_path):
     names = {"tmp": tmp_path, "autoregressive": autoregressive}
     given = [text.format(**names) for text in arguments]
@@ -269,9 +254,8 @@ def test_a_set_of_tasks_has_a_name():
     assert choose_tasks(["graded", "chain", "copy"]) == (BY_NAME["copy"], *GRADED)
 
 
-@pytest.mark.parametrize(
-    ("tasks", "model"),
-    [((), "tiny"), (("nest", "chain"), "graded"), (("nest", "copy"), "tiny")],
-)  # fmt: skip
+@pytest.mark.parametrize(("tasks", "model"), [
+    ((), "tiny"), (("nest", "chain"), "graded"), (("nest", "copy"), "tiny"),
+])  # fmt: skip
 def test_without_a_model_the_one_for_the_tasks_is_measured(tasks, model):
     assert ParallelPlan(tasks=tasks).model == f"paradecode/{model}-diffusion"

@@ -1,7 +1,5 @@
 """A drafter with known acceptance, and what a verification says of its tree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

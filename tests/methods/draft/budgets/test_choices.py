@@ -1,7 +1,5 @@
 """How many draft tokens are verified: the choice against brute force, and what it learns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

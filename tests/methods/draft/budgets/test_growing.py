@@ -1,7 +1,5 @@
 """Budgets that a growing drafter consults: what is grown, what is cut, and when it stops."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -12,7 +10,6 @@ from sequences import grown, verdict
 
 from drafting import Request
 from paradecode.core.tree import EMPTY, ROOT, Drawn, Mode, TokenTree
-from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.account import HOPE, LOSS, DraftAccount
 from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget
@@ -250,35 +247,6 @@ def test_a_drafter_that_usually_gains_may_miss_more_often(price: float, forgiven
     assert misses == forgiven
 
 
-def test_what_copies_would_have_brought_is_no_gain_of_a_model():
-    """A model that knows what copies know is soon not asked; one that knows the rest is."""
-
-    def asked(model: int, right: list[int]) -> int:
-        """How often of 100 times. Copies say 1, 2, 3, and are right half of the time.
-
-        Args:
-            model: the first of the three tokens that it says.
-            right: how the text goes on otherwise.
-        """
-        seq, budget, count = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6), 0
-        copies, budget.fused = TokenTree.chain([1, 2, 3], 0.45), True
-        for copied in np.random.default_rng(0).random(100) < 0.5:
-            budget.limit(seq)
-            merged = copies
-            root = np.array([ROOT], np.int32)
-            if budget.asks(seq, copies) and len(budget.expand(seq, EMPTY, root, lambda rows: 0.2)):
-                said = TokenTree.chain([model, model + 1, model + 2], 0.45)
-                merged, count = merge([copies, said]), count + 1
-            tree = budget.cut(seq, merged)
-            path = tree.follow([1, 2, 3] if copied else right)
-            budget.observe(tree, verdict(tree, path[-1] if path else ROOT))
-        return count
-
-    assert asked(model=1, right=[]) < 25
-    assert asked(model=7, right=[7, 8, 9]) > 60
-    assert asked(model=7, right=[]) < 25
-
-
 def test_a_model_that_failed_is_tried_later_in_the_next_request():
     """After ``patience`` steps, and once: it has no credit any more."""
     stores: dict[str, object] = {}
@@ -295,27 +263,6 @@ def test_a_model_that_failed_is_tried_later_in_the_next_request():
     assert tried[1] == tried[2] == [budget.patience]
 
 
-@pytest.mark.parametrize("tokens", [20, 48, 500])
-def test_short_requests_read_few_prompts_for_a_hopeless_drafter(tokens: int):
-    """What reading a prompt takes is paid by the steps of later requests, too."""
-    stores: dict[str, object] = {}
-    plain, lost, reading, read, steps = 1.05, 0.0, 12.0, 0, 0
-    for _ in range(3000 // tokens):
-        seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows, stores=stores), AutoBudget(6)
-        budget.begin("some", Needs(levels=True))
-        unread = True
-        for _ in range(tokens):
-            steps += 1
-            tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), 0.3)
-            lost += seq.curve(1 + len(tree)) + 0.3 * forwards - plain
-            if forwards and unread:
-                budget.charge(reading, sunk=True)
-                unread, lost, read = False, lost + reading, read + 1
-            budget.observe(tree, verdict(tree, ROOT))
-            assert lost <= LOSS * steps * plain + 3 * plain + reading + 2, steps
-    assert read <= 1 + steps * plain * LOSS / reading
-
-
 def test_prompts_that_drafts_have_paid_for_cost_no_rest():
     """What reading took is held against a drafter only until its drafts have gained it."""
     stores: dict[str, object] = {}
@@ -328,13 +275,6 @@ def test_prompts_that_drafts_have_paid_for_cost_no_rest():
             if step == 0:
                 budget.charge(12.0, sunk=True)
             budget.observe(tree, verdict(tree, len(tree) - 1))
-
-
-def test_auto_looks_past_a_step_of_the_cost_curve():
-    """The second row costs as much as the seven after it: one node never pays, several do."""
-    seq = Request(curve=lambda rows: 1.0 if rows == 1 else 1.9)
-    tree, _ = grown(AutoBudget(8), seq, lambda path: np.array([0.85]), 0.01)
-    assert len(tree) == 8
 
 
 def test_calibration_corrects_both_ways_and_forgets():

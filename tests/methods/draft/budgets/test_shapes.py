@@ -1,7 +1,5 @@
 """Tree shapes: the dynamic programme against every tree there is."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

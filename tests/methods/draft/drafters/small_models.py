@@ -1,7 +1,5 @@
 """Pairs of tiny models, and engines that check their page books at every step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from engines import served
 from paradecode.backends import open_backend
-from paradecode.backends.interface import Backend
+from paradecode.backends.interface import Backend, Span
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.specs import parse
 from paradecode.models.config import ModelConfig
 from paradecode.models.heads.files import read_head, write_head
 from paradecode.models.tiny import tiny_checkpoint
@@ -112,21 +109,61 @@ def serve(
 ) -> list[LiveSequence]:
     """Run one request a spec, all in one batch."""
     settings = SamplingParams.from_mapping({"max_tokens": 32, "seed": 3, **params})
-    sequences = [
-        eng.add(
-            GenerationRequest(
-                np.array(prompt, np.int32), spec if callable(spec) else parse(spec), settings
-            )
-        )
-        for spec in specs
-    ]
-    while eng.busy:
-        eng.step()
-        eng.check()
-    for sequence in sequences:
-        if sequence.error is not None:
-            raise sequence.error
-    return sequences
+    return served(eng, [(spec, prompt, settings) for spec in specs])
+
+
+def states_of(model: Backend, tokens: Sequence[int], layers: tuple[int, ...]) -> list[np.ndarray]:
+    """What the layers give, of every token: float64, and nothing is stored."""
+    at, none = np.arange(len(tokens), dtype=np.int32), np.empty(0, np.int32)
+    nowhere = np.full(len(tokens), -1, np.int32)
+    span = Span(none, np.array(tokens, np.int32), at, nowhere, 0, logits=none, hidden=layers)
+    found = model.forward([span])[0].hidden
+    return [found[layer].astype(np.float64) for layer in layers]
+
+
+def chain_of(
+    chances: Callable[[list[int]], np.ndarray], text: Sequence[int], most: int, sure: float
+) -> list[int]:
+    """Likeliest tokens one after the other, up to one that is not sure."""
+    drafted: list[int] = []
+    while len(drafted) < most:
+        said = chances([*text, *drafted])
+        drafted.append(int(said.argmax()))
+        if said.max() < sure:
+            break
+    return drafted
+
+
+def check_chains(
+    eng: Engine, spec: str, count: int, exit: int, chain: Callable[[list[int], int], list[int]]
+) -> tuple[LiveSequence, list[int], set[int]]:
+    """Every draft behind the prompt is ``chain(text, room)``. The layers up to the exit run once
+    for each row, without the LM head, and verifications go on behind them. Returns the sequence,
+    its text, and the lengths of its drafts."""
+    ran, real = [], eng.models[TARGET].forward
+
+    def forward(spans: Any) -> Any:
+        ran.append((spans[0].layers, len(spans[0].positions), len(spans[0].logits)))
+        return real(spans)
+
+    eng.models[TARGET].forward = forward
+    (sequence,) = serve(eng, [spec], ignore_eos=True, max_tokens=count)
+    text, lengths = list(PROMPT), set[int]()
+    for number, step in enumerate(sequence.trace):
+        wanted = chain(text, count - len(text) + len(PROMPT) - 1) if number else []
+        assert step.tree.tokens.tolist() == wanted
+        assert step.tree.is_chain
+        lengths.add(len(wanted))
+        text += step.tokens
+    layers = eng.models[TARGET].config.layers
+    first, behind = tuple(range(exit)), tuple(range(exit, layers))
+    drafts = [step for step in sequence.trace if len(step.tree)]
+    verified = sum(len(step.tree) + 1 for step in drafts)
+    for part in (first, behind):
+        assert sum(rows for ran_layers, rows, _ in ran if ran_layers == part) == verified
+    assert not any(logits for ran_layers, _, logits in ran if ran_layers == first)
+    assert sum(ran_layers is None for ran_layers, *_ in ran) == len(sequence.trace) - len(drafts)
+    return sequence, text, lengths
 
 
 def check_plain(made: Callable[[], Engine], specs: Sequence[str], **params: Any) -> None:

@@ -1,7 +1,5 @@
 """ADED's card: a normalised, bounded table; without exploration the greedy tri-gram tree."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Following a source through edits: input-copy and predicted-output."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

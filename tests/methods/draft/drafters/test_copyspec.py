@@ -1,7 +1,5 @@
 """CopySpec's card: the first occurrence of exactly gamma tokens, compared, not only hashed."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

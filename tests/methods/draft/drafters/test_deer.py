@@ -1,26 +1,21 @@
 """A diffusion model drafts: exact with any draft, one forward each, and caches that are right."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engines import served
 from paradecode import LLM
 from paradecode.backends.interface import Backend, Span, SpanResult
 from paradecode.core.decoder import DRAFT, TARGET
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.sampling import SamplingParams
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
-from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.specs import parse
 from paradecode.testing.canvas_matrix import ATTENTION
 from paradecode.testing.conformance import cases
 from paradecode.testing.machines import Kind, oracle_backends
@@ -53,26 +48,12 @@ class Watched(ToyBackend):
         return results
 
 
-def serve(
-    models: Mapping[str, Backend], specs: Sequence[str], prompt: Sequence[int] = PROMPT,
-    curves: Callable[[Engine], None] = lambda engine: None, vocabulary: Vocabulary | None = None,
-    **params: Any,
-) -> list[LiveSequence]:  # fmt: skip
+def serve(models, specs, prompt=PROMPT, curves=lambda engine: None, vocabulary=None, **params):
     known = {DRAFT: vocabulary} if vocabulary else {}
     engine = Engine(models, Limits(kv_tokens=4096), vocabularies=known)
     curves(engine)
-    settings = SamplingParams(**{"max_tokens": 40, "seed": 3, "ignore_eos": True, **params})
-    sequences = [
-        engine.add(GenerationRequest(np.array(prompt, np.int32), parse(spec), settings))
-        for spec in specs
-    ]
-    while engine.busy:
-        engine.step()
-        engine.check()
-    for sequence in sequences:
-        if sequence.error is not None:
-            raise sequence.error
-    return sequences
+    settings = {"max_tokens": 40, "seed": 3, "ignore_eos": True, **params}
+    return served(engine, [(spec, prompt, settings) for spec in specs])
 
 
 def truth(surprise: int = 200, **params: Any) -> list[int]:
@@ -96,9 +77,7 @@ def test_any_draft_leaves_the_plain_output(kind: str, temperature: float) -> Non
 @pytest.mark.parametrize(
     ("kind", "more"), [*((kind, {}) for kind in ATTENTION), ("causal", {"shift": False})]
 )
-def test_a_draft_of_any_length_is_one_forward(
-    kind: str, more: dict[str, Any], temperature: float
-) -> None:
+def test_a_draft_of_any_length_is_one_forward(kind, more, temperature):
     params = {"temperature": temperature, "logit_bias": {MASK: -1000.0}}  # It is never drafted.
     right = truth(**params)
     draft = Watched(kind, right, **more)
@@ -152,13 +131,10 @@ def test_blocks_and_causal_attention_compute_no_finished_row_again(kind: str) ->
         assert seen == [*range(first)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "more"),
-    [*((kind, {}) for kind in ("full", "shift", *BLOCKS)), ("causal", {"shift": False})],
-)
-def test_exact_caches_predict_what_a_forward_without_a_cache_does(
-    kind: str, more: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize(("kind", "more"), [
+    *((kind, {}) for kind in ("full", "shift", *BLOCKS)), ("causal", {"shift": False}),
+])  # fmt: skip
+def test_exact_caches_predict_what_a_forward_without_a_cache_does(kind, more):
     """With ``refresh=1``, or an exact cache, q is that of the text and its masks, computed anew."""
     draft, depth = Watched(kind, **more), 6
     spec = f"deer(width=2,budget=fixed,num_speculative_tokens={depth},refresh=1,masks=9)"
@@ -219,15 +195,9 @@ def test_finished_blocks_are_shared_between_requests() -> None:
     engine = Engine(models, Limits(kv_tokens=4096))
     outputs = []
     for _ in range(2):
-        spec = parse("deer(budget=fixed)")
-        params = SamplingParams(max_tokens=8, ignore_eos=True)
-        sequence = engine.add(GenerationRequest(np.array(PROMPT * 2, np.int32), spec, params))
         first = len(draft.spans)
-        while engine.busy:
-            engine.step()
-            engine.check()
-        outputs.append(sequence.output)
-        assert sequence.error is None
+        job = "deer(budget=fixed)", PROMPT * 2, {"max_tokens": 8, "ignore_eos": True}
+        outputs.append(served(engine, [job])[0].output)
         assert draft.spans[first].positions[0] == (0 if not outputs[1:] else 32)
     assert outputs[0] == outputs[1]
 

@@ -1,7 +1,5 @@
 """Trees that were measured beforehand: files, shapes, and drafts that have them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from itertools import product
@@ -43,26 +41,11 @@ def test_the_best_places_are_the_shape(tree):
     assert shapes[6] == shapes[7] == {(): 2, (0,): 2, (0, 0): 1, (1,): 1}
 
 
-@pytest.mark.parametrize(
-    "places",
-    [
-        {},
-        {"0 0": 0.5},
-        {"1": 0.5},
-        {"": 0.5},
-        {"-1": 0.5},
-        {"0": 0.5, "0 0": 0.6},
-        {"0": 1.5},
-        {"0": -0.5},
-        {"0": float("nan")},
-        {"0 0": 0.5, "0": 0.5},
-        {"0": "x"},
-        {"0": 10**400},
-        {"a": 0.5},
-        {"0" + " 0" * n: 0.5 for n in range(5000)},
-        3,
-    ],
-)
+@pytest.mark.parametrize("places", [
+    {}, {"0 0": 0.5}, {"1": 0.5}, {"": 0.5}, {"-1": 0.5}, {"0": 0.5, "0 0": 0.6}, {"0": 1.5},
+    {"0": -0.5}, {"0": float("nan")}, {"0 0": 0.5, "0": 0.5}, {"0": "x"}, {"0": 10**400},
+    {"a": 0.5}, {"0" + " 0" * n: 0.5 for n in range(5000)}, 3,
+])  # fmt: skip
 def test_damaged_files_are_refused(tmp_path, places):
     path = tmp_path / "own.tree"
     path.write_text(json.dumps({"places": places}))

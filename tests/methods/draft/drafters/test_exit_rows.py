@@ -1,7 +1,5 @@
 """Verifications that go on behind the exit: equal to whole ones to the last bit, for fewer rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -132,26 +130,22 @@ def joining(
     return decode
 
 
-@pytest.mark.parametrize(
-    ("decode", "message"),
-    [
-        (joining(tree=TokenTree.chain([6])), "must be tentative rows"),
-        (joining(tree=TokenTree.siblings([5, 5])), "must be tentative rows"),
-        (joining(hidden=()), "asked for"),
-        (joining(tokens=lambda pending: pending + 1), "own tokens"),
-        (joining(layers=REST[1:]), "behind tentative rows"),
-        (joining(layers=(EXIT - 1, *REST)), "behind tentative rows"),
-        (joining(first=FIRST[1:], hidden=(EXIT - 1,)), "behind tentative rows"),
-        (joining(resume=np.zeros((1, WIDE), np.float32)), "behind tentative rows"),
-        (joining(attend=Attend.FULL), "behind tentative rows"),
-        (joining(tree=TokenTree([5], [-1]), under=np.array([1])), "behind tentative rows"),
-        (joining(draft={"resume": np.ones((SHOWN, WIDE), np.float32)}), "asked for"),
-        (joining(draft={"embeddings": np.ones((SHOWN, WIDE), np.float32)}), "asked for"),
-        (joining(draft={"visible": np.arange(2, dtype=np.int32)}), "asked for"),
-        (joining(draft={"positions": NONE}), "asked for"),
-        (joining(draft={"tokens": np.array([5], np.int32), "store": Store.NONE}), "asked for"),
-    ],
-)
+@pytest.mark.parametrize(("decode", "message"), [
+    (joining(tree=TokenTree.chain([6])), "must be tentative rows"),
+    (joining(tree=TokenTree.siblings([5, 5])), "must be tentative rows"),
+    (joining(hidden=()), "asked for"), (joining(tokens=lambda pending: pending + 1), "own tokens"),
+    (joining(layers=REST[1:]), "behind tentative rows"),
+    (joining(layers=(EXIT - 1, *REST)), "behind tentative rows"),
+    (joining(first=FIRST[1:], hidden=(EXIT - 1,)), "behind tentative rows"),
+    (joining(resume=np.zeros((1, WIDE), np.float32)), "behind tentative rows"),
+    (joining(attend=Attend.FULL), "behind tentative rows"),
+    (joining(tree=TokenTree([5], [-1]), under=np.array([1])), "behind tentative rows"),
+    (joining(draft={"resume": np.ones((SHOWN, WIDE), np.float32)}), "asked for"),
+    (joining(draft={"embeddings": np.ones((SHOWN, WIDE), np.float32)}), "asked for"),
+    (joining(draft={"visible": np.arange(2, dtype=np.int32)}), "asked for"),
+    (joining(draft={"positions": NONE}), "asked for"),
+    (joining(draft={"tokens": np.array([5], np.int32), "store": Store.NONE}), "asked for"),
+])  # fmt: skip
 def test_rows_that_cannot_go_on_are_refused(decode, message):
     with pytest.raises(DecoderError, match=message):
         run(decode)
@@ -176,9 +170,8 @@ SPECS = [
     "layer-skip(pattern=exit,skip=0.3,width=3,budget=fixed)",
     "layer-skip(pattern=exit,skip=0.0,budget=fixed)",
     "layer-skip(pattern=exit,skip=0.3,budget=fixed,verifier=rsd)",
-    "prompt-lookup+layer-skip(pattern=exit,skip=0.3,budget=fixed)",
-    "del",
-]
+    "prompt-lookup+layer-skip(pattern=exit,skip=0.3,budget=fixed)", "del",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -1,7 +1,5 @@
 """``budget=fixed`` drafts whatever it costs; others draft hardly anything where rows are dear."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """FlexDraft against the paper's parallel mode, read plainly: one pass over text, draft and a group
 of masks behind every token of it, all computed anew."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -117,9 +115,7 @@ class Paper:
         added = inner @ p["anchor_bias_mlp.2.weight"].T + p["anchor_bias_mlp.2.bias"]
         return (states @ head.T + added).argmax(1).tolist()
 
-    def _layer(
-        self, layer: int, x: np.ndarray, places: np.ndarray, seen: np.ndarray, known: int
-    ) -> np.ndarray:
+    def _layer(self, layer, x, places, seen, known):
         name, w = f"layers.{layer}.", self.w
         h, mixed, heads = _norm(x, w[f"{name}attn_norm"]), {}, {}
         for part in OWN[:3]:
@@ -187,17 +183,14 @@ def test_every_draft_is_that_of_the_parallel_mode(folder: Path) -> None:
 
 
 ROPES = {
-    "whole": Rope(dim=16),
-    "part": Rope(dim=8),
+    "whole": Rope(dim=16), "part": Rope(dim=8),
     "yarn": Rope(dim=16, scaling="yarn", factor=4.0, original_context=16, attention_factor=1.2),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("rope", list(ROPES))
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "llama, MLPs with biases"])
-def test_with_the_targets_own_attention_masks_are_rows_of_the_target(
-    kind: str, rope: str, tmp_path: Path
-) -> None:
+def test_with_the_targets_own_attention_masks_are_rows_of_the_target(kind, rope, tmp_path):
     """Against the backend's last layer, over its own keys and values of the text."""
     config, weights = tiny_checkpoint(kind.split(",")[0])
     config = replace(config, rope=replace(ROPES[rope], theta=config.rope.theta))
@@ -259,9 +252,7 @@ def test_without_the_mlp_the_masks_guess_alone(folder: Path) -> None:
 
 @pytest.mark.parametrize("tokens", [0, 8])
 @pytest.mark.parametrize("own_rows", [False, True])
-def test_the_calibration_adds_to_the_tokens_that_the_head_has(
-    own_rows: bool, tokens: int, folder: Path
-) -> None:
+def test_the_calibration_adds_to_the_tokens_that_the_head_has(own_rows, tokens, folder):
     """Whether it has a row for each token of the target, or for each of the head."""
     tensors = load_file(folder / "model.safetensors")
     random, ids = np.random.default_rng(4), np.arange(1, CONFIG.vocab_size, 3)

@@ -1,7 +1,5 @@
 """What users touch: the datastore command, and predictions through the public front."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 

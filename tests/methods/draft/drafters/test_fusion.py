@@ -1,7 +1,5 @@
 """Fusion: merging trees, sharing out verdicts, and reading specs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -136,15 +134,12 @@ def test_json_and_lists():
         assert str(parse(given_spec)) == wanted
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "suffix+", "+suffix", "suffix+greedy", "suffix+nonsense", "suffix(k=3)+token-recycling",
-        "suffix(num_speculative_tokens=3)+copyspec(num_speculative_tokens=4)",
-        "suffix+suffix+suffix+suffix+suffix", "a(+b", {"method": ["suffix", 3]},
-        {"method": "suffix+copyspec", "k": 3}, "suffix+copyspec(verifier=none)",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("spec", [
+    "suffix+", "+suffix", "suffix+greedy", "suffix+nonsense", "suffix(k=3)+token-recycling",
+    "suffix(num_speculative_tokens=3)+copyspec(num_speculative_tokens=4)",
+    "suffix+suffix+suffix+suffix+suffix", "a(+b", {"method": ["suffix", 3]},
+    {"method": "suffix+copyspec", "k": 3}, "suffix+copyspec(verifier=none)",
+])  # fmt: skip
 def test_bad_specs(spec):
     with pytest.raises(InvalidInput):
         parse(spec)

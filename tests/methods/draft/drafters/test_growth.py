@@ -1,7 +1,5 @@
 """The tree that remembers kinds of evidence, and best-first growth."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Methods that draft with heads: exact with any weights, and fast with heads that know."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,13 +9,12 @@ import numpy as np
 import pytest
 from small_models import check_plain, check_written, deep, head_engine
 
+from engines import served
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head, HeadDraft
-from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.head_drafter import PastStates, TextStates
 from paradecode.methods.specs import parse
@@ -66,9 +63,7 @@ def test_random_heads_are_exact_in_every_case(kind: str, tmp_path: Path) -> None
 @pytest.mark.first(2)
 @pytest.mark.parametrize("only", [FEW[:2], pytest.param(FEW[2:], marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", EVERY)
-def test_random_heads_are_exact_on_a_transformer(
-    kind: str, only: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_random_heads_are_exact_on_a_transformer(kind, only, tmp_path):
     machine = next(each for each in MACHINES if each.name == "qwen3-near-tie")
     folder = random_head(kind, checkpoint(machine)[0], tmp_path)
     check(f"{METHOD.get(kind, kind)}(head='{folder}')", kinds=[machine.name], only=only)
@@ -78,9 +73,7 @@ def test_random_heads_are_exact_on_a_transformer(
 @pytest.mark.parametrize("curve", [None, CostCurve((1, 32), (64,), ((1.0, 1.2),))])
 @pytest.mark.parametrize("name", ["torch", "native"])
 @pytest.mark.parametrize("kind", [*ROWS, "kangaroo", "m2r2"])
-def test_heads_within_the_target_are_exact_in_company(
-    kind: str, name: str, curve: CostCurve | None, temperature: float, tmp_path: Path
-) -> None:
+def test_heads_within_the_target_are_exact_in_company(kind, name, curve, temperature, tmp_path):
     """Under fixed and other budgets, fused with a lookup, and beside one another."""
     head, other = (random_head(each, DEEP[0], tmp_path / each) for each in (kind, "medusa"))
     specs = [
@@ -112,45 +105,26 @@ def test_a_head_runs_under_its_own_method_only(kind: str, tmp_path: Path) -> Non
 @pytest.mark.first(1)
 @pytest.mark.parametrize("verifier", ["rejection", "traversal"])
 @pytest.mark.parametrize("kind", ["eagle", *ROWS])
-def test_other_verifiers_take_their_trees_as_they_stand(
-    kind: str, verifier: str, tmp_path: Path
-) -> None:
+def test_other_verifiers_take_their_trees_as_they_stand(kind, verifier, tmp_path):
     folder = random_head(kind, TOY, tmp_path)
     check(f"{kind}(head='{folder}',verifier={verifier})", kinds=["toy"], only=FEW)
 
 
-def serve(
-    specs: list[str], curve: bool = False, prompt: Sequence[int] = (5, 6, 7, 12, 13), **params: Any
-) -> list[LiveSequence]:
+def serve(specs, curve=False, prompt=(5, 6, 7, 12, 13), **params):
     engine = Engine({"target": ToyBackend(TOY)}, Limits())
     if curve:
         engine.load.curve = CostCurve((1, 32), (64,), ((1.0, 1.5),))
-    settings = SamplingParams.from_mapping(
-        {"max_tokens": 90, "ignore_eos": True, "seed": 1, **params}
-    )
-    rows = np.array(prompt, np.int32)
-    found = [engine.add(GenerationRequest(rows, parse(spec), settings)) for spec in specs]
-    while engine.busy:
-        engine.step()
-        engine.check()
-    for sequence in found:
-        if sequence.error is not None:
-            raise sequence.error
-    return found
+    settings = {"max_tokens": 90, "ignore_eos": True, "seed": 1, **params}
+    return served(engine, [(spec, prompt, settings) for spec in specs])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("curve", [False, True])
-def test_a_head_that_knows_is_fast_in_a_batch_too(
-    temperature: float, curve: bool, tmp_path: Path
-) -> None:
+def test_a_head_that_knows_is_fast_in_a_batch_too(temperature, curve, tmp_path):
     head = knowing_head(TOY, tmp_path)
     specs = [
-        "greedy",
-        f"eagle(head='{head}')",
-        f"suffix+eagle(head='{head}')",
-        f"eagle(head='{head}')",
-    ]
+        "greedy", f"eagle(head='{head}')", f"suffix+eagle(head='{head}')", f"eagle(head='{head}')",
+    ]  # fmt: skip
     plain, *others = serve(specs, curve, temperature=temperature)
     for sequence in others:
         assert sequence.output == plain.output
@@ -190,22 +164,14 @@ def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
     assert end > len(prompt)
 
 
-def test_a_cached_prompt_is_read_as_if_it_were_not(
-    tmp_path: Path, head_drafts: list[HeadDraft]
-) -> None:
+def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path, head_drafts):
     """The states of its rows are those that an earlier request of the tenant saw."""
     spec = f"eagle(head='{knowing_head(TOY, tmp_path)}')"
-    settings = SamplingParams.from_mapping({"max_tokens": 12, "ignore_eos": True})
+    settings = {"max_tokens": 12, "ignore_eos": True}
 
-    def made(
-        engine: Engine, prompt: list[int], decoder: str = spec, salt: str = ""
-    ) -> LiveSequence:
+    def made(engine, prompt, decoder=spec, salt=""):
         head_drafts.clear()
-        tokens = np.array(prompt, np.int32)
-        sequence = engine.add(GenerationRequest(tokens, parse(decoder), settings, salt=salt))
-        while engine.busy:
-            engine.step()
-        return sequence
+        return served(engine, [(decoder, prompt, settings)], salt=salt)[0]
 
     def rows(sequence: LiveSequence) -> list[tuple[int, list[int], list[list[float]]]]:
         """What the head was given: where each draft's rows start, their tokens and states."""
@@ -240,9 +206,7 @@ def test_a_cached_prompt_is_read_as_if_it_were_not(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_levels_that_are_made_together_need_not_earn_their_seconds(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_levels_that_are_made_together_need_not_earn_their_seconds(kind, tmp_path, monkeypatch):
     """However slow the head: its draft is there when it is known how sure it is."""
     from paradecode.engine import engine as module
 

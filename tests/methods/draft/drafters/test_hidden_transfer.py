@@ -1,7 +1,5 @@
 """Hidden Transfer against the paper, read plainly: no cache, no tree, all rows computed anew."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -17,7 +15,6 @@ from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidModel
-from paradecode.core.head import HeadDraft
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.request import GenerationRequest
@@ -97,9 +94,7 @@ def test_every_draft_is_made_of_the_papers_guesses(enters: tuple[int, ...], tmp_
     assert max(step.accepted for step in sequence.trace) > 0
 
 
-def test_a_fusion_with_a_head_that_reads_early_layers_is_plain(
-    tmp_path: Path, head_drafts: list[HeadDraft]
-) -> None:
+def test_a_fusion_with_a_head_that_reads_early_layers_is_plain(tmp_path, head_drafts):
     """The head's states come from all parts of the verification."""
     eagle = random_head("eagle3", CONFIG, tmp_path / "eagle")
     spec = f"eagle(head='{eagle}')+hidden-transfer(head='{write(tmp_path / 'own', (2, 4))}')"

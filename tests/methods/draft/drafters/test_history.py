@@ -1,7 +1,5 @@
 """Occurrences and counts of continuations, against brute force."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kangaroo against the paper, read plainly: no cache, no tree, every row computed anew."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -11,14 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from small_models import PROMPT, deep, head_engine, serve
+from small_models import PROMPT, chain_of, check_chains, deep, head_engine, serve, states_of
 
 from by_hand import attended, normed, softmax, stored, turned
 from paradecode.backends import open_backend
-from paradecode.backends.interface import Span
-from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidModel
-from paradecode.core.head import HeadDraft
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.draft_heads import Sizes, random_head
 
@@ -50,12 +45,7 @@ class Paper:
         self.backend.reserve(1)
 
     def exit_states(self, tokens: Sequence[int]) -> np.ndarray:
-        at = np.arange(len(tokens), dtype=np.int32)
-        nowhere = np.full(len(tokens), -1, np.int32)
-        none = np.empty(0, np.int32)
-        span = Span(none, np.array(tokens, np.int32), at, nowhere, 0, logits=none,
-                    hidden=(EXIT - 1,))  # fmt: skip
-        return self.backend.forward([span])[0].hidden[EXIT - 1].astype(np.float64)
+        return states_of(self.backend, tokens, (EXIT - 1,))[0]
 
     def adapter(self, states: np.ndarray) -> np.ndarray:
         """Probabilities of the token behind the last row."""
@@ -72,47 +62,17 @@ class Paper:
         return softmax(WEIGHTS["head"].float32() @ normed(state, self.p["norm.weight"]))
 
     def draft(self, text: Sequence[int], room: int) -> list[int]:
-        drafted: list[int] = []
-        while len(drafted) < min(DEPTH, room):
-            probabilities = self.adapter(self.exit_states([*text, *drafted]))
-            drafted.append(int(probabilities.argmax()))
-            if probabilities.max() < SURE:
-                break
-        return drafted
+        chances = lambda tokens: self.adapter(self.exit_states(tokens))  # noqa: E731
+        return chain_of(chances, text, min(DEPTH, room), SURE)
 
 
-def test_every_draft_is_the_papers_and_no_row_is_computed_twice(
-    folder: Path, head_drafts: list[HeadDraft], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    eng, paper, ran = engine(), Paper(folder), []
-    real = eng.models[TARGET].forward
-
-    def forward(spans: Any) -> Any:
-        ran.append((spans[0].layers, len(spans[0].positions), len(spans[0].logits)))
-        return real(spans)
-
-    monkeypatch.setattr(eng.models[TARGET], "forward", forward)
-    spec = f"kangaroo(head='{folder}',sure={SURE},budget=fixed)"
-    (sequence,) = serve(eng, [spec], ignore_eos=True, max_tokens=40)
-    text, lengths = list(PROMPT), set[int]()
-    for number, step in enumerate(sequence.trace):
-        wanted = paper.draft(text, 40 - len(text) + len(PROMPT) - 1) if number else []
-        assert step.tree.tokens.tolist() == wanted
-        assert step.tree.is_chain
-        lengths.add(len(wanted))
-        text += step.tokens
+def test_every_draft_is_the_papers_and_no_row_is_computed_twice(folder, head_drafts):
+    paper, spec = Paper(folder), f"kangaroo(head='{folder}',sure={SURE},budget=fixed)"
+    sequence, text, lengths = check_chains(engine(), spec, 40, EXIT, paper.draft)
     assert DEPTH in lengths
     assert len(lengths - {0, DEPTH}) > 1
     assert sequence.stats.accepted > 5
-
-    # The first layers run once for each row, without the LM head; verifications go on behind them.
-    first, behind = tuple(range(EXIT)), tuple(range(EXIT, LAYERS))
-    drafts = [step for step in sequence.trace if len(step.tree)]
-    verified = sum(len(step.tree) + 1 for step in drafts)
-    assert sum(rows for layers, rows, _ in ran if layers == first) == verified
-    assert sum(rows for layers, rows, _ in ran if layers == behind) == verified
-    assert not any(logits for layers, _, logits in ran if layers == first)
-    assert sum(layers is None for layers, *_ in ran) == len(sequence.trace) - len(drafts)
+    verified = sum(len(step.tree) + 1 for step in sequence.trace if len(step.tree))
     # Of rows that the adapter had of a draft, those of accepted tokens are kept.
     states, end = paper.exit_states(text), 0
     for draft in head_drafts:

@@ -1,7 +1,5 @@
 """The parallel-iteration methods: what they make of their rows, and when they stop."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

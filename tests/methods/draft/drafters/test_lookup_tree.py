@@ -1,7 +1,5 @@
 """Lookup trees: what grows first, what a copy goes on with, and equal outputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """M2R2 against a plain reading of it: no cache, no tree, adapters beside the target's matrices."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,13 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from small_models import PROMPT, Checkpoint, deep, head_engine, serve
+from small_models import (
+    Checkpoint,
+    chain_of,
+    check_chains,
+    deep,
+    head_engine,
+    states_of,
+)
 
 from by_hand import attended, normed, silu, softmax, stored, turned
 from paradecode.backends import open_backend
 from paradecode.backends.heads.run import run_head
 from paradecode.backends.interface import Span
-from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.models.heads import build_head, read_head
@@ -75,11 +79,7 @@ class Paper:
 
     def states(self, tokens: Sequence[int], layers: tuple[int, ...]) -> list[np.ndarray]:
         """What the target's layers give, of every token."""
-        at, none = np.arange(len(tokens), dtype=np.int32), np.empty(0, np.int32)
-        nowhere = np.full(len(tokens), -1, np.int32)
-        span = Span(none, np.array(tokens, np.int32), at, nowhere, 0, logits=none, hidden=layers)
-        found = self.backend.forward([span])[0].hidden
-        return [found[layer].astype(np.float64) for layer in layers]
+        return states_of(self.backend, tokens, layers)
 
     def norm(self, x: np.ndarray, name: str) -> np.ndarray:
         return normed(x, self.w[name], self.config.norm_eps)
@@ -127,13 +127,7 @@ class Paper:
         return softmax(rows @ self.norm(state, "norm"))
 
     def draft(self, text: Sequence[int], room: int) -> list[int]:
-        drafted: list[int] = []
-        while len(drafted) < min(DEPTH, room):
-            chances = self.probabilities([*text, *drafted])
-            drafted.append(int(chances.argmax()))
-            if chances.max() < SURE:
-                break
-        return drafted
+        return chain_of(self.probabilities, text, min(DEPTH, room), SURE)
 
 
 TOKENS = np.random.default_rng(1).integers(1, 60, 12).tolist()
@@ -205,33 +199,12 @@ def folder(tmp_path: Path) -> Path:
     return folder_of(TARGET_MODEL, tmp_path, size=0.1)
 
 
-def test_every_draft_is_the_plain_readings_and_no_row_is_computed_twice(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    eng, paper, ran = head_engine(TARGET_MODEL), Paper(TARGET_MODEL, folder), []
-    real = eng.models[TARGET].forward
-
-    def forward(spans: Any) -> Any:
-        ran.append((spans[0].layers, len(spans[0].positions), len(spans[0].logits)))
-        return real(spans)
-
-    monkeypatch.setattr(eng.models[TARGET], "forward", forward)
-    spec = f"m2r2(head='{folder}',sure={SURE},budget=fixed)"
-    (sequence,) = serve(eng, [spec], ignore_eos=True, max_tokens=24)
-    text, lengths = list(PROMPT), set[int]()
-    for number, step in enumerate(sequence.trace):
-        wanted = paper.draft(text, 24 - len(text) + len(PROMPT) - 1) if number else []
-        assert step.tree.tokens.tolist() == wanted
-        lengths.add(len(wanted))
-        text += step.tokens
+def test_every_draft_is_the_plain_readings_and_no_row_is_computed_twice(folder):
+    paper, spec = Paper(TARGET_MODEL, folder), f"m2r2(head='{folder}',sure={SURE},budget=fixed)"
+    eng = head_engine(TARGET_MODEL)
+    sequence, _, lengths = check_chains(eng, spec, 24, STREAM[-1], paper.draft)
     assert len(lengths - {0}) > 1
     assert sequence.stats.accepted > 3
-    # The target's own layers before the stream's last run once for each row, without the LM head.
-    first, behind = tuple(range(STREAM[-1])), tuple(range(STREAM[-1], LAYERS))
-    verified = sum(len(step.tree) + 1 for step in sequence.trace if len(step.tree))
-    assert sum(rows for layers, rows, _ in ran if layers == first) == verified
-    assert sum(rows for layers, rows, _ in ran if layers == behind) == verified
-    assert not any(logits for layers, _, logits in ran if layers == first)
 
 
 @pytest.mark.parametrize("layers", [

@@ -1,7 +1,5 @@
 """Tables of n-grams: counts against brute force, files that are damaged, drafts that are copied."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -81,9 +79,7 @@ def test_every_entry_is_what_followed_most_often(texts: list[list[int]]) -> None
 
 @examples(30)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=30), min_size=10, max_size=30))
-def test_what_is_left_out_is_seldom_right_or_said_by_a_shorter_context(
-    texts: list[list[int]],
-) -> None:
+def test_what_is_left_out_is_seldom_right_or_said_by_a_shorter_context(texts):
     table = count_ngrams(texts, 6, 1)
     for context, after in followers(texts).items():
         token, count = min(after.items(), key=lambda item: (-item[1], item[0]))

@@ -1,7 +1,5 @@
 """Where a draft model has nothing to offer there is no draft, and the request goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,7 +44,7 @@ def test_each_path_has_its_own_scale() -> None:
     assert chances.sum(axis=1) == pytest.approx([1.0, 1.0, 0.0])
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("temperature", [1e-4, 1e-3, 0.01])
 @pytest.mark.parametrize("method", [
     "draft-model(width=4,budget=fixed)", "layer-skip(width=4,budget=fixed)", "swift(budget=fixed)",
@@ -63,6 +61,7 @@ def test_low_temperatures(llm: LLM, method: str, temperature: float) -> None:
         assert [one.token_ids for one in made] == [one.token_ids for one in plain]
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("method", [
     "draft-model(budget=fixed)", "draft-model(width=16,budget=fixed)", "pearl", "mirror-sd", "s2d",
     "draft-model(verifier=rsd,budget=fixed)", "draft-model(verifier=specinfer,budget=dyspec)",

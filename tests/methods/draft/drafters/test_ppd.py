@@ -1,7 +1,5 @@
 """PPD against the paper, read plainly: prompt tokens appended to the whole text, computed anew."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -103,9 +101,7 @@ RATES = st.lists(st.floats(0, 1), min_size=6, max_size=6)
 
 @examples(60)
 @given(rates=RATES, count=st.integers(1, 6), step=st.sampled_from([0.0, 0.05, 0.3]))
-def test_a_level_adds_what_the_best_tree_with_it_gains(
-    rates: list[float], count: int, step: float
-) -> None:
+def test_a_level_adds_what_the_best_tree_with_it_gains(rates, count, step):
     """Against all trees: two ranks, three levels; a node costs ``step`` tokens to verify."""
     odds, values = Odds(rates), []
     for levels in range(4):
@@ -127,9 +123,7 @@ def test_a_level_adds_what_the_best_tree_with_it_gains(
     parents=st.lists(st.integers(-1, 4), max_size=5), step=st.floats(0.01, 0.2),
     chances=st.lists(st.floats(0.1, 0.5), min_size=5, max_size=5), room=st.integers(0, 8),
 )  # fmt: skip
-def test_prompt_rows_hang_where_they_bring_most(
-    parents: list[int], chances: list[float], step: float, room: int
-) -> None:
+def test_prompt_rows_hang_where_they_bring_most(parents, chances, step, room):
     """Against every way to hang them: of two levels, for a linear cost."""
     known = [min(parent, n - 1) for n, parent in enumerate(parents)]
     shares = np.array([chance / max(known.count(p), 1) for p, chance in zip(known, chances)])
@@ -161,9 +155,7 @@ def test_where_rows_are_dear_there_are_few_prompt_rows(folder: Path) -> None:
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("whenever", [False, True])
-def test_what_hopeless_prompt_tokens_cost_is_bounded(
-    whenever: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_hopeless_prompt_tokens_cost_is_bounded(whenever, folder, monkeypatch):
     """They cost at most 1/32 of plain decoding's time over short requests, even if every possible
     draft has them. The two tokens that drafts are trusted with at first, and a trial, come on
     top."""
@@ -192,8 +184,7 @@ def test_guesses_are_judged_that_were_never_verified(folder: Path) -> None:
     ([5, -1], np.zeros((3, CONFIG.hidden_size), np.float32)),
     ([5, 6], np.zeros((1, CONFIG.hidden_size), np.float32)),
     ([5, -1], np.zeros((1, CONFIG.hidden_size + 1), np.float32)),
-    ([-1, -1], np.zeros((1, CONFIG.hidden_size), np.float32)),
-    ([5, -1], None),
+    ([-1, -1], np.zeros((1, CONFIG.hidden_size), np.float32)), ([5, -1], None),
 ])  # fmt: skip
 def test_rows_that_do_not_fit_are_refused(tokens: list[int], given_rows: Any) -> None:
     class Decoder:
@@ -207,12 +198,9 @@ def test_rows_that_do_not_fit_are_refused(tokens: list[int], given_rows: Any) ->
 @pytest.mark.parametrize(("change", "field"), [
     ({"virtual_tokens_per_special_token": 2}, "virtual_tokens"),
     ({"use_custom_lm_head": True}, "custom_lm_head"),
-    ({"num_special_tokens": 5}, "num_special_tokens"),
-    ({}, "prompt_embeddings"),
+    ({"num_special_tokens": 5}, "num_special_tokens"), ({}, "prompt_embeddings"),
 ])  # fmt: skip
-def test_prompt_tokens_of_other_kinds_are_refused(
-    change: dict[str, Any], field: str, folder: Path
-) -> None:
+def test_prompt_tokens_of_other_kinds_are_refused(change, field, folder):
     said = json.loads((folder / "adapter_config.json").read_text()) | change
     (folder / "adapter_config.json").write_text(json.dumps(said))
     if not change:

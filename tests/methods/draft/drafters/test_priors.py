@@ -1,7 +1,5 @@
 """Priors are data: those of the default model serve others, and a file may replace them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -26,13 +24,10 @@ def test_a_file_replaces_them(tmp_path: Path) -> None:
     assert set(draft(CopySpec(), Request(TEXT), 2).estimates.tolist()) != {0.5}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "[]", "[" * 200_000, '{"priors": 3}', '{"priors": {"copying": [0.5]}}',
-        '{"priors": {"a": ["b"]}}', f'{{"priors": {{"a": [{10**400}]}}}}',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "", "[]", "[" * 200_000, '{"priors": 3}', '{"priors": {"copying": [0.5]}}',
+    '{"priors": {"a": ["b"]}}', f'{{"priors": {{"a": [{10**400}]}}}}',
+])  # fmt: skip
 def test_damaged_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "own.json"
     path.write_text(text)

@@ -1,7 +1,5 @@
 """The checks of the prompt-lookup card: what it proposes, how long, and from where."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The datastore against brute force and against hostile files; REST and RASD on top of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -95,17 +93,14 @@ def test_another_tokenizer_is_refused(tmp_path):
 
 
 DAMAGE = {
-    "empty": lambda data: b"",
-    "short header": lambda data: data[:20],
-    "other magic": lambda data: b"X" + data[1:],
-    "truncated": lambda data: data[:-1],
-    "too long": lambda data: data + b"\0",
-    "no tokens": lambda data: HEADER.pack(b"PDSTORE1", 0, 1),
+    "empty": lambda data: b"", "short header": lambda data: data[:20],
+    "other magic": lambda data: b"X" + data[1:], "truncated": lambda data: data[:-1],
+    "too long": lambda data: data + b"\0", "no tokens": lambda data: HEADER.pack(b"PDSTORE1", 0, 1),
     "huge count": lambda data: HEADER.pack(b"PDSTORE1", 1 << 62, 9) + data[HEADER.size :],
     "token out of range": lambda data: data[:32] + b"\xff\xff\xff\x7f" + data[36:],
     "token below -1": lambda data: data[:32] + b"\x00\x00\x00\x80" + data[36:],
     "position out of range": lambda data: data[:-4] + b"\xff\xff\xff\xff",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)

@@ -1,7 +1,5 @@
 """Drafts of nested exits, against a slow reading: every exit computes the whole text anew."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

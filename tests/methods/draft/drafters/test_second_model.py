@@ -1,7 +1,5 @@
 """A second model drafts: exact with any draft, and as fast as the draft is good."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -37,11 +35,9 @@ def test_a_draft_like_the_target_is_always_accepted(temperature):
     """This holds at a temperature, too: both draw with the same noise."""
     eng = engine(TARGET, TARGET)
     chain, pearl = serve(
-        eng,
-        ["draft-model(width=1,budget=fixed)", "pearl"],
-        temperature=temperature,
+        eng, ["draft-model(width=1,budget=fixed)", "pearl"], temperature=temperature,
         ignore_eos=True,
-    )
+    )  # fmt: skip
     stats = chain.stats
     assert stats.accepted == stats.drafted
     assert stats.forwards == -(-32 // 9)
@@ -120,10 +116,9 @@ def test_verifiers_that_read_draws_accept_all_of_an_equal_chain(verifier):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize(
-    "method",
-    ["draft-model(width=1,budget=fixed)", "s2d(sure=2.0,budget=fixed)", "pearl", "mirror-sd"],
-)
+@pytest.mark.parametrize("method", [
+    "draft-model(width=1,budget=fixed)", "s2d(sure=2.0,budget=fixed)", "pearl", "mirror-sd",
+])  # fmt: skip
 def test_other_token_ids_are_translated(method, temperature):
     """The same model under permuted ids accepts what the same model accepts."""
     order = np.random.default_rng(0).permutation(96)
@@ -299,13 +294,10 @@ def test_a_draft_model_with_threads_of_its_own_changes_no_token(temperature, tmp
     assert all(tokens == found["greedy", folder] for tokens in found.values())
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"draft_threads": 0, "draft_model": "SELF"}, "draft_threads"),
-        ({"draft_threads": 1, "draft_model": "SELF", "backend": "torch"}, "only the native"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"draft_threads": 0, "draft_model": "SELF"}, "draft_threads"),
+    ({"draft_threads": 1, "draft_model": "SELF", "backend": "torch"}, "only the native"),
+])  # fmt: skip
 def test_threads_that_no_draft_model_can_have_are_refused(given, said, tmp_path):
     folder = str(write_folder(tmp_path / "m", "llama"))
     given = {name: folder if value == "SELF" else value for name, value in given.items()}

@@ -1,7 +1,5 @@
 """STAND's card: running means, at most ten tokens, stores that change after verification only."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """SuffixDecoding's card: lengths, scores, modes; past outputs are bounded and a tenant's own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Counts, edges and matches of the suffix automaton against brute force; its size and its time."""
 
-from __future__ import annotations
-
 import tracemalloc
 from array import array
 from collections import Counter

@@ -1,7 +1,5 @@
 """Token recycling's card: it learns a cyclic language in one pass; the last accepted row wins."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Three levels: which keys the middle one sees, what it drafts, and what its rows cost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from small_models import backend, deep, engine, permuted, serve

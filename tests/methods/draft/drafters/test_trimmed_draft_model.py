@@ -1,7 +1,5 @@
 """A draft model that says some tokens only: its LM head has their rows, and outputs stay plain."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -74,6 +72,7 @@ def test_the_rows_that_are_left_say_what_they_said(kind, backend):
     assert np.isneginf(np.delete(wide, tokens, axis=1)).all()
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("method", [
     "draft-model", "draft-model(width=1,budget=fixed)", "draft-model(verifier=rsd)",

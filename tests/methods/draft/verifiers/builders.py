@@ -1,7 +1,5 @@
 """The drafters that every exact verifier is proved for."""
 
-from __future__ import annotations
-
 from languages import Builder, adaptive, after, levels, mixed, pooled
 
 BUILDERS: dict[str, Builder] = {

@@ -1,7 +1,5 @@
 """Pearson's test of counts against a known law."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from math import erfc, sqrt
 

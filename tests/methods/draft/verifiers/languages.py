@@ -4,8 +4,6 @@ Chance is a branching oracle: a run takes the first branch at every decision, an
 all other branches, so that a law is a finite sum without sampling error.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 python tests/methods/draft/verifiers/table.py [languages]
 """
 
-from __future__ import annotations
-
 import sys
 from statistics import mean
 

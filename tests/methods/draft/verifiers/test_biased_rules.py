@@ -1,7 +1,5 @@
 """Rules and drafters that are known to be wrong: the enumeration must tell them from right ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -37,22 +35,19 @@ def tree_of(*nodes: tuple[int, int]) -> TokenTree:
     return TokenTree(np.array(tokens), np.array(parents))
 
 
-@pytest.mark.parametrize(
-    ("tree", "best", "tokens", "rows"),
-    [
-        (EMPTY, [4], [4], [0]),
-        (TokenTree.chain([1, 2]), [1, 2, 3], [1, 2, 3], [0, 1, 2]),
-        (TokenTree.chain([1, 2]), [1, 5, 3], [1, 5], [0, 1]),
-        (TokenTree.chain([1, 2]), [5, 2, 3], [5], [0]),
-        # Two branches: only the second one's path is right.
-        (tree_of((1, -1), (2, -1), (3, 1)), [2, 7, 3, 6], [2, 3, 6], [0, 2, 3]),
-        # The right token under the wrong parent is not accepted.
-        (tree_of((1, -1), (2, -1), (3, 0)), [2, 3, 3, 6], [2, 3], [0, 2]),
-        # Equal siblings: the first one's row counts, and only its children.
-        (tree_of((1, -1), (1, -1), (2, 0), (3, 1)), [1, 2, 2, 4, 5], [1, 2, 4], [0, 1, 3]),
-        (tree_of((1, -1), (1, -1), (2, 1)), [1, 2, 2, 4], [1, 2], [0, 1]),
-    ],
-)
+@pytest.mark.parametrize(("tree", "best", "tokens", "rows"), [
+    (EMPTY, [4], [4], [0]),
+    (TokenTree.chain([1, 2]), [1, 2, 3], [1, 2, 3], [0, 1, 2]),
+    (TokenTree.chain([1, 2]), [1, 5, 3], [1, 5], [0, 1]),
+    (TokenTree.chain([1, 2]), [5, 2, 3], [5], [0]),
+    # Two branches: only the second one's path is right.
+    (tree_of((1, -1), (2, -1), (3, 1)), [2, 7, 3, 6], [2, 3, 6], [0, 2, 3]),
+    # The right token under the wrong parent is not accepted.
+    (tree_of((1, -1), (2, -1), (3, 0)), [2, 3, 3, 6], [2, 3], [0, 2]),
+    # Equal siblings: the first one's row counts, and only its children.
+    (tree_of((1, -1), (1, -1), (2, 0), (3, 1)), [1, 2, 2, 4, 5], [1, 2, 4], [0, 1, 3]),
+    (tree_of((1, -1), (1, -1), (2, 1)), [1, 2, 2, 4], [1, 2], [0, 1]),
+])  # fmt: skip
 def test_greedy_walk(tree, best, tokens, rows):
     reply = greedy_reply(*best)
     verdict = coupled(Request([0]), tree, reply)

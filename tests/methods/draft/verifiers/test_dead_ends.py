@@ -1,7 +1,5 @@
 """Tokens behind which none may follow: an error where the output gets there, and not before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -34,9 +32,7 @@ def llm() -> Iterator[LLM]:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("stop", [(), ("he",), ("h",)])
 @pytest.mark.parametrize("method", METHODS)
-def test_drafts_end_as_plain_decoding_does(
-    llm: LLM, method: str, stop: Sequence[str], temperature: float
-) -> None:
+def test_drafts_end_as_plain_decoding_does(llm, method, stop, temperature):
     """The text must be "hello world", and its letter l ends an output."""
     (letter,) = llm.encode("l")
     wishes: dict[str, Any] = {

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 from itertools import permutations, product
 from math import prod
@@ -165,11 +163,10 @@ def test_surgery_that_may_look_at_draws_makes_every_node_det():
     assert pooled.tree().clip(9).sampled
 
 
-@pytest.mark.parametrize(
-    ("ids", "q"),
-    [([1, 1], [0.5, 0.5]), ([2, 1], [0.5, 0.5]), ([1], [0.5, 0.5]), ([1, 2], [0, 0]),
-     ([1, 2], [-1, 2]), ([1, 2], [np.nan, 1]), ([1, 2], [np.inf, 1])],
-)  # fmt: skip
+@pytest.mark.parametrize(("ids", "q"), [
+    ([1, 1], [0.5, 0.5]), ([2, 1], [0.5, 0.5]), ([1], [0.5, 0.5]), ([1, 2], [0, 0]),
+    ([1, 2], [-1, 2]), ([1, 2], [np.nan, 1]), ([1, 2], [np.inf, 1]),
+])  # fmt: skip
 def test_bad_q_is_refused(ids, q):
     with pytest.raises(DecoderError, match="q"):
         Drawn(Mode.IID, np.array(ids), np.array(q, float))

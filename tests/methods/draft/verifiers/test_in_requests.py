@@ -1,7 +1,5 @@
 """The verifiers as the engine calls them: noise, processors, temperature 0, trees, thresholds."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Requests through the whole engine: the joint law of their first three tokens, ends, batches."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,13 +10,13 @@ import numpy as np
 import pytest
 from chisquare import SIGNIFICANT, p_value
 
+from engines import served
 from paradecode.core.decoder import TARGET, Decoder
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.core.tree_builder import TreeBuilder, distribution, draw, draw_pooled
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.loop import Budget, Drafter, DraftVerify
 from paradecode.methods.draft.verifiers.top_down import NaiveSampling
@@ -89,12 +87,8 @@ def serve(make, params: list[SamplingParams], batch: int = 64) -> list[LiveSeque
     engine = Engine(
         {TARGET: ToyBackend(CONFIG, surprise=1024)}, Limits(batch, 4096, 8192), LetterText
     )
-    requests = [GenerationRequest(np.array(PROMPT, np.int32), make, each) for each in params]
-    sequences = [engine.add(request) for request in requests]
-    while engine.busy:
-        engine.step()
+    sequences = served(engine, [(make, PROMPT, each) for each in params])
     assert all(pool.held == 0 for pool in engine.pools.values())
-    assert all(sequence.error is None for sequence in sequences)
     return sequences
 
 
@@ -120,16 +114,12 @@ def truth() -> dict[tuple[int, ...], float]:
 
 RUNS = 800
 PAIRS = [
-    ("coupled", Sampled("swor", (2, 1))),
-    ("rejection", Sampled("iid", (1, 1))),
-    ("specinfer", Sampled("pooled", (2, 2))),
-    ("rsd", Sampled("swor", (2, 2))),
-    ("naive-tree", Sampled("swor", (2, 2))),
-    ("nss", Sampled("top", (2, 2))),
-    ("block", Sampled("iid", (1, 1))),
-    ("traversal", Sampled("swor", (2, 2))),
+    ("coupled", Sampled("swor", (2, 1))), ("rejection", Sampled("iid", (1, 1))),
+    ("specinfer", Sampled("pooled", (2, 2))), ("rsd", Sampled("swor", (2, 2))),
+    ("naive-tree", Sampled("swor", (2, 2))), ("nss", Sampled("top", (2, 2))),
+    ("block", Sampled("iid", (1, 1))), ("traversal", Sampled("swor", (2, 2))),
     ("spectr", Sampled("iid", (3, 2))),
-]
+]  # fmt: skip
 
 
 @pytest.mark.first(2)
@@ -150,16 +140,10 @@ def pruned(tree: TokenTree, drawn: dict[int, Drawn]) -> TokenTree:
 
 
 @pytest.mark.first(2)
-@pytest.mark.parametrize(
-    ("name", "drafter"),
-    [
-        ("rsd", Sampled("top", (2, 2), claimed)),
-        ("block", Sampled("top", (1, 1), claimed)),
-        ("traversal", Sampled("swor", (2, 2), pruned)),
-        ("typical", Sampled("top", (2, 2))),
-    ],
-    ids=["top 2 as draws", "argmax as a draw", "draws dropped", "typical acceptance"],
-)
+@pytest.mark.parametrize(("name", "drafter"), [
+    ("rsd", Sampled("top", (2, 2), claimed)), ("block", Sampled("top", (1, 1), claimed)),
+    ("traversal", Sampled("swor", (2, 2), pruned)), ("typical", Sampled("top", (2, 2))),
+], ids=["top 2 as draws", "argmax as a draw", "draws dropped", "typical acceptance"])  # fmt: skip
 def test_biased_rules_are_found(name, drafter):
     assert p_value(words(name, drafter, RUNS), truth()) < SIGNIFICANT
 
@@ -182,6 +166,7 @@ def test_seeded_requests_do_not_depend_on_the_batch(name, drafter):
     assert len(set(outputs[0])) > 12
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(("name", "drafter"), METHODS, ids=[name for name, _ in METHODS])
 def test_outputs_end_where_they_must(name, drafter):
     stopped = inside = accepted = 0
