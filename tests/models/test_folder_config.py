@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from paradecode.backends.interface import Span
+from paradecode.backends.torch.backend import TorchBackend
 from paradecode.core.errors import InvalidModel
 from paradecode.models.folder_config import folder_config
 from paradecode.models.metadata import Metadata
@@ -43,6 +45,16 @@ ROPES = {
         "beta_fast": 16.0, "beta_slow": 2.0, "original_max_position_embeddings": 64,
         "mscale": 0.5, "mscale_all_dim": 0.25,
     },
+    "yarn with broken pairs": {
+        "rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "truncate": False,
+        "original_max_position_embeddings": 64,
+    },
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 5000.0, "factor": 4.0},
+    "longrope": {
+        "rope_type": "longrope", "rope_theta": 5000.0, "factor": 4.0,
+        "short_factor": [1 + n / 8 for n in range(8)], "long_factor": [2.0 + n for n in range(8)],
+        "original_max_position_embeddings": 64, "attention_factor": 1.25,
+    },
 }  # fmt: skip
 
 
@@ -62,6 +74,9 @@ def theirs(family, values):
         kind = type(config).__module__.replace("configuration", "modeling")
         module = __import__(kind, fromlist=["x"])
         rotary = getattr(module, f"{family}RotaryEmbedding")(config)
+        rope, context = config.rope_parameters, config.max_position_embeddings
+        if rope["rope_type"] == "longrope":  # Up to here all texts have the same angles.
+            context = min(context, rope["original_max_position_embeddings"])
     except Exception:
         return None
     head_dim = getattr(config, "head_dim", config.hidden_size // config.num_attention_heads)
@@ -70,7 +85,7 @@ def theirs(family, values):
     window = getattr(config, "sliding_window", None) if windowed else None
     return {
         "kv_heads": config.num_key_value_heads, "head_dim": head_dim, "window": window or 0,
-        "norm_eps": config.rms_norm_eps, "context": config.max_position_embeddings,
+        "norm_eps": config.rms_norm_eps, "context": context,
         "tied": config.tie_word_embeddings, "bias": getattr(config, "attention_bias", False),
         "bos": config.bos_token_id, "eos": config.eos_token_id,
         "rope": (rotary.inv_freq.numpy() * 1.0, rotary.attention_scaling),
@@ -118,9 +133,11 @@ def test_null_means_what_the_class_makes_of_it(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_key_that_is_left_out_has_the_default_of_the_class(family):
     usual = described(family)
-    for key in ("rms_norm_eps", "max_position_embeddings", "head_dim", "tie_word_embeddings",
-                "sliding_window", "use_sliding_window", "rope_parameters"):  # fmt: skip
-        compare(family, {name: value for name, value in usual.items() if name != key})
+    for key in usual:
+        # Tokens are the files' own: transformers takes no ends from the class.
+        if key not in (*UNUSED, "bos_token_id", "eos_token_id"):
+            heads = {"num_attention_heads": 32} if key == "num_key_value_heads" else {}
+            compare(family, {n: value for n, value in (usual | heads).items() if n != key})
 
 
 @pytest.mark.first(1)
@@ -132,6 +149,25 @@ def test_nulls_and_gaps_in_rotary_parameters(kind, style):
         for values in (rope, {**rope, key: None} if key else rope):
             said = {name: v for name, v in described("Llama").items() if name != "rope_parameters"}
             compare("Llama", {**said, style: values})
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("kind", ["dynamic", "longrope", "yarn with broken pairs"])
+def test_logits_of_rotary_scalings(tmp_path, kind):
+    config = transformers.LlamaConfig(**SMALL, rope_parameters=ROPES[kind])
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.save_pretrained(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        backend = TorchBackend(*read_weights(tmp_path), dtype="fp32")
+    ids = np.arange(60, dtype=np.int32)
+    backend.reserve(4)
+    rows = np.arange(60, dtype=np.int32)
+    span = Span(np.arange(4, dtype=np.int32), ids, rows, rows, 0, rows)
+    (found,) = backend.forward([span])
+    with torch.no_grad():
+        wanted = model(torch.from_numpy(ids[None].astype(np.int64))).logits[0].numpy()
+    np.testing.assert_allclose(found.logits.values, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.wide

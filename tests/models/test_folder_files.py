@@ -149,15 +149,25 @@ def test_a_token_without_a_row_is_left_out(tmp_path, where):
     assert tokenizer.highest == 35
 
 
-@pytest.mark.wide
-def test_ends_of_generation_config_and_nothing_else_of_it(tmp_path):
+ENDS = [None, {}, {"eos_token_id": None}, {"eos_token_id": 7}, {"eos_token_id": [7, 5]},
+        {"eos_token_id": 7, "temperature": 0.6, "top_p": 0.9, "do_sample": True,
+         "repetition_penalty": 1.5, "max_new_tokens": 3, "bos_token_id": 9}]  # fmt: skip
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("config", [5, [5, 6], None])
+@pytest.mark.parametrize("generation", ENDS)
+def test_ends_are_those_of_generate(tmp_path, config, generation):
+    """Where transformers would never end, the next file is read that names an end."""
     folder = folder_of(tmp_path, {"tokenizer_config": {"eos_token": "<e>"}})
-    said = {"eos_token_id": [5, 7], "temperature": 0.6, "top_p": 0.9, "do_sample": True,
-            "repetition_penalty": 1.5, "max_new_tokens": 3, "bos_token_id": 9}  # fmt: skip
-    (folder / "generation_config.json").write_text(json.dumps(said))
-    read = read_folder(folder)
-    assert {5, 7, read.tokenizer.eos} <= {*read.config.eos_tokens}
+    about = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps({**about, "model_type": "llama", "eos_token_id": config})
+    )
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    said, read = model.generation_config.eos_token_id, read_folder(folder)
+    said = said or config or read.tokenizer.eos
+    assert {*read.config.eos_tokens} == {*(said if isinstance(said, list) else [said])}
     assert read.tokenizer.eos_tokens == read.config.eos_tokens
-    said["eos_token_id"] = None
-    (folder / "generation_config.json").write_text(json.dumps(said))
-    assert not {5, 7} & {*read_folder(folder).config.eos_tokens}

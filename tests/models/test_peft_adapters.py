@@ -14,6 +14,7 @@ from paradecode.models.catalogue import open_model
 from tiny_folder import write_folder
 
 Q = "base_model.model.model.layers.{}.self_attn.q_proj.{}.weight"
+LENGTHS = Q.format(0, "lora_magnitude_vector").removesuffix(".weight")
 EMBED = "base_model.model.model.embed_tokens.weight"
 
 
@@ -39,15 +40,21 @@ def thin(rank=4, seed=0, layer=0):
         ({"use_rslora": True}, 8 / math.sqrt(4)),
         ({"alpha_pattern": {"q_proj": 32}}, 8.0),
         ({"alpha_pattern": {"model.layers.1.self_attn.q_proj": 32}}, 2.0),
+        ({"use_dora": True}, 2.0),
     ],
 )
 def test_the_formula(tmp_path, settings, scale):
     base = open_model(write_folder(tmp_path / "base", "llama"))
-    tensors = thin()
-    read = open_model(write_adapter(tmp_path / "a", tmp_path / "base", tensors, **settings))
+    tensors, lengths = thin(), np.linspace(1, 2, 64, dtype=np.float32)
+    dora = {LENGTHS: lengths} if "use_dora" in settings else {}
+    read = open_model(write_adapter(tmp_path / "a", tmp_path / "base", tensors | dora, **settings))
     a, b = (tensors[Q.format(0, name)] for name in ("lora_A", "lora_B"))
     wanted = base.weights["layers.0.q"].float32() + np.float32(scale) * (b @ a)
-    np.testing.assert_allclose(read.weights["layers.0.q"].float32(), wanted, rtol=1e-5, atol=1e-5)
+    found = read.weights["layers.0.q"].float32()
+    if dora:
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, rtol=1e-5)
+        wanted *= (lengths / np.linalg.norm(wanted, axis=1))[:, None]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     for name in ("layers.1.q", "layers.0.k", "embed"):
         np.testing.assert_array_equal(read.weights[name].data, base.weights[name].data)
     assert read.config.name == "a"
@@ -72,9 +79,12 @@ def test_whole_tensors_replace_the_bases(tmp_path):
         (thin(), {"base_model_name_or_path": None}, "adapter that names no base"),
         (thin(), {"base_model_name_or_path": "/nowhere/at/all"}, "only an adapter of /nowhere"),
         (thin(), {"peft_type": "PREFIX_TUNING"}, "adapter of the kind PREFIX_TUNING"),
-        (thin(), {"use_dora": True}, "use_dora"),
+        (thin(), {"use_dora": True}, "lora_magnitude_vector here"),
+        ({**thin(), LENGTHS: np.ones(3, np.float32)}, {"use_dora": True}, "has 64 numbers"),
+        ({**thin(), LENGTHS: np.ones(64, np.float32)}, {}, "no other part"),
+        (thin(), {"use_qalora": True}, "use_qalora"),
         (thin(8), {}, "says rank 4"),
-        ({Q.format(0, "lora_A"): np.ones((4, 64), np.float32)}, {}, "lacks the other"),
+        ({Q.format(0, "lora_A"): np.ones((4, 64), np.float32)}, {}, "lora_A and lora_B here"),
         ({Q.format(7, n): v for n, v in zip(("lora_A", "lora_B"), thin().values())}, {}, "fits"),
         ({EMBED: np.ones((3, 64), np.float32)}, {}, "the base has"),
         ({"x.weight": np.ones(3, np.float32)}, {}, "nothing that it fits"),
@@ -99,7 +109,8 @@ def test_an_adapter_of_an_adapter_is_refused(tmp_path):
     "settings",
     [
         {}, {"use_rslora": True}, {"rank_pattern": {"q_proj": 3}, "alpha_pattern": {"k_proj": 5}},
-        {"modules_to_save": ["embed_tokens"]}, {"target_modules": "all-linear"},
+        {"modules_to_save": ["embed_tokens"]}, {"use_dora": True},
+        {"use_dora": True, "use_rslora": True}, {"target_modules": "all-linear"},
     ],
     ids=str,
 )  # fmt: skip

@@ -24,17 +24,18 @@ class Rope:
     Attributes:
         theta: base of the wavelengths.
         dim: how many leading dimensions of a head are rotated (partial rotary when < head_dim).
-        scaling: ``none``, ``linear``, ``llama3`` or ``yarn``.
+        scaling: ``none``, ``linear``, ``llama3``, ``yarn`` or ``longrope``.
         factor, low_freq_factor, high_freq_factor, original_context: numbers of the scaling.
-        attention_factor: cosines and sines are multiplied by it (yarn).
+        attention_factor: cosines and sines are multiplied by it (yarn, longrope).
         beta_fast, beta_slow: yarn's correction range, in rotations.
+        truncate: whether that range ends at whole pairs.
         factors: one divisor for each rotated pair, or empty. They replace ``scaling``; this is how
             GGUF files store the llama3 scaling.
     """
 
     theta: float = checked(_POSITIVE, 10000.0)
     dim: int = 64
-    scaling: str = checked(one_of("none", "linear", "llama3", "yarn"), "none")
+    scaling: str = checked(one_of("none", "linear", "llama3", "yarn", "longrope"), "none")
     factor: float = checked(_POSITIVE, 1.0)
     low_freq_factor: float = checked(_POSITIVE, 1.0)
     high_freq_factor: float = checked(_POSITIVE, 4.0)
@@ -42,6 +43,7 @@ class Rope:
     attention_factor: float = checked(_POSITIVE, 1.0)
     beta_fast: float = checked(_POSITIVE, 32.0)
     beta_slow: float = checked(_POSITIVE, 1.0)
+    truncate: bool = checked(flag, True)
     factors: tuple[float, ...] = ()
 
     def inverse_frequencies(self) -> NDArray[np.float64]:
@@ -61,9 +63,11 @@ class Rope:
             keep = np.clip((rotations - self.low_freq_factor) / span, 0, 1)
             return keep * base + (1 - keep) * base / self.factor
         if self.scaling == "yarn":
-            low = max(math.floor(self._pair_of(self.beta_fast)), 0)
-            high = min(math.ceil(self._pair_of(self.beta_slow)), self.dim - 1)
-            ramp = (np.arange(self.dim // 2) - low) / max(high - low, 0.001)
+            low, high = self._pair_of(self.beta_fast), self._pair_of(self.beta_slow)
+            if self.truncate:
+                low, high = math.floor(low), math.ceil(high)
+            low, high = max(low, 0), min(high, self.dim - 1)
+            ramp = (np.arange(self.dim // 2) - low) / (high - low or 0.001)
             stretch = np.clip(ramp, 0, 1)
             return (1 - stretch) * base + stretch * base / self.factor
         return base

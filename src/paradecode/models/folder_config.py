@@ -59,6 +59,14 @@ _SHARED = {"hidden_act": "silu", "rms_norm_eps": 1e-6, "tie_word_embeddings": Fa
 _SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
 )  # fmt: skip
+_USUAL = {
+    "LlamaForCausalLM": (32000, 4096, 11008, 32, 32),
+    "MistralForCausalLM": (32000, 4096, 14336, 32, 32),
+    "Qwen2ForCausalLM": (151936, 4096, 22016, 32, 32),
+    "Qwen3ForCausalLM": (151936, 4096, 22016, 32, 32),
+    MOE: (151936, 2048, 6144, 24, 32),
+}
+"""Class -> its sizes, where config.json leaves them out."""
 _ORIGINAL = "original_max_position_embeddings"
 _OPTIONAL = frozenset(key for keys in _DEFAULTS.values() for key in keys)
 _NULLABLE = {
@@ -96,7 +104,9 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
         usable = ", ".join([*ARCHITECTURES, *FAMILIES, diffusion_gemma.NAME])
         raise InvalidModel("architectures", named, f"use one of {usable}")
     family = ARCHITECTURES[known]
-    values = _values(known, raw)
+    values = _values(
+        known, raw if differs else Metadata({**dict(zip(_SIZES, _USUAL[known])), **raw})
+    )
     if values["hidden_act"] != "silu":
         raise InvalidModel("hidden_act", values["hidden_act"], "only silu is known")
     _check_quantization(values)
@@ -104,8 +114,11 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
         values.whole(key, None, 1, 1 << 16) for key in ("num_attention_heads", "hidden_size")
     )
     head_dim = values.whole("head_dim", hidden // heads, 1, 1024)
-    biased = values.flag("attention_bias")
-    ends = _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ())) | said
+    biased, rope = values.flag("attention_bias"), rope_of(values, head_dim)
+    # As in transformers; a canvas, which is filled to its end, ends at whatever any file names.
+    ends = said or _ids(values, "eos_token_id")
+    if differs:
+        ends = said | _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ()))
     fields: dict[str, Any] = {
         "name": folder.resolve().name,
         "architecture": family,
@@ -116,9 +129,9 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
         "kv_heads": values.whole("num_key_value_heads", heads),
         "head_dim": head_dim,
         "intermediate_size": values.whole("intermediate_size"),
-        "context_length": values.whole("max_position_embeddings"),
+        "context_length": _context(values, rope),
         "norm_eps": values.number("rms_norm_eps"),
-        "rope": rope_of(values, head_dim),
+        "rope": rope,
         "tied_head": values.flag("tie_word_embeddings"),
         "qkv_bias": biased or family == "qwen2",
         "output_bias": biased,
@@ -164,14 +177,17 @@ def _check_quantization(values: Metadata) -> None:
 def _sliding_window(known: str, values: Metadata) -> int:
     """The attention window that all layers share, or 0."""
     mistral = known == "MistralForCausalLM"
-    window = values.whole("sliding_window", 0)
+    window, layers = values.whole("sliding_window", 0), values.whole("num_hidden_layers")
+    kinds = values.get("layer_types")
+    listed = isinstance(kinds, list) and kinds and not known.startswith(("Llama", "Mistral"))
+    if listed and len(kinds) != layers:
+        raise InvalidModel(
+            "layer_types", f"{len(kinds)} layers", f"num_hidden_layers says {layers}"
+        )
     if window == 0 or not (mistral or values.flag("use_sliding_window")):
         return 0
-    layers = values.whole("num_hidden_layers")
-    kinds = values.get("layer_types")
-    if isinstance(kinds, list) and kinds:
+    if listed:
         sliding = sum(kind == "sliding_attention" for kind in kinds)
-        layers = len(kinds)
     else:
         sliding = layers if mistral else max(layers - values.whole("max_window_layers"), 0)
     if 0 < sliding < layers:
@@ -205,13 +221,19 @@ def rope_of(values: Metadata, head_dim: int) -> Rope:
     )
     if kind == "default":
         return rope
-    if kind not in ("linear", "llama3", "yarn"):
-        raise InvalidModel("rope_type", kind, "use default, linear, llama3 or yarn")
-    if kind == "linear":
-        return replace(rope, scaling=kind, factor=scaling.number("factor"))
+    if kind not in ("linear", "llama3", "yarn", "dynamic", "longrope"):
+        raise InvalidModel(
+            "rope_type", kind, "use default, linear, dynamic, llama3, yarn or longrope"
+        )
+    if kind in ("linear", "dynamic"):
+        factor = scaling.number("factor")
+        # The other one changes nothing up to the end of the context.
+        return replace(rope, scaling=kind, factor=factor) if kind == "linear" else rope
     context = values.whole("max_position_embeddings")
     scaling.setdefault(_ORIGINAL, context)
     original = scaling.whole(_ORIGINAL, None, 1)
+    if kind == "longrope":
+        return _longrope(rope, scaling, context, original)
     if kind == "llama3":
         return replace(
             rope,
@@ -221,8 +243,6 @@ def rope_of(values: Metadata, head_dim: int) -> Rope:
             low_freq_factor=scaling.number("low_freq_factor"),
             high_freq_factor=scaling.number("high_freq_factor"),
         )
-    if scaling.get("truncate", True) is not True:
-        raise InvalidModel("truncate", scaling["truncate"], "yarn is known with truncation only")
     if "factor" not in scaling:
         raise InvalidModel("factor", None, "yarn needs it")
     factor = scaling.number("factor", context / original)
@@ -231,11 +251,41 @@ def rope_of(values: Metadata, head_dim: int) -> Rope:
         scaling=kind,
         factor=factor,
         original_context=original,
+        truncate=bool(scaling.get("truncate", True)),
         attention_factor=_yarn_attention(scaling, factor),
         # As in transformers, 0 stands for the usual value, too.
         beta_fast=scaling.number("beta_fast", 32.0) or 32.0,
         beta_slow=scaling.number("beta_slow", 1.0) or 1.0,
     )
+
+
+def _context(values: Metadata, rope: Rope) -> int:
+    """The longest text, up to which the angles of the first token stay the same."""
+    context = values.whole("max_position_embeddings")
+    if rope.scaling != "longrope" or rope.original_context >= context:
+        return context
+    known = rope.original_context
+    said = f"rope: of {context} positions the first {known} are used: longer texts have other"
+    warnings.warn(f"{said} angles in longrope", stacklevel=3)
+    return known
+
+
+def _longrope(rope: Rope, scaling: Metadata, context: int, original: int) -> Rope:
+    """LongRoPE (arXiv 2402.13753) of texts up to the original context.
+
+    A longer text has other factors for all of its tokens, which those in a cache lack.
+    """
+    for key in ("short_factor", "long_factor"):
+        factors = scaling.get(key)
+        if not isinstance(factors, list) or len(factors) != rope.dim // 2:
+            raise InvalidModel(key, factors, f"longrope needs a list of {rope.dim // 2} numbers")
+    short = [Metadata(short_factor=one).number("short_factor") for one in scaling["short_factor"]]
+    factor = scaling.number("factor", context / original)
+    gain = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 < original else 1.0
+    return replace(
+        rope, scaling="longrope", factors=tuple(short), original_context=original,
+        attention_factor=scaling.number("attention_factor", gain),
+    )  # fmt: skip
 
 
 def _yarn_attention(scaling: Metadata, factor: float) -> float:

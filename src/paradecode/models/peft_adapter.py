@@ -1,7 +1,8 @@
 """LoRA adapters in the form of the peft package, merged into their base model at load.
 
 LoRA (Hu et al. 2021, arXiv 2106.09685): a matrix W becomes W + s B A with thin A and B. The scale s
-is ``lora_alpha / r``, or ``lora_alpha / sqrt(r)`` (rsLoRA, arXiv 2312.03732).
+is ``lora_alpha / r``, or ``lora_alpha / sqrt(r)`` (rsLoRA, arXiv 2312.03732). DoRA (arXiv
+2402.09353) gives each row of the sum a length of its own.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from paradecode.models.safetensors_dir import canonical, tensors_of, with_tokeni
 from paradecode.models.weights import Tensor
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_NAME = re.compile(r"base_model\.model\.(.+?)(?:\.(lora_[AB]))?(?:\.default)?\.weight")
+_LENGTHS = "lora_magnitude_vector"
+_NAME = re.compile(rf"base_model\.model\.(.+?)(?:\.(lora_[AB]|{_LENGTHS}))?(\.default)?(\.weight)?")
 MOST_RANK = 4096
-_UNKNOWN = ("use_dora", "fan_in_fan_out", "lora_bias", "layer_replication", "use_qalora")
+_UNKNOWN = ("fan_in_fan_out", "lora_bias", "layer_replication", "use_qalora")
 """Settings that change the formula; false and null are no change."""
 
 
@@ -74,8 +76,8 @@ def merge_adapter(base: Checkpoint, folder: Path) -> Checkpoint:
         own = canonical(f"{module}.weight", untied) if match else None
         if match is None or own is None or own not in weights:
             raise InvalidModel(stored[:200], "tensor", "the base model has nothing that it fits")
-        if match[2] is not None:
-            thin.setdefault((own, module), {})[match[2]] = tensor
+        if part := match[2]:
+            thin.setdefault((own, module), {})[part] = tensor
             continue
         if tensor.shape != weights[own].shape:
             fix = f"the base has {weights[own].shape}"
@@ -96,9 +98,11 @@ def merge_adapter(base: Checkpoint, folder: Path) -> Checkpoint:
 
 
 def _merged(name: str, weight: Tensor, pair: Mapping[str, Tensor], settings: Metadata) -> Tensor:
-    if len(pair) < 2:
-        raise InvalidModel(name, next(iter(pair)), "the adapter lacks the other of A and B")
-    a, b = (pair[name].float32() for name in ("lora_A", "lora_B"))
+    parts = ("lora_A", "lora_B", *([_LENGTHS] if settings.flag("use_dora") else []))
+    if pair.keys() != set(parts):
+        fix = f"the adapter must have {' and '.join(parts)} here, and no other part"
+        raise InvalidModel(name, sorted(pair), fix)
+    a, b, *lengths = (pair[part].float32() for part in parts)
     fits = a.ndim == b.ndim == 2 and (len(b), *a.shape[1:]) == weight.shape
     if not fits or len(a) != b.shape[1] or len(a) > MOST_RANK:
         raise InvalidModel(name, (b.shape, a.shape), f"the base has {weight.shape}")
@@ -108,6 +112,10 @@ def _merged(name: str, weight: Tensor, pair: Mapping[str, Tensor], settings: Met
     alpha = _of(settings, "alpha_pattern", name, settings.number("lora_alpha", 8))
     scale = alpha / (math.sqrt(rank) if settings.flag("use_rslora") else rank)
     values = weight.float32() + np.float32(scale) * (b @ a)
+    for wanted in lengths:
+        if wanted.size != len(values):
+            raise InvalidModel(name, wanted.shape, f"{_LENGTHS} has {len(values)} numbers")
+        values *= wanted.reshape(-1, 1) / np.linalg.norm(values, axis=1, keepdims=True)
     return Tensor(values, values.shape)
 
 

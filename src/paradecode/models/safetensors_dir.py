@@ -89,7 +89,7 @@ def with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Check
         config,
         bos_token=config.bos_token if tokenizer.bos is None else tokenizer.bos,
         add_bos=tokenizer.add_bos,
-        eos_tokens=tuple(sorted({*config.eos_tokens, *tokenizer.eos_tokens})),
+        eos_tokens=config.eos_tokens or tokenizer.eos_tokens,
     )
     if config.attention != "causal" or config.mask_token is not None or config.canvas_length:
         config = _diffusion_tokens(config, tokenizer, mask)
@@ -101,6 +101,7 @@ def _diffusion_tokens(config: ModelConfig, tokenizer: Tokenizer, mask: int | Non
     """The configuration with the mask token, if only the tokenizer's files name it, and with the
     ends of turns."""
     ends = {tokenizer.control[text] for text in END_OF_TURN if text in tokenizer.control}
+    ends |= {*tokenizer.eos_tokens}
     if config.gemma is not None:
         return replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, *ends})))
     mask = mask if config.mask_token is None else config.mask_token

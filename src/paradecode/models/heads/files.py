@@ -234,7 +234,10 @@ def _rope(head: HeadFile) -> dict[str, Any]:
                     "high_freq_factor": rope.high_freq_factor}  # fmt: skip
     if rope.scaling == "yarn":
         scaling |= {"attention_factor": rope.attention_factor, "beta_fast": rope.beta_fast,
-                    "beta_slow": rope.beta_slow}  # fmt: skip
+                    "beta_slow": rope.beta_slow, "truncate": rope.truncate}  # fmt: skip
+    if rope.scaling == "longrope":
+        scaling |= {"attention_factor": rope.attention_factor,
+                    "short_factor": [*rope.factors], "long_factor": [*rope.factors]}  # fmt: skip
     return said | {"rope_scaling": scaling, "rope_parameters": None}
 
 
