@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any, cast
 
 MOVED = {
     "paradecode.core.request": "paradecode.core.decoder",
@@ -24,7 +25,7 @@ class OldNames:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname in MOVED else None
+        return ModuleSpec(fullname, cast("Any", self)) if fullname in MOVED else None
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Python makes the module."""

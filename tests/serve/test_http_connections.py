@@ -149,7 +149,7 @@ class Guest:
 
 
 def test_who_shows_no_key_leaves_first() -> None:
-    """Of these, who has waited longest: a newcomer has time to ask before others take its place."""
+    """The one that has waited longest is closed first, so that a newcomer has time to ask."""
     door = Door(3)
     keyed, _, newcomer = guests = [Guest(2), Guest(1), Guest()]
     assert all(map(door.enter, guests))

@@ -182,7 +182,9 @@ def register(part: Part) -> None:
 
 def as_dataclass(cls: Class) -> Class:
     """The class as a dataclass, which it may be already."""
-    return cls if "__dataclass_fields__" in vars(cls) else dataclass(cls)
+    if "__dataclass_fields__" not in vars(cls):
+        dataclass(cls)  # It changes the class and returns the same one.
+    return cls
 
 
 @dataclass_transform(field_specifiers=(field,))

@@ -179,14 +179,15 @@ def _sliding_window(known: str, values: Metadata) -> int:
     mistral = known == "MistralForCausalLM"
     window, layers = values.whole("sliding_window", 0), values.whole("num_hidden_layers")
     kinds = values.get("layer_types")
-    listed = isinstance(kinds, list) and kinds and not known.startswith(("Llama", "Mistral"))
-    if listed and len(kinds) != layers:
+    if not isinstance(kinds, list) or known.startswith(("Llama", "Mistral")):
+        kinds = []
+    if kinds and len(kinds) != layers:
         raise InvalidModel(
             "layer_types", f"{len(kinds)} layers", f"num_hidden_layers says {layers}"
         )
     if window == 0 or not (mistral or values.flag("use_sliding_window")):
         return 0
-    if listed:
+    if kinds:
         sliding = sum(kind == "sliding_attention" for kind in kinds)
     else:
         sliding = layers if mistral else max(layers - values.whole("max_window_layers"), 0)
