@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import threading
@@ -306,6 +307,26 @@ def test_heads(server: Running, head: bytes, status: int) -> None:
     if status in (400, 431):
         assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["message"]
     assert server.client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [LAST, LAST.replace(b"/health", b"/nothing"), LAST.replace(b"Host: localhost\r\n", b""),
+     LAST.replace(b"localhost", b"other"), b"\x16\x03\x01" * 9, GET + b"a:b\r\n" * 6000 + b"\r\n"],
+    ids=["answered", "no route", "no host", "other host", "no HTTP", "too large"],
+)  # fmt: skip
+def test_who_has_left_leaves_no_garbage(server: Running, sent: bytes) -> None:
+    """A storm would leave so much that the search for it stops the server."""
+    requests = 40
+    raw(server, sent)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(requests):
+            raw(server, sent)
+        assert gc.collect() < 20 * requests
+    finally:
+        gc.enable()
 
 
 CHUNKED = (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

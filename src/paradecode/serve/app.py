@@ -9,13 +9,13 @@ from starlette.responses import JSONResponse, Response
 
 from paradecode import __version__
 from paradecode.methods.specs import methods
+from paradecode.serve import page
 from paradecode.serve.audit import IGNORED, Audit
 from paradecode.serve.documents import document
 from paradecode.serve.errors import ApiError, answer_api_error, answer_http_error
 from paradecode.serve.limits import RATE_HEADERS
 from paradecode.serve.log import Log
 from paradecode.serve.metrics import Metrics
-from paradecode.serve.page import router as page
 from paradecode.serve.reading import ArrivingBodies
 from paradecode.serve.routes import (
     blocks,
@@ -50,18 +50,9 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     metrics.keys.accounts = accounts.values()
     app.state.bodies, app.state.page = ArrivingBodies(), None
     for routes in (
-        status,
-        blocks,
-        chat,
-        completions,
-        responses,
-        messages,
-        embeddings,
-        rank,
-        tokens,
-    ):
+        status, blocks, chat, completions, responses, messages, embeddings, rank, tokens, page,
+    ):  # fmt: skip
         app.include_router(routes.router)
-    app.include_router(page)
     described = document(app, bool(settings.keys))
 
     @app.get("/openapi.json", include_in_schema=False)

@@ -12,14 +12,7 @@ import time
 from dataclasses import replace
 
 from paradecode.serve.call import outputs_of
-from paradecode.serve.wire import (
-    Accepted,
-    BranchNews,
-    Done,
-    Generate,
-    OutputChunk,
-    OutputEvent,
-)
+from paradecode.serve.wire import Accepted, BranchNews, Done, Generate, OutputChunk, OutputEvent
 
 FRUITLESS = 3
 """Workers in a row that may die before they send a token; a request that kills more of them is

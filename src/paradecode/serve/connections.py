@@ -72,6 +72,8 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 _cancel(timer)
             door.leave(self)
             super().connection_lost(exc)
+            if self.cycle is not None:  # Else it and this hold each other, as garbage to look for.
+                self.cycle.transport = self.transport
 
         def data_received(self, data: bytes) -> None:
             if self._deaf or (self._chunked and not self._left):
@@ -123,7 +125,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
 
         def on_message_begin(self) -> None:
             if self._chunked:  # What follows a body in chunks is not read.
-                raise heads.JUNK
+                raise heads.junk()
             super().on_message_begin()
 
         def on_header(self, name: bytes, value: bytes) -> None:
@@ -233,8 +235,10 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             except httptools.HttpParserError as error:
                 if self._chunked and not self._left:
                     return True
-                cause = error.__context__
-                self._refuse(cause if isinstance(cause, ApiError) else heads.JUNK)
+                # Not by a name in this frame, which the error itself holds.
+                self._refuse(
+                    error.__context__ if isinstance(error.__context__, ApiError) else heads.junk()
+                )
                 return False
             return True
 

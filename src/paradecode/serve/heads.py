@@ -18,8 +18,12 @@ KEY = re.compile(
     rb"\r\n(?:authorization:[ \t]*bearer[ \t]+|x-api-key:[ \t]*)([!-~]+)", re.IGNORECASE
 )
 END = b"\r\n\r\n"
-JUNK = ApiError(400, "this is not a valid HTTP request")
 ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
+
+
+def junk() -> ApiError:
+    """A new one each time: an error that is raised again keeps the frames of all times before."""
+    return ApiError(400, "this is not a valid HTTP request")
 
 
 def split(arrived: bytearray, most: int) -> bytes | None:
@@ -38,7 +42,7 @@ def split(arrived: bytearray, most: int) -> bytes | None:
     end = arrived.find(END, 0, most + len(END))
     head = bytes(arrived[: end + len(END)] if end >= 0 else arrived[: most + 1])
     if head.count(b"\n") > head.count(b"\r\n") or not (head[:1].isalpha() or head in b"\r\n"):
-        raise JUNK
+        raise junk()
     if len(head) > most:
         raise ApiError(431, f"send at most {most} bytes of path and headers")
     if end < 0:
@@ -79,7 +83,7 @@ def body_length(headers: list[tuple[bytes, bytes]], version: str) -> int | None:
     found = dict(headers)
     once = [name for name, _ in headers if name in (b"host", b"content-length")]
     if version not in ("1.0", "1.1") or len(once) > len(set(once)):
-        raise JUNK
+        raise junk()
     if version == "1.1" and b"host" not in found:
         raise ApiError(400, "send one Host header")
     coding = found.get(b"transfer-encoding")

@@ -136,32 +136,24 @@ class Log:
         """
         error = note.error
         self.write(
-            "request",
-            id=note.id,
-            route=route,
-            status=status,
-            seconds=round(seconds, 6),
+            "request", id=note.id, route=route, status=status, seconds=round(seconds, 6),
             model=None if note.model is None else note.model[:MAX_NAME],
             error=None if error is None else error.type,
             param=error.param if error and error.param and FIELD.fullmatch(error.param) else None,
             ignored=len(note.ignored) or None,
             outputs=[_output(done) for done in note.done[:MAX_OUTPUTS]] or None,
             unlisted=len(note.done[MAX_OUTPUTS:]) or None,
-        )
+        )  # fmt: skip
 
 
 def _output(done: Done) -> dict[str, Any]:
     stats = done.stats
     return {
-        "method": done.method,
-        "finish_reason": done.finish_reason,
-        "prompt_tokens": stats.prompt_tokens,
-        "cached_tokens": stats.cached_tokens,
-        "completion_tokens": stats.generated,
-        "forwards": stats.forwards,
-        "drafted": stats.drafted,
-        "accepted": stats.accepted,
+        "method": done.method, "finish_reason": done.finish_reason,
+        "prompt_tokens": stats.prompt_tokens, "cached_tokens": stats.cached_tokens,
+        "completion_tokens": stats.generated, "forwards": stats.forwards,
+        "drafted": stats.drafted, "accepted": stats.accepted,
         "diffusion_steps": done.diffusion_steps,
         "time_to_first_token": done.time_to_first_token,
         "time": {name: round(value, 6) for name, value in stats.seconds().items()},
-    }
+    }  # fmt: skip

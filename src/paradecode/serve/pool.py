@@ -19,13 +19,7 @@ from paradecode.serve.failures import busy, stopping
 from paradecode.serve.replica import Replica
 from paradecode.serve.spare import Spare
 from paradecode.serve.worker.settings import WorkerSettings
-from paradecode.serve.workers import (
-    COME_BACK,
-    Events,
-    Observer,
-    RequestFailed,
-    Workers,
-)
+from paradecode.serve.workers import COME_BACK, Events, Observer, RequestFailed, Workers
 
 MAX_LIVE = 8192
 """Requests of all models that the front holds at the same time; more are refused with 429."""

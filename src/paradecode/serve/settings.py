@@ -10,11 +10,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve.keys import Key, check_keys
 from paradecode.serve.pool import HANG_SECONDS, LOAD_SECONDS, Served
 
-ROUTES = {
-    "health": ("/health",),
-    "metrics": ("/metrics",),
-    "openapi": ("/openapi.json",),
-}
+ROUTES = {"health": ("/health",), "metrics": ("/metrics",), "openapi": ("/openapi.json",)}
 """Routes that may be opened without a key: name -> paths, each with those below it."""
 
 PAGE = ("/", "/page")

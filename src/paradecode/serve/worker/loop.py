@@ -295,16 +295,9 @@ class Loop:
     def _stats(self, id: str) -> wire.WorkerStats:
         engine, pools = self._engine, self._engine.pools.values()
         return wire.WorkerStats(
-            id=id,
-            running=len(engine.running),
-            waiting=len(engine.queue),
-            waiting_tokens=engine.queue.tokens,
-            batch=engine.limits.batch,
-            pages=sum(pool.count for pool in pools),
-            held_pages=sum(pool.held for pool in pools),
-            idle_pages=sum(pool.idle for pool in pools),
-            forwards=engine.forwards,
-            steps=self._steps,
-            refused=self._admission.refused,
-            memory_bytes=resident(),
-        )
+            id=id, running=len(engine.running), waiting=len(engine.queue),
+            waiting_tokens=engine.queue.tokens, batch=engine.limits.batch,
+            pages=sum(pool.count for pool in pools), held_pages=sum(pool.held for pool in pools),
+            idle_pages=sum(pool.idle for pool in pools), forwards=engine.forwards,
+            steps=self._steps, refused=self._admission.refused, memory_bytes=resident(),
+        )  # fmt: skip

@@ -9,14 +9,7 @@ from paradecode.engine.prompt import CandidateReader, PromptReader
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling
-from paradecode.serve.wire import (
-    LEAST_LOGPROB,
-    Done,
-    Generate,
-    OutputChunk,
-    WireCommit,
-    WireScores,
-)
+from paradecode.serve.wire import LEAST_LOGPROB, Done, Generate, OutputChunk, WireCommit, WireScores
 
 
 class Speller:
