@@ -71,7 +71,7 @@ def generate(
         fix = 'give either a prompt in quotes ("Name three metals.") or --prompts FILE'
         raise InvalidInput("PROMPT", prompt, fix)
     if as_json and show_forwards:
-        raise InvalidInput("--show-forwards", True, "leave it or --json out")
+        raise InvalidInput("--show-forwards", "with --json", "leave one of them out")
     if prompts is not None:
         _refuse_with_prompts(trace=trace, search=search, show_forwards=show_forwards, raw=raw)
     conversations = read_conversations(prompts) if prompts is not None else []
@@ -112,7 +112,7 @@ def _refuse_with_prompts(**given: Path | str | bool | None) -> None:
     """Raise InvalidInput for an option that is for one answer; None and False are left out."""
     for name, value in given.items():
         if value:
-            shown = value if value is True else str(value)
+            shown = "with --prompts" if value is True else str(value)
             fix = "it is for one answer: give a prompt, not --prompts"
             raise InvalidInput(flag(name), shown, fix)
 

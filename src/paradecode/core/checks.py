@@ -94,7 +94,7 @@ def text(most: int, least: int = 0) -> Check:
         if not isinstance(value, str):
             raise InvalidInput(name, value, "give a text")
         if not least <= len(value) <= most:
-            size = f"{len(value)} characters"
+            size = value and f"{len(value)} characters"
             raise InvalidInput(name, size, f"give a text of {least} to {most} characters")
         return value
 

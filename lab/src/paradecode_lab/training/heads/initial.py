@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.checks import meant
 from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
@@ -76,7 +77,7 @@ class HeadShape:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise InvalidInput("METHOD", self.method, f"use one of {', '.join(METHODS)}")
+            raise InvalidInput("METHOD", self.method, meant(self.method, METHODS))
         if self.layers > 1 and self.method in ONE_LAYER:
             raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
 
