@@ -79,6 +79,7 @@ def test_a_command_of_the_laboratory_names_its_package() -> None:
     assert not [command for command in LABORATORY if f" {command} " in shown]
 
 
+@pytest.mark.wide
 def test_a_server_answers() -> None:
     pytest.importorskip("uvicorn")
     server = start("serve", "--port", "0", *MODEL)

@@ -1,5 +1,6 @@
 """The strict oracle itself: cached, chunked, in trees or as embeddings, it gives one answer."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,8 +16,8 @@ from paradecode.testing.toy import LetterText, ToyBackend
 
 
 def span(tokens: tuple[int, ...], start: int = 0, **changes: object) -> Span:
-    values = {"logits": np.array([len(tokens) - 1], np.int32), **changes}
-    return spans.span((4, 2, 7), tokens, start, **values)
+    last = np.array([len(tokens) - 1], np.int32)
+    return replace(spans.span((4, 2, 7), tokens, start, logits=last), **changes)
 
 
 def logits(toy: ToyBackend, one: Span) -> np.ndarray:

@@ -79,6 +79,7 @@ def test_placeholders_learn_the_unit_and_where_it_ends(folder):
     assert torch.where(wanted, labels, mask).tolist() == expected
 
 
+@pytest.mark.wide
 def test_it_learns_to_write_several_tokens(folder, tmp_path):
     """A model that counts as sure of everything learns to count, and to write it at once."""
     objective = LexicalUnitObjective(open_model(str(folder)), 3, 0.0, CPU)

@@ -38,7 +38,7 @@ def test_prefill_in_chunks_matches_the_reference(name):
         assert close(np.concatenate([s[layer] for s in states]), hidden[layer])
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("window", [0, 300])
 @pytest.mark.parametrize("name", ["grouped", "odd_sizes", "widest_heads"])
 def test_long_contexts_match_the_reference(name, window):

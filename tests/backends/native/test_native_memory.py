@@ -44,6 +44,7 @@ from dataclasses import replace
 sys.path[:0] = sys.argv[1:]
 from naive import random_weights
 from native_models import BASE, NativeBackend, Rope, make
+from spans import span
 from paradecode.core.errors import BackendError
 
 def limit(megabytes):
@@ -114,6 +115,6 @@ except MemoryError:
     ids=["threads", "scratch", "head"],
 )
 def test_what_finds_no_memory_fails_and_can_be_tried_again(code: str) -> None:
-    given = [sys.executable, "-c", LIMITED + code, *map(str, Path(__file__).parents[:2])]
+    given = [sys.executable, "-c", LIMITED + code, *map(str, Path(__file__).parents[:3])]
     ran = subprocess.run(given, capture_output=True, text=True, timeout=120, check=False)
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr

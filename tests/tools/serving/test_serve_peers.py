@@ -53,6 +53,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
         Server("broken", command, _free_port()).start(tmp_path)
 
 
+@pytest.mark.wide
 def test_our_own_command_is_understood() -> None:
     """Every option that our server is started with exists."""
     server = paradecode(Path("model.gguf"), 2, 16)

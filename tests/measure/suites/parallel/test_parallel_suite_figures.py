@@ -10,7 +10,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.report.compare import method_changes
 from paradecode_lab.measure.report.from_parallel import sheet_of_parallel
 from paradecode_lab.measure.result_files import read_results
-from paradecode_lab.measure.statistics import frontier, gain
+from paradecode_lab.measure.statistics import RESAMPLES, frontier, gain, interval
 from paradecode_lab.measure.suites.parallel.suite import aggregates
 from paradecode_lab.measure.suites.parallel.summary import summarise
 from paradecode_lab.measure.suites.parallel.verdicts import is_lossless, verdicts
@@ -142,7 +142,8 @@ def test_frontier_is_what_nothing_beats():
     assert frontier([(1, 90), (2, 95), (3, 80), (2, 70), (4, 80)]) == [1, 4]
 
 
-def test_figures_of_a_committed_file_follow_from_its_records():
+def test_figures_of_a_committed_file_follow_from_its_records(monkeypatch):
+    monkeypatch.setitem(interval.__kwdefaults__, "resamples", RESAMPLES)
     path = ROOT / "bench/results/tiny_diffusion.json"
     written = json.loads(path.read_text("utf-8"))["aggregates"]["methods"][0]["total"]
     results = read_results(path)

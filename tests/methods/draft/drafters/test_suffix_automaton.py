@@ -121,7 +121,7 @@ def test_time_is_linear(text):
     assert reads[4] - reads[3] < 1.3 * (reads[2] - reads[1]) + 1000
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_it_knows_its_size(text):
     tracemalloc.start()
