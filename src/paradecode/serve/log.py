@@ -28,6 +28,9 @@ MAX_NAME = 256
 MAX_OUTPUTS = 64
 """Outputs of one request that are listed; further ones are counted."""
 
+MOST = 16
+"""Places in a request without effect that are listed."""
+
 REFUSALS = 10
 """Lines a second for requests without a valid key; further ones are counted."""
 
@@ -119,6 +122,7 @@ class Log:
             error=None if error is None else error.type,
             param=error.param if error and error.param and FIELD.fullmatch(error.param) else None,
             ignored=len(note.ignored) or None,
+            without_effect=[at for at in note.ignored[:MOST] if FIELD.fullmatch(at)] or None,
             outputs=[_output(done) for done in note.done[:MAX_OUTPUTS]] or None,
             unlisted=len(note.done[MAX_OUTPUTS:]) or None,
         )

@@ -230,8 +230,9 @@ class Drain(WireMessage):
 @dataclass(frozen=True, kw_only=True)
 class Ready(WireMessage):
     """The worker has loaded its model. ``decoder`` is the spec for requests without one.
-    ``tools`` says whether the chat template shows tools. Workers with the same ``bits`` compute
-    the same bits."""
+    ``tools`` says whether the chat template shows tools. ``fim`` are the tokens in front of a
+    prefix, a suffix and the middle, of a model that fills in. Workers with the same ``bits``
+    compute the same bits."""
 
     model: Name
     families: Annotated[list[Name], Field(max_length=8)]
@@ -241,16 +242,19 @@ class Ready(WireMessage):
     draft_model: Name | None
     chat: Flag
     tools: Flag = False
+    fim: Annotated[list[Name], Field(max_length=3)] = field(default_factory=list)
     bits: Name = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted(OneRequest):
     """The request is in the worker's queue; this comes before its chunks. ``resumed`` says that
-    it goes on behind what another worker has sent."""
+    it goes on behind what another worker has sent, and ``thinks`` that the template has begun a
+    thought, which the output ends."""
 
     prompt_tokens: Count
     resumed: Flag = False
+    thinks: Flag = False
 
 
 @dataclass(frozen=True, kw_only=True)
