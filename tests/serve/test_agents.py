@@ -328,10 +328,7 @@ def test_thoughts_of_a_response(server: Running) -> None:
     assert thought["content"] == [{"type": "reasoning_text", "text": "Hm."}]
     assert said["content"][0]["text"] == "So."
     again = codex(server, input=[thought, said, MESSAGE])
-    assert (again.status_code, again.headers[IGNORED]) == (
-        200, "input[reasoning], input.content.annotations, input.content.logprobs, input.id, "
-             "input.status",
-    )  # fmt: skip
+    assert again.headers[IGNORED] == "input[reasoning], input.id, input.status"
     events = codex(server, stream=True).text
     assert events.count("event: response.reasoning_text.delta") == 2
     assert "event: response.reasoning_text.done" in events

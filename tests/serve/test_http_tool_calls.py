@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi")
 
+from paradecode.models.chat import ChatTemplate
 from paradecode.serve.tool_calls import MOST_HEAD, PIECE, CallReader, message
 
 NAMES = ["weather", "now"]
@@ -205,6 +206,39 @@ def test_a_call_in_every_familys_dress_at_every_split(text: str, before: str) ->
         (call,) = found["tool_calls"]
         assert call["function"]["name"] == "weather"
         assert json.loads(call["function"]["arguments"]) == ROME
+
+
+TEMPLATES = {
+    "Qwen 2.5": '<tool_call>\n{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}\n'
+                "</tool_call>",
+    "Qwen3-Coder": "<tool_call>\n<function={{ f.name }}>\n"
+                   "{% for key, value in f.arguments | items %}<parameter={{ key }}>\n"
+                   "{{ value }}\n</parameter>\n{% endfor %}</function>\n"
+                   "</tool_call>",
+    "Llama 3.1": '{"name": "{{ f.name }}", "parameters": {{ f.arguments | tojson }}}',
+    "Mistral": '[TOOL_CALLS] [{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}, '
+               '"id": "123456789"}]',
+    "GLM 4.5": "<tool_call>{{ f.name }}\n{% for key, value in f.arguments | items %}<arg_key>"
+               "{{ key }}</arg_key>\n<arg_value>{{ value if value is string else value | tojson }}"
+               "</arg_value>\n{% endfor %}</tool_call>",
+}  # fmt: skip
+"""How templates of these families write an earlier call ``f``."""
+
+
+@pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
+@given(city=st.text(alphabet='ab "\\{}[]:,é', max_size=8).map(str.strip), n=st.integers())
+def test_what_a_template_writes_is_parsed_back(source: str, city: str, n: int) -> None:
+    whole = "{% set f = messages[1].tool_calls[0].function %}" + source
+    call = {
+        "type": "function",
+        "function": {"name": "weather", "arguments": {"city": city, "n": n}},
+    }
+    said = [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": [call]}]
+    text = ChatTemplate(whole).render(said, add_generation_prompt=False)
+    for pieces in ([text], list(text)):
+        (found,) = told(pieces)["tool_calls"]
+        assert found["function"]["name"] == "weather"
+        assert json.loads(found["function"]["arguments"]) == {"city": city, "n": n}
 
 
 @pytest.mark.parametrize(

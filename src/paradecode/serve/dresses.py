@@ -43,7 +43,7 @@ PAIR = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re
 
 
 @dataclass
-class Block:
+class OpenCall:
     """A call that has begun.
 
     Attributes:
@@ -108,16 +108,16 @@ class Block:
         return [(self.name, json.dumps(given, ensure_ascii=False))]
 
 
-def begun(text: str, tag: str, names: Collection[str]) -> Block | None:
+def begun(text: str, tag: str, names: Collection[str]) -> OpenCall | None:
     """The call that a text behind a mark begins with, if it is of another form than JSON."""
     if (found := TAGGED.match(text)) and found[1] in names:
-        return Block(found[1], found.end(), tag + found[0], "</function>")
+        return OpenCall(found[1], found.end(), tag + found[0], "</function>")
     if (found := ARGS.match(text)) and found[1] in names and tag in ("", "[TOOL_CALLS]"):
-        return Block(found[1], found.end(), tag + found[0], streams=True)
+        return OpenCall(found[1], found.end(), tag + found[0], streams=True)
     if tag == "<tool_call>" and (found := KEYED.match(text)) and found[1] in names:
-        return Block(found[1], found.end(), tag + found[0], "</tool_call>")
+        return OpenCall(found[1], found.end(), tag + found[0], "</tool_call>")
     if (found := CALLED.match(text)) and found[2] in names and (tag or found[1]):
-        return Block(found[2], 0, tag)
+        return OpenCall(found[2], 0, tag)
     return None
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from paradecode.serve import dresses
-from paradecode.serve.dresses import CLOSERS, OPENERS, OPENING, Block
+from paradecode.serve.dresses import CLOSERS, OPENERS, OPENING, OpenCall
 
 HEAD = re.compile(
     r'\s*(\[?)\s*\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?("function"\s*:\s*\{\s*)?'
@@ -66,7 +66,7 @@ class CallReader:
         self._told, self._depth, self._in_text, self._escaped = True, 0, False, False
         self._over, self._alone = False, False
         self._closers: tuple[str, ...] = (CLOSERS["<tool_call>"],)
-        self._block: Block | None = None
+        self._block: OpenCall | None = None
         self._then = self._thoughts  # What follows empty lines.
 
     def feed(self, text: str) -> list[Delta]:

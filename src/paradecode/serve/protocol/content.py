@@ -60,7 +60,7 @@ def _part(part: Any, shown: bool, ignored: dict[str, None]) -> str | None:
         found = text_of(found, shown)
     if isinstance(found, str):
         unused = part.keys() - {"type", field}
-        ignored |= {f".{name}": None for name in sorted(unused) if part[name] is not None}
+        ignored |= {f".{name}": None for name in sorted(unused) if part[name] not in (None, [], {})}
         return found
     if field and kind != "document":
         raise _wrong("the text of a part must be a string")

@@ -106,7 +106,7 @@ REFUSED: dict[str, dict[str, str]] = {
 that says nothing, such as false or an empty list, is accepted."""
 
 
-class Rules(NamedTuple):
+class FieldRules(NamedTuple):
     unused: frozenset[str]
     refused: Mapping[str, str]
 
@@ -117,9 +117,9 @@ class Rules(NamedTuple):
 
 
 @lru_cache
-def rules_of(kind: type) -> Rules:
+def rules_of(kind: type) -> FieldRules:
     """The rules for objects of a class, its own and those of the classes that it extends."""
     names = [base.__name__ for base in kind.__mro__]
     unused = frozenset(word for name in names for word in UNUSED.get(name, "").split())
     refused = {k: why for name in reversed(names) for k, why in REFUSED.get(name, {}).items()}
-    return Rules(unused, refused)
+    return FieldRules(unused, refused)
