@@ -84,6 +84,7 @@ class FakePool:
     failure: Failure | None = None
     fails_after: int = 0
     endless: bool = False
+    thinks: bool = False
     crash: bool = False
     healthy: bool = True
     draining: bool = False
@@ -130,7 +131,7 @@ class FakePool:
                 yield event
             return
         outputs = range(request.sampling.get("n", 1))
-        yield Accepted(id=request.id, prompt_tokens=7)
+        yield Accepted(id=request.id, prompt_tokens=7, thinks=self.thinks)
         forward = 0
         while True:
             for text in self.texts:

@@ -16,11 +16,16 @@ import pytest
 from http_server import Running, running
 
 from paradecode.llm import LLM
+from paradecode.serve.errors import ApiError
 from paradecode.serve.pool import Served
+from paradecode.serve.protocol.base import settle, validated
+from paradecode.serve.protocol.messages import MessagesRequest
+from paradecode.serve.protocol.responses import ResponsesRequest
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.worker.settings import WorkerSettings
 from repository import ROOT
 from tiny_folder import write_folder
+from tools.pages.api_table_page import APIS
 
 PYTHON = Path(os.environ.get("PARADECODE_CLIENTS", ROOT / "build/clients")) / "bin/python"
 
@@ -48,14 +53,55 @@ def server(folder: Path) -> Iterator[Running]:
         yield found
 
 
-def asked(name: str, *arguments: str) -> Any:
+def printed(program: str, *arguments: str) -> str:
     done = subprocess.run(
-        [str(PYTHON), str(ROOT / "tests/serve/clients/asking.py"), name, *arguments],
+        [str(PYTHON), str(ROOT / "tests/serve/clients" / program), *arguments],
         capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+def asked(name: str, *arguments: str) -> Any:
+    return json.loads(printed("asking.py", name, *arguments).splitlines()[-1])
+
+
+REASONS = (
+    "the models here read", "is not supported; ", "there are no tools to choose",
+    "input should be 'text'", "input should be 'none' or 'auto'", "it needs logprobs",
+    "nothing in it is a message", "it is required", "give an object with a type",
+    "tool_calls belong to an assistant's message", "behind another one",
+    "has anything that the model reads", "remove the white space", "no tokens that fill in",
+)  # fmt: skip
+"""Why a request that has one field, or one part of a kind, is refused."""
+
+
+def test_every_shape_that_the_packages_allow() -> None:
+    """Each parameter, with a value of each kind, in a request that has it and what is required."""
+    listed = json.loads((ROOT / "tests/serve/clients/shapes.json").read_text("utf-8"))
+    assert json.loads(printed("shapes.py", "names")) == listed
+    found = [(place, refusal(api, body)) for api, place, body in shapes()]
+    refused = [(place, said) for place, said in found if said is not None]
+    assert [one for one in refused if not any(reason in one[1] for reason in REASONS)] == []
+    assert len(refused) < 0.1 * len(found)
+    assert len(found) > 5000
+
+
+def shapes() -> list[Any]:
+    return [json.loads(line) for line in printed("shapes.py").splitlines()]
+
+
+def refusal(api: str, body: Any) -> str | None:
+    """Why a request is refused, if it is."""
+    try:
+        made = validated(APIS[api], body)
+        settle(made)
+        if isinstance(made, (MessagesRequest, ResponsesRequest)):
+            made.chat().prompt(True)
+    except ApiError as error:
+        return error.message
+    return None
 
 
 def test_openai(server: Running, folder: Path) -> None:

@@ -285,7 +285,7 @@ def test_earlier_calls_go_back_to_the_model(server: Running) -> None:
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "no"}}},
          "tool_choice.function.name"),
         ({"top_logprobs": 2}, "top_logprobs"),
-        ({"max_tokens": 2, "max_completion_tokens": 2}, "max_tokens"),
+        ({"max_tokens": 2, "max_completion_tokens": 3}, "max_tokens"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"n": 65}, "n"),
         ({"speculative": {"k": 2}}, "speculative.method"),
@@ -380,9 +380,8 @@ def test_responses(server: Running) -> None:
 
 @pytest.mark.parametrize(
     "extra",
-    [{"previous_response_id": "r"}, {"tools": [{"type": "web_search"}]}, {"background": True},
-     {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, {"input": []},
-     {"include": ["x"]}, {"truncation": "auto"}],
+    [{"previous_response_id": "r"}, {"background": True}, {"input": []},
+     {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}],
 )  # fmt: skip
 def test_other_parts_of_responses_are_refused(server: Running, extra: dict[str, Any]) -> None:
     response = server.post("/v1/responses", {"input": "Hi", **extra})

@@ -46,18 +46,21 @@ def test_the_document_names_every_route(server: Running) -> None:
     document = server.client.get("/openapi.json").json()
     assert set(document["paths"]) == {
         "/v1/models", "/v1/models/{name}", "/v1/chat/completions", "/v1/completions",
-        "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings",
+        "/v1/responses", "/v1/responses/{name}", "/v1/messages", "/v1/messages/count_tokens",
+        "/v1/embeddings",
         "/tokenize", "/detokenize", "/health", "/metrics", "/version",
+        "/infill", "/props", "/slots",
         "/v1/blocks", "/v1/rank", "/rerank", "/v1/rerank", "/v2/rerank",
     }  # fmt: skip
     body = document["components"]["schemas"]["ChatRequest"]
-    assert body["additionalProperties"] is False
+    assert body["additionalProperties"] is True
     assert body["properties"]["temperature"]["anyOf"][0]["maximum"] == 2
 
 
 def check(server: Running, case: Any) -> None:
-    headers = {"authorization": f"Bearer {KEY}"}
-    case.call_and_validate(base_url=server.url, headers=headers, checks=CHECKED)
+    response = case.call(base_url=server.url, headers={"authorization": f"Bearer {KEY}"})
+    if response.status_code != 413:  # Too large to be read, whatever is in it.
+        case.validate_response(response, checks=CHECKED)
 
 
 def search(server: Running, operation: Any, count: int, **options: Any) -> None:

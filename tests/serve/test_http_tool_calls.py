@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi")
 
+from paradecode.models.chat import ChatTemplate
 from paradecode.serve.tool_calls import MOST_HEAD, PIECE, CallReader, message
 
 NAMES = ["weather", "now"]
@@ -154,3 +155,128 @@ def test_any_json_survives_as_arguments(arguments: Any) -> None:
     text = json.dumps({"name": "now", "arguments": {"x": arguments}})
     (call,) = read(list(text))["tool_calls"]
     assert json.loads(call["function"]["arguments"]) == {"x": arguments}
+
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}, "n": {"type": "integer"}}}
+FUNCTIONS = {"weather": CITY, "now": None}
+ROME = {"city": "Rome", "n": 2}
+SAID = json.dumps(ROME)
+DRESSES = {
+    "Llama 3.1": f'<|python_tag|>{{"name": "weather", "parameters": {SAID}}}',
+    "Llama 3.1, bare": f'{{"type": "function", "name": "weather", "parameters": {SAID}}}',
+    "Llama 3.1, tagged": f"<function=weather>{SAID}</function>",
+    "Llama 4": "[weather(city='Rome', n=2)]",
+    "Qwen 2.5": f'<tool_call>\n{{"name": "weather", "arguments": {SAID}}}\n</tool_call>',
+    "Qwen3-Coder": "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n"
+                   "<parameter=n>\n2\n</parameter>\n</function>\n</tool_call>",
+    "GLM 4.5": "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n"
+               "<arg_key>n</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
+    "Mistral": f'[TOOL_CALLS] [{{"name": "weather", "arguments": {SAID}, "id": "abcdefghi"}}]',
+    "Mistral, marks hidden": f'[{{"name": "weather", "arguments": {SAID}}}]',
+    "Mistral 3": f"[TOOL_CALLS]weather[ARGS]{SAID}",
+    "Mistral 3, marks hidden": f"weather{SAID}",
+    "Phi 4 mini": f'<|tool_call|>[{{"name": "weather", "arguments": {SAID}}}]<|/tool_call|>',
+    "Granite 3": f'<|tool_call|>[{{"name": "weather", "arguments": {SAID}}}]',
+    "LFM 2": "<|tool_call_start|>[weather(city=\"Rome\", n=2)]<|tool_call_end|>",
+    "Gemma 3": '```tool_code\nweather(city="Rome", n=2)\n```',
+    "Command R": f'```json\n[\n  {{"tool_name": "weather", "parameters": {SAID}}}\n]\n```',
+    "a fence": f'```json\n{{"name": "weather", "arguments": {SAID}}}\n```',
+    "a bare fence": f'```\n{{"name": "weather", "arguments": {SAID}}}\n```',
+    "OpenAI": f'{{"type": "function", "function": {{"name": "weather", "arguments": {SAID}}}}}',
+}  # fmt: skip
+
+
+def told(pieces: list[str], **options: Any) -> dict[str, Any]:
+    reader = CallReader(FUNCTIONS, **options)
+    deltas = [delta for piece in pieces for delta in reader.feed(piece)]
+    return message([*deltas, *reader.finish()])
+
+
+@pytest.mark.parametrize("text", DRESSES.values(), ids=DRESSES)
+@pytest.mark.parametrize("before", ["", "Let me see.\n"])
+def test_a_call_in_every_familys_dress_at_every_split(text: str, before: str) -> None:
+    if before and text[0] in "{[w" and not text.startswith("[TOOL_CALLS]"):
+        assert told([before + text])["content"] == before + text  # Without a mark it is text.
+        return
+    whole = before + text
+    cuts = [[whole[:at], whole[at:]] for at in range(len(whole))]
+    for pieces in ([whole], list(whole), *cuts):
+        found = told(pieces)
+        assert (found["content"] or "").strip() == before.strip(), pieces
+        (call,) = found["tool_calls"]
+        assert call["function"]["name"] == "weather"
+        assert json.loads(call["function"]["arguments"]) == ROME
+
+
+TEMPLATES = {
+    "Qwen 2.5": '<tool_call>\n{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}\n'
+                "</tool_call>",
+    "Qwen3-Coder": "<tool_call>\n<function={{ f.name }}>\n"
+                   "{% for key, value in f.arguments | items %}<parameter={{ key }}>\n"
+                   "{{ value }}\n</parameter>\n{% endfor %}</function>\n"
+                   "</tool_call>",
+    "Llama 3.1": '{"name": "{{ f.name }}", "parameters": {{ f.arguments | tojson }}}',
+    "Mistral": '[TOOL_CALLS] [{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}, '
+               '"id": "123456789"}]',
+    "GLM 4.5": "<tool_call>{{ f.name }}\n{% for key, value in f.arguments | items %}<arg_key>"
+               "{{ key }}</arg_key>\n<arg_value>{{ value if value is string else value | tojson }}"
+               "</arg_value>\n{% endfor %}</tool_call>",
+}  # fmt: skip
+"""How templates of these families write an earlier call ``f``."""
+
+
+@pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
+@given(city=st.text(alphabet='ab "\\{}[]:,é', max_size=8).map(str.strip), n=st.integers())
+def test_what_a_template_writes_is_parsed_back(source: str, city: str, n: int) -> None:
+    whole = "{% set f = messages[1].tool_calls[0].function %}" + source
+    call = {
+        "type": "function",
+        "function": {"name": "weather", "arguments": {"city": city, "n": n}},
+    }
+    said = [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": [call]}]
+    text = ChatTemplate(whole).render(said, add_generation_prompt=False)
+    for pieces in ([text], list(text)):
+        (found,) = told(pieces)["tool_calls"]
+        assert found["function"]["name"] == "weather"
+        assert json.loads(found["function"]["arguments"]) == {"city": city, "n": n}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["```python\nprint(weather)\n```", '```json\n{"city": "Rome"}\n```', "[weather of Rome]",
+     "weather is nice {1}", "<function=other>{}</function>", "[other(a=1)]", "[weather(Rome)]",
+     "<tool_call>weather\n<arg_key>a</arg_key> 5</tool_call>", "[1, 2]", "```", "<function=",
+     "<tool_call><function=weather>\n<parameter=city>\nRome", "weather(city='Rome')"],
+)  # fmt: skip
+def test_what_only_looks_like_a_call(text: str) -> None:
+    for pieces in ([text], list(text)):
+        found = told(pieces)
+        assert found["content"] == text
+        assert "tool_calls" not in found
+
+
+def test_several_calls_in_one_list() -> None:
+    one = f'{{"name": "weather", "arguments": {SAID}}}'
+    for text in (f"[{one}, {one}]", f"[TOOL_CALLS] [{one},\n{one}]", f"{one}; {one}",
+                 f"```json\n[{one}, {one}]\n```", "[weather(city='a'), weather(n=1)]",
+                 f"[TOOL_CALLS]weather[ARGS]{SAID}[TOOL_CALLS]weather{SAID}"):  # fmt: skip
+        for pieces in ([text], list(text)):
+            assert len(told(pieces)["tool_calls"]) == 2, text
+
+
+THOUGHT = "<think>\nHm, Rome.\n</think>\n\n"
+
+
+@pytest.mark.parametrize("call", [False, True])
+def test_thoughts_are_told_apart(call: bool) -> None:
+    rest = DRESSES["Qwen 2.5"] if call else "It is Rome."
+    for text in (THOUGHT + rest, "\n" + THOUGHT + rest):
+        for pieces in ([text], list(text), [text[:9], text[9:]]):
+            found = told(pieces, thoughts=True)
+            assert found["reasoning_content"] == "Hm, Rome.\n"
+            assert (found["content"] or "") == ("" if call else rest)
+            assert bool(found.get("tool_calls")) is call
+    assert told(["a <think>b</think>"], thoughts=True)["content"] == "a <think>b</think>"
+    assert told(["<think>a"], thoughts=True)["reasoning_content"] == "a"
+    assert told(["<thi"], thoughts=True)["content"] == "<thi"
+    assert told([THOUGHT])["content"] == THOUGHT

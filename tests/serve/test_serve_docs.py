@@ -17,7 +17,6 @@ from http_server import Running, running
 
 from paradecode.models.catalogue import DEFAULT
 from paradecode.serve.pool import Served
-from paradecode.serve.protocol.base import UNSUPPORTED
 from paradecode.serve.protocol.chat import ChatRequest
 from paradecode.serve.protocol.completions import CompletionRequest
 from paradecode.serve.protocol.messages import MessagesRequest
@@ -84,4 +83,3 @@ def test_every_field_is_in_the_table() -> None:
     own = {"text", "truncation"}  # Of /v1/responses, with one value each that changes nothing.
     missing = sorted(name for name in fields - own if f"`{name}" not in PAGE)
     assert missing == []
-    assert sorted(name for name in UNSUPPORTED if f"`{name}`" not in PAGE) == []

@@ -71,8 +71,12 @@ class Listening:
     load_seconds: float = option(
         600.0, "Seconds that a worker may load its model.", "--load-timeout"
     )
+    strict: bool = option(False, "Refuse fields of requests that would have no effect.")
     ignore_unknown: bool = option(
-        False, "Ignore fields of requests that do not exist.", "--ignore-unknown"
+        False, "Ignore misspelt fields of requests as well.", "--ignore-unknown"
+    )
+    stored_responses: int = option(
+        0, "Responses of each key that are kept in memory, for previous_response_id."
     )
     open_objects: bool = option(
         False, "Allow objects properties that their JSON schema does not name.", "--open-objects"
@@ -172,7 +176,11 @@ def serve(
         "draft_model=M,adapter=FILE,profile=FILE,chat_template=FILE of its own.",
     ),
     more: list[str] | None = option(None, "The same; repeat for more.", "--model -m --model-path"),
-    name: str | None = option(None, "Name of a single model.", "--served-model-name --alias -a"),
+    names: list[str] | None = option(
+        None,
+        "Name of a single model, or ALIAS=NAME, one more name (* is any text); repeat.",
+        "--served-model-name --alias -a",
+    ),
 ) -> None:
     """Serve models over HTTP, as OpenAI's API. Ctrl-C finishes what was accepted, then stops."""
     missing = [package for package in NEEDED if find_spec(package) is None]
@@ -184,13 +192,17 @@ def serve(
     from paradecode.serve.server import serve as run
     from paradecode.serve.settings import ServerSettings
 
-    named = _named([*(models or ()), *(more or ())] or [DEFAULT], name)
+    plain = [name for name in names or () if "=" not in name]
+    if len(plain) > 1:
+        raise InvalidInput("--served-model-name", plain[1], "give one, and others as ALIAS=NAME")
+    named = _named([*(models or ()), *(more or ())] or [DEFAULT], *plain)
     given = {
         **vars(listening),
         "keys": plain_keys(listening.keys or ()),
         "public": tuple(listening.public or ()),
         "allowed_hosts": tuple(listening.allowed_hosts or ()),
         "origins": tuple(listening.origins or ()),
+        "aliases": tuple((a, n) for a, _, n in (x.partition("=") for x in names or ()) if n),
     }
     if (file := given.pop("keys_file")) is not None:
         given["keys"] += read_keys(file)
@@ -245,7 +257,7 @@ def _serve_on_ray(settings: ServerSettings, working: Working, clustering: Cluste
     err.print("stopped", highlight=False)
 
 
-def _named(sources: list[str], name: str | None) -> list[tuple[str, str, dict[str, str]]]:
+def _named(sources: list[str], name: str | None = None) -> list[tuple[str, str, dict[str, str]]]:
     """Public name, source, and own settings of each model."""
     if name is not None and len(sources) > 1:
         raise InvalidInput("--served-model-name", name, "write NAME=SOURCE for several models")

@@ -22,6 +22,7 @@ from paradecode.serve.routes import (
     chat,
     completions,
     embeddings,
+    infill,
     messages,
     rank,
     responses,
@@ -31,6 +32,7 @@ from paradecode.serve.routes import (
 from paradecode.serve.security import Guard, accounts_of
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.sse import ClientGone
+from paradecode.serve.stored import StoredResponses
 from paradecode.serve.workers import RequestFailed, Workers
 
 
@@ -49,8 +51,10 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     accounts = accounts_of(settings.keys)
     metrics.keys.accounts = accounts.values()
     app.state.bodies, app.state.page = ArrivingBodies(), None
+    app.state.stored = StoredResponses(settings.stored_responses)
     for routes in (
-        status, blocks, chat, completions, responses, messages, embeddings, rank, tokens, page,
+        status, blocks, chat, completions, infill, responses, messages, embeddings, rank, tokens,
+        page,
     ):  # fmt: skip
         app.include_router(routes.router)
     described = document(app, bool(settings.keys))
@@ -66,7 +70,7 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     app.add_middleware(Guard, settings=settings, accounts=accounts)  # The last is the outermost.
     if settings.origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=settings.origins, allow_methods=["GET", "POST"],
+            CORSMiddleware, allow_origins=settings.origins, allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],  # Clients have their own, as OpenAI's x-stainless-os.
             expose_headers=[
                 "x-request-id", IGNORED, "retry-after", "retry-after-ms", *RATE_HEADERS,

@@ -68,7 +68,7 @@ def _event(data: type[BaseModel] | bool) -> dict[str, Any]:
     return {**EVENT, "properties": {"event": {"type": "string"}, "data": said}}
 
 
-def gets(answer: type[BaseModel] | None, *statuses: int) -> dict[str, Any]:
+def gets(answer: Any, *statuses: int) -> dict[str, Any]:
     """Keywords of a route without a body; without ``answer`` it returns plain text."""
     found: dict[str, Any] = {"description": "The answer."}
     if answer is None:

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -27,8 +28,8 @@ from paradecode.serve.workers import Events, Workers
 CHARACTERS = 4
 """Estimated characters of a token."""
 
-TOOL = re.compile(r"^\$defs/tool_(\d+)")
-"""The place of a tool's schema in that of a call."""
+TOOL = re.compile(r"^\$defs/(tool)_(\d+)|^\$defs/answer/")
+"""The place of a tool's schema in that of a call, and of the answer's beside it."""
 
 PROMPTS = ("messages", "input", "prompt")
 HELD = {
@@ -68,6 +69,8 @@ class Generation:
 
     Attributes:
         copies: how often the answer repeats the results of reading a prompt.
+        thinks: whether the model's template has begun a thought, which the outputs end.
+        prompt_tokens: the length of the last prompt that a worker has accepted.
     """
 
     def __init__(self, request: Request, body: Common, n: int = 1) -> None:
@@ -79,6 +82,7 @@ class Generation:
         self.model = model_of(request, body.model)
         self.requests: list[wire.Generate] = []
         self.most, self.copies, self.wide = 0, 1, n
+        self.thinks, self.prompt_tokens = False, 0
         self._scores = self._scores_a_token = 0
 
     def ask(
@@ -123,7 +127,7 @@ class Generation:
         constraint = wanted.get("constraint")
         if constraint and constraint.type == "json_schema":
             schema, dropped = enforceable(constraint.value)
-            self.note.ignored += [TOOL.sub(r"tools/\1", place) for place in dropped]
+            self.note.ignored += [TOOL.sub(_called, place) for place in dropped]
             value = schema if self.settings.open_objects else closed(schema)
             wanted["constraint"] = replace(constraint, value=value)
         self.requests = [
@@ -189,6 +193,7 @@ class Generation:
                         stay.output += event.search.tokens
                 if isinstance(event, wire.Accepted):
                     stay.accepted(prompt, event.prompt_tokens)
+                    self.thinks, self.prompt_tokens = event.thinks, event.prompt_tokens
                     if self.requests[prompt].reads is not None:
                         self._count_scores(event.prompt_tokens * self.copies)
                     yield prompt, event
@@ -285,6 +290,10 @@ def about(prompt: wire.PromptInput) -> int:
     return sum(map(len, texts)) // CHARACTERS
 
 
+def _called(place: re.Match[str]) -> str:
+    return f"tools/{place[2]}" if place[1] else ""
+
+
 async def _chained(early: list[Any], later: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
     async with aclosing(later):
         for entry in early:
@@ -296,7 +305,11 @@ async def _chained(early: list[Any], later: AsyncGenerator[Any, None]) -> AsyncG
 def model_of(request: Request, name: str | None) -> Model:
     """The model that a request names, or the first; raises ApiError 404."""
     ready = request.app.state.pool.ready
-    chosen = request.app.state.settings.models[0].name if name is None else name
+    settings: ServerSettings = request.app.state.settings
+    chosen = settings.models[0].name if name is None else name
+    if chosen not in ready:
+        found = (own for alias, own in settings.aliases if fnmatchcase(chosen, alias))
+        chosen = next(found, chosen)
     if chosen not in ready:
         message = "model: there is no such model here; see /v1/models"
         raise ApiError(404, message, param="model", code="model_not_found")

@@ -36,6 +36,9 @@ STRANGERS = 10
 WAITING = 1024
 """Lines that may wait for a slow reader of the log."""
 
+MOST = 16
+"""Places in a request without effect that are listed."""
+
 FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
 """The form of the server's own field names; any other name may be text that the client chose."""
 
@@ -141,6 +144,7 @@ class Log:
             error=None if error is None else error.type,
             param=error.param if error and error.param and FIELD.fullmatch(error.param) else None,
             ignored=len(note.ignored) or None,
+            without_effect=[at for at in note.ignored[:MOST] if FIELD.fullmatch(at)] or None,
             outputs=[_output(done) for done in note.done[:MAX_OUTPUTS]] or None,
             unlisted=len(note.done[MAX_OUTPUTS:]) or None,
         )  # fmt: skip

@@ -15,7 +15,8 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
 from paradecode.serve.errors import ApiError
 from paradecode.serve.limits import Account
-from paradecode.serve.protocol.base import AnyBody, known_only, validated
+from paradecode.serve.protocol.base import AnyBody, settle, validated
+from paradecode.serve.settings import ServerSettings
 from paradecode.serve.unpacking import CODINGS, room, unpacked
 
 T = TypeVar("T")
@@ -68,8 +69,10 @@ def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
                 request.app.state.bodies.add(account, most)
                 held = most
             request.state.large = len(body) + held >= LARGE
-            parsed = partial(_parsed, kind, settings.ignore_unknown, body, coding, most)
-            return await apart(request, parsed)
+            parsed = partial(_parsed, kind, settings, body, coding, most)
+            made, ignored = await apart(request, parsed)
+            request.state.note.ignored += ignored
+            return made
         except asyncio.TimeoutError:
             raise ApiError(408, "the body took too long to arrive") from None
         except ClientDisconnect:
@@ -118,10 +121,12 @@ def _too_large(limit: int) -> ApiError:
 
 
 def _parsed(
-    kind: type[AnyBody], ignore_unknown: bool, body: bytearray, coding: str | None, most: int
-) -> AnyBody:
+    kind: type[AnyBody], settings: ServerSettings, body: bytearray, coding: str | None, most: int
+) -> tuple[AnyBody, list[str]]:
+    """The body, and where it had parts without effect."""
     text = bytes(body) if coding is None else unpacked(bytes(body), coding, most)
     try:
-        return validated(kind, known_only(kind, strict_json.read(text), ignore_unknown))
+        made = validated(kind, strict_json.read(text))
+        return made, settle(made, settings.strict, settings.ignore_unknown)
     except InvalidInput as error:
         raise ApiError(400, str(error), code="invalid_json") from None

@@ -24,6 +24,7 @@ RANGES = {
     "header_bytes": whole(256, 1 << 20),
     "connections": whole(1, 1 << 16),
     "outputs": whole(1, 1 << 12),
+    "stored_responses": whole(0, 1 << 16),
     "search_tokens": whole(1, (1 << 31) - 1),
     **dict.fromkeys(PATIENCE, number(0.1, 3600)),
     "request_seconds": number(0.1, 86400),
@@ -57,7 +58,11 @@ class ServerSettings:
         drain_seconds: seconds that a stopping server waits for the requests that it accepted.
         hang_seconds: seconds after which a worker that has work and does not answer is killed.
         load_seconds: seconds after which a worker that has not loaded its model is killed.
-        ignore_unknown: whether unknown fields of a request are ignored, and not refused.
+        ignore_unknown: whether unknown fields of a request are ignored even if they are nearly
+            known ones.
+        strict: whether fields and kinds without effect are refused that no table names.
+        stored_responses: the most responses that are kept for a key, in memory.
+        aliases: more names of models: a name, or one with ``*`` for any text -> a model's name.
         open_objects: whether objects may have properties that their JSON schema does not name,
             which is the standard's rule.
         origins: origins of web pages that may use the server from a browser; ``*`` is any.
@@ -85,6 +90,9 @@ class ServerSettings:
     hang_seconds: float = HANG_SECONDS
     load_seconds: float = LOAD_SECONDS
     ignore_unknown: bool = False
+    strict: bool = False
+    stored_responses: int = 0
+    aliases: tuple[tuple[str, str], ...] = ()
     open_objects: bool = False
     origins: tuple[str, ...] = ()
     log_requests: bool = True
@@ -100,6 +108,12 @@ class ServerSettings:
                 raise InvalidInput("model name", name, "give each model a name of its own")
         if not 0 <= self.port < 1 << 16:
             raise InvalidInput("port", self.port, "give 0 to 65535")
+        for alias, name in self.aliases:
+            if name not in names:
+                fix = "give ALIAS=NAME with the name of a served model"
+                raise InvalidInput("alias", f"{alias}={name}", fix)
+            if not 0 < len(alias) <= 256 or not alias.isprintable():
+                raise InvalidInput("alias", alias, "give 1 to 256 printable characters")
         check_keys(self.keys)
         for name in self.public:
             if name not in ROUTES:

@@ -1,68 +1,139 @@
-"""Find function calls in a streamed output, however it is cut into chunks.
+"""Find function calls and thoughts in a streamed output, however it is cut into chunks.
 
 A call is the JSON object ``{"name": ..., "arguments": ...}`` with the name of an offered function:
-at the very start of an output, after another call, or between ``<tool_call>`` and ``</tool_call>``,
-which Qwen's and Hermes' templates ask for. Text that may still become a call is held back, up to a
-bound: the beginning of a call is short, and longer text is no call.
+at the very start of an output, after another call, or behind a mark such as ``<tool_call>``,
+``[TOOL_CALLS]`` or the fence of a code block. Other forms are those of :mod:`.dresses`. Text that
+may still become a call is held back, up to a bound: the beginning of a call is short, and longer
+text is no call. An output that begins with ``<think>`` has thoughts in front of its text.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
-HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([a-zA-Z0-9_.-]{1,64})"\s*,\s*"arguments"\s*:')
+from paradecode.serve import dresses
+from paradecode.serve.dresses import CLOSERS, OPENERS, OPENING, OpenCall
+
+HEAD = re.compile(
+    r'\s*(\[?)\s*\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?("function"\s*:\s*\{\s*)?'
+    r'"(?:name|tool_name)"\s*:\s*"([a-zA-Z0-9_.-]{1,128})"\s*,\s*"(?:arguments|parameters)"\s*:'
+)
+THINK, THOUGHT = "<think>", "</think>"
 
 MOST_HEAD = 256
 """The most characters of the beginning of a call, with white space before it."""
+
+MOST_BLOCK = 1 << 16
+"""The most characters of a call that is read as a whole."""
 
 PIECE = 1 << 12
 """Characters that are read at once, so that the held text, which is searched again, stays short."""
 
 Delta = dict[str, Any]
-"""A change of a message: ``{"content": text}``, or ``{"tool_calls": [a part of one call]}``."""
+"""A change of a message: ``{"content": text}``, ``{"reasoning_content": text}``, or
+``{"tool_calls": [a part of one call]}``."""
 
 
 class CallReader:
     """Finds the calls in one output.
 
     Args:
-        names: names of the functions that may be called; if there are none, all is text.
+        functions: names of the functions that may be called, perhaps with the schemas of their
+            arguments; if there are none, all is text.
         parallel: whether there may be several calls; if not, all but the first are left out.
+        thoughts: whether thoughts are told apart from the text.
+        begun: asked at the first text: whether the output begins within a thought.
 
     Attributes:
         calls: number of calls that were reported.
     """
 
-    def __init__(self, names: Sequence[str], parallel: bool = True) -> None:
+    def __init__(
+        self,
+        functions: Collection[str] | Mapping[str, Any],
+        parallel: bool = True,
+        thoughts: bool = False,
+        begun: Callable[[], bool] = bool,
+    ) -> None:
         self.calls, self._parallel = 0, parallel
-        self._heads = [f'{{"name":"{name}","arguments":' for name in names]
-        self._names = frozenset(names)
-        self._held = ""
-        self._read = self._beginning
+        of_each = functions if isinstance(functions, Mapping) else dict.fromkeys(functions)
+        self._names: Mapping[str, Any] = of_each
+        self._held, self._begun = "", begun
+        self._read = self._before if thoughts else self._beginning
         self._told, self._depth, self._in_text, self._escaped = True, 0, False, False
+        self._over, self._alone = False, False
+        self._closers: tuple[str, ...] = (CLOSERS["<tool_call>"],)
+        self._block: OpenCall | None = None
+        self._then = self._thoughts  # What follows empty lines.
 
     def feed(self, text: str) -> list[Delta]:
         """The deltas that are certain after ``text``."""
-        if not self._names:
+        if not self._names and self._read == self._beginning:
             return _content(text)
         deltas: list[Delta] = []
         for start in range(0, len(text), PIECE):
             self._held += text[start : start + PIECE]
-            while self._read(deltas):
+            while self._held and self._read(deltas):
                 pass
         return deltas
 
     def finish(self) -> list[Delta]:
         """The deltas that were held back, at the end of the output."""
+        deltas: list[Delta] = []
+        if self._block is not None and self._read == self._whole:
+            found = self._block.read(self._held, self._names)
+            self._calls(deltas, found)
+            self._held = "" if found else self._block.text + self._held
         held, self._held = self._held, ""
         between = self._read == self._beginning and self.calls and not held.strip()
-        return [] if between or self._read == self._arguments else _content(held)
+        if between or self._read == self._arguments:
+            return deltas
+        return deltas + ([{"reasoning_content": held}] if held and self._read == self._thoughts
+                         else _content(held))  # fmt: skip
 
     # Each state takes what it can from the held text; True: something changed, read on.
+
+    def _before(self, deltas: list[Delta]) -> bool:
+        """Read the start of an output that may have thoughts."""
+        if self._begun():
+            self._read, self._then = self._lines, self._thoughts
+            return True
+        seen = self._held.lstrip()
+        if THINK.startswith(seen) and len(self._held) <= MOST_HEAD:  # The empty text included.
+            return False
+        thinks = seen.startswith(THINK)
+        self._read = self._lines if thinks else self._beginning
+        if thinks:
+            self._held, self._then = seen[len(THINK) :], self._thoughts
+        elif not self._names:
+            deltas += _content(self._held)
+            self._held = ""
+        return True
+
+    def _thoughts(self, deltas: list[Delta]) -> bool:
+        before, end, after = self._held.partition(THOUGHT)
+        kept = 0 if end else _overlap(before, (THOUGHT,))
+        text, self._held = before[: len(before) - kept], after or before[len(before) - kept :]
+        if text:
+            deltas.append({"reasoning_content": text})
+        if not end:
+            return False
+        self._read, self._then = self._lines, self._beginning if self._names else self._plain
+        return True
+
+    def _lines(self, deltas: list[Delta]) -> bool:
+        """Skip empty lines."""
+        self._held = self._held.lstrip("\n")
+        self._read = self._then if self._held else self._read
+        return bool(self._held)
+
+    def _plain(self, deltas: list[Delta]) -> bool:
+        deltas += _content(self._held)
+        self._held = ""
+        return False
 
     def _beginning(self, deltas: list[Delta]) -> bool:
         """Read held text at the start of the output, or after a call; returns whether to go on
@@ -71,42 +142,59 @@ class CallReader:
         if len(self._held) - len(seen) > MOST_HEAD:
             self._read = self._text
             return True
-        if self.calls and seen.startswith(CLOSE):
-            self._held = seen[len(CLOSE) :]
-            return True
-        tags = (OPEN, CLOSE) if self.calls else (OPEN,)
-        if any(tag.startswith(seen) for tag in tags):  # The empty text included.
+        closers = self._closers if self.calls else ()
+        for closer in closers:
+            if seen.startswith(closer):
+                self._held = seen[len(closer) :]
+                return True
+        if any(tag.startswith(seen) for tag in (*OPENERS, *closers)):  # The empty text included.
             return False
-        starts_call = seen.startswith(("{", OPEN))
+        marked = seen[0] in "{[" or OPENING.match(seen) or dresses.begun(seen, "", self._names)
+        starts_call = marked or dresses.may_begin(seen[:MOST_HEAD], self._names, bare=True)
         self._read = self._head if starts_call else self._text
         if starts_call:
             self._held = seen
         return True
 
     def _text(self, deltas: list[Delta]) -> bool:
-        place = self._held.find(OPEN)
-        if place < 0:
-            kept = _overlap(self._held)
+        found = OPENING.search(self._held)
+        if found is None:
+            kept = _overlap(self._held, OPENERS)
             deltas += _content(self._held[: len(self._held) - kept])
             self._held = self._held[len(self._held) - kept :]
             return False
-        deltas += _content(self._held[:place])
-        self._held = self._held[place:]
+        deltas += _content(self._held[: found.start()])
+        self._held = self._held[found.start() :]
         self._read = self._head
         return True
 
     def _head(self, deltas: list[Delta]) -> bool:
-        """Read held text that may be the start of a call; it begins with a tag or a brace."""
-        tag = OPEN if self._held.startswith(OPEN) else ""
+        """Read held text that may be the start of a call; it begins with a mark or a call."""
+        marked = OPENING.match(self._held)
+        tag = marked[0] if marked else ""
         end = len(tag) + MOST_HEAD
         found = HEAD.match(self._held, len(tag), end)
-        if found and found[1] in self._names:
+        if found and found[3] in self._names:
+            self._closers = tuple(filter(None, (
+                "}" if found[2] else "", "," if found[1] else ";", "]" if found[1] else "",
+                CLOSERS.get(tag, CLOSERS["<tool_call>"]),
+            )))  # fmt: skip
             self._held = self._held[found.end() :]
-            self._begin(deltas, found[1])
+            self._begin(deltas, found[3])
             return True
-        compact = re.sub(r"\s+", "", self._held[len(tag) : end])
-        open_ = any(len(compact) < len(h) and h.startswith(compact) for h in self._heads)
-        if open_ and len(self._held) < end:
+        block = dresses.begun(self._held[len(tag) : end], tag, self._names)
+        if block is not None:
+            self._held = self._held[len(tag) + block.start :]
+            self._closers = (CLOSERS.get(tag, CLOSERS["<tool_call>"]),)
+            if block.streams:
+                self._begin(deltas, block.name, alone=True)
+            else:
+                self._block, self._read = block, self._whole
+            return True
+        # A mark that ends where the held text ends may be the beginning of a longer one.
+        longer = any(o != self._held and o.startswith(self._held) for o in OPENERS)
+        rest = self._held[len(tag) : end]
+        if longer or (len(self._held) < end and dresses.may_begin(rest, self._names, bare=not tag)):
             return False
         skipped = tag or self._held[:1]
         deltas += _content(skipped)
@@ -114,8 +202,9 @@ class CallReader:
         self._read = self._text
         return True
 
-    def _begin(self, deltas: list[Delta], name: str) -> None:
-        """Report a call, unless it is one too many, and begin to read its arguments."""
+    def _begin(self, deltas: list[Delta], name: str, alone: bool = False) -> None:
+        """Report a call, unless it is one too many, and begin to read its arguments, which are
+        ``alone`` if no brace closes the call behind them."""
         self._told = self._parallel or self.calls == 0
         if self._told:
             function = {"name": name, "arguments": ""}
@@ -123,6 +212,7 @@ class CallReader:
             deltas.append({"tool_calls": [{"index": self.calls, **call}]})
             self.calls += 1
         self._depth, self._in_text, self._escaped = 0, False, False
+        self._over, self._alone = False, alone
         self._read = self._arguments
 
     def _arguments(self, deltas: list[Delta]) -> bool:
@@ -137,27 +227,57 @@ class CallReader:
             elif letter in "{[":
                 self._depth += 1
             elif letter in "}]" and self._depth == 0:
-                self._give(deltas, taken)
-                self._held = self._held[place + 1 :]
-                self._read = self._beginning
-                return True
+                return self._ended(deltas, taken, place)
             elif letter in "}]":
                 self._depth -= 1
-            if self._depth or self._in_text or not letter.isspace():
+            elif letter == "," and self._depth == 0:
+                self._over = True  # Mistral's models write an id behind the arguments.
+            if not self._over and (self._depth or self._in_text or not letter.isspace()):
                 taken.append(letter)
+            if self._alone and letter in "}]" and self._depth == 0 and not self._in_text:
+                return self._ended(deltas, taken, place)
         self._give(deltas, taken)
         self._held = ""
         return False
+
+    def _ended(self, deltas: list[Delta], taken: list[str], place: int) -> bool:
+        self._give(deltas, taken)
+        self._held = self._held[place + 1 :]
+        self._read = self._beginning
+        return True
 
     def _give(self, deltas: list[Delta], letters: list[str]) -> None:
         if letters and self._told:
             part = {"index": self.calls - 1, "function": {"arguments": "".join(letters)}}
             deltas.append({"tool_calls": [part]})
 
+    def _whole(self, deltas: list[Delta]) -> bool:
+        """Read a call whose arguments are known at its end only."""
+        assert self._block is not None
+        end = self._block.end(self._held)
+        if end is None and len(self._held) <= MOST_BLOCK:
+            return False
+        found = [] if end is None else self._block.read(self._held[:end], self._names)
+        if not found:
+            deltas += _content(self._block.text)
+            self._block, self._read = None, self._text
+            return True
+        self._calls(deltas, found)
+        self._held = self._held[end:]
+        self._block = None
+        return True
+
+    def _calls(self, deltas: list[Delta], found: Sequence[tuple[str, str]]) -> None:
+        for name, arguments in found:
+            self._begin(deltas, name)
+            self._give(deltas, [arguments])
+        self._read = self._beginning
+
 
 def message(deltas: Sequence[Delta]) -> dict[str, Any]:
     """The message that the deltas of a whole output add up to."""
     content = "".join(delta.get("content", "") for delta in deltas)
+    thoughts = "".join(delta.get("reasoning_content", "") for delta in deltas)
     calls: list[dict[str, Any]] = []
     for part in (part for delta in deltas for part in delta.get("tool_calls", ())):
         if part["index"] == len(calls):
@@ -166,6 +286,8 @@ def message(deltas: Sequence[Delta]) -> dict[str, Any]:
         else:
             calls[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
     made: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if thoughts:
+        made["reasoning_content"] = thoughts
     if calls:
         made |= {"content": content or None, "tool_calls": calls}
     return made
@@ -175,6 +297,8 @@ def _content(text: str) -> list[Delta]:
     return [{"content": text}] if text else []
 
 
-def _overlap(text: str) -> int:
+def _overlap(text: str, tags: Sequence[str]) -> int:
     """Number of characters at the end of ``text`` that may be the beginning of a tag."""
-    return next((size for size in range(len(OPEN) - 1, 0, -1) if text.endswith(OPEN[:size])), 0)
+    longest = max(map(len, tags)) - 1
+    starts = (size for size in range(min(longest, len(text)), 0, -1))
+    return next((n for n in starts if any(tag.startswith(text[-n:]) for tag in tags)), 0)

@@ -1,1 +1,1 @@
-"""OpenAI's requests. They are strict and bounded: unknown fields are refused, not ignored."""
+"""OpenAI's and Anthropic's requests. They are bounded, and what has no effect is named."""

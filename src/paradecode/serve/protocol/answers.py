@@ -121,6 +121,12 @@ class ResponseObject(BaseModel):
     usage: dict[str, Any] | None
 
 
+class DeletedResponse(BaseModel):
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
 class MessageAnswer(BaseModel):
     id: str
     type: Literal["message"]
@@ -135,6 +141,31 @@ class MessageAnswer(BaseModel):
 
 class CountedTokens(BaseModel):
     input_tokens: int
+
+
+class Infilled(BaseModel):
+    content: str
+    stop: Literal[True]
+    model: str
+    stop_type: Literal["eos", "limit", "word"]
+    stopping_word: str
+    truncated: bool
+    tokens_evaluated: int
+    tokens_predicted: int
+    tokens_cached: int
+
+
+class ServerProperties(BaseModel):
+    model_alias: str
+    total_slots: int
+    default_generation_settings: dict[str, int]
+    build_info: str
+
+
+class Slot(BaseModel):
+    id: int
+    n_ctx: int
+    is_processing: bool
 
 
 class Embedded(BaseModel):

@@ -1,5 +1,5 @@
-"""The common part of every request body: strict types, no unknown fields, errors that name the
-field."""
+"""The common part of every request body: strict types, errors that name the field, and rules for
+what has no effect here."""
 
 from __future__ import annotations
 
@@ -8,25 +8,19 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails
 
 from paradecode.serve.errors import ApiError, wrong
+from paradecode.serve.protocol.table import rules_of
 from paradecode.serve.validation import MOST, path_of, spelled
 
-UNSUPPORTED = {
-    "chat_template": "the template comes with the model",
-    "functions": "use tools",
-    "function_call": "use tool_choice",
-    "suffix": "the models here only continue a text",
-    "audio": "the models here read and write text",
-    "modalities": "the models here read and write text",
-    "prompt_embeds": "give text or token ids",
-    "previous_response_id": "nothing is stored: send the whole conversation",
-    "conversation": "nothing is stored: send the whole conversation",
-    "background": "responses are not kept: use stream",
-}
-"""Fields of other servers that are refused -> the reason, or what to use instead."""
+FOREIGN = "foreign"
+"""The tag of objects of a kind that this server does not have."""
+MOST_UNKNOWN = 64
+"""Different unknown names that are looked at; a request with more of them is refused."""
+NEAR = 2
+"""Letters by which a misspelt name differs from the right one."""
 
 
 def _end_early(part: Any) -> None:
@@ -42,10 +36,10 @@ def _end_early(part: Any) -> None:
 
 class Body(BaseModel):
     """A JSON object from a request. Only numbers count as numbers: no texts, no booleans, no
-    NaN."""
+    NaN. Unknown fields are kept until :func:`settle` decides about them."""
 
     model_config = ConfigDict(
-        strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+        strict=True, extra="allow", allow_inf_nan=False, hide_input_in_errors=True
     )
 
     @classmethod
@@ -58,7 +52,45 @@ class Body(BaseModel):
         return schema
 
 
+class Foreign(Body):
+    """An object of a kind that this server does not have; each place has a class of its own."""
+
+    type: str
+
+
+class Said(str):
+    """A text, made from parts of which some have no effect.
+
+    Attributes:
+        ignored: the fields and kinds of parts that have none.
+    """
+
+    ignored: tuple[str, ...] = ()
+
+
 AnyBody = TypeVar("AnyBody", bound=Body)
+
+
+def kinds(
+    *own: str, default: str | None = None, others: Mapping[str, str] | None = None
+) -> Discriminator:
+    """What chooses the class of an object by its ``type``: one of ``own``, or :data:`FOREIGN`.
+
+    Args:
+        default: the type of objects that name none.
+        others: types whose objects one of ``own`` reads -> that one.
+    """
+
+    def tag(value: Any) -> str | None:
+        found = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+        if found is None:
+            return default if isinstance(value, (dict, Body)) else None
+        if not isinstance(found, str):
+            return None
+        found = (others or {}).get(found, found)
+        return found if found in own or nearest(found, own) else FOREIGN
+
+    return Discriminator(tag)
 
 
 def validated(kind: type[AnyBody], value: Any) -> AnyBody:
@@ -79,48 +111,124 @@ def validated(kind: type[AnyBody], value: Any) -> AnyBody:
     # Of a choice of types each one complains; who got deepest was probably meant.
     path, detail = max(found, key=lambda entry: len(entry[0]))
     there = dict.fromkeys(other["msg"] for where, other in found if where == path)
-    raise _refusal(kind, path, detail, list(there))
+    raise _refusal(path, detail, list(there))
 
 
-def known_only(kind: type[Body], value: Any, ignore_unknown: bool) -> Any:
-    """The body without fields that have no effect: unsupported fields that are null and, if
-    unknown fields are ignored, fields that do not exist."""
-    if not isinstance(value, Mapping):
-        return value
-    known = {field.alias or name for name, field in kind.model_fields.items()}
-    return {
-        name: found
-        for name, found in value.items()
-        if name in known or (found is not None if name in UNSUPPORTED else not ignore_unknown)
-    }
+def settle(body: Body, strict: bool = False, ignore_unknown: bool = False) -> list[str]:
+    """Remove what has no effect from a body, and tell where it was.
+
+    Args:
+        strict: whether only what the table names may be without effect.
+        ignore_unknown: whether names that are nearly known ones are ignored as well.
+
+    Raises:
+        ApiError: 400 for what cannot be ignored, with the reason.
+    """
+    ignored: dict[str, None] = {}
+    seen: set[tuple[type[Body], str]] = set()
+    for part, path in _parts(body, []):
+        place = ".".join(step for step in path if isinstance(step, str))
+        if isinstance(part, Said):
+            if strict and part.ignored:
+                raise wrong(spelled(path), f"{part.ignored[0]} would have no effect")
+            ignored |= dict.fromkeys(f"{place}{inner}" for inner in part.ignored)
+            continue
+        rules = rules_of(type(part))
+        extra = part.__pydantic_extra__ or {}
+        if isinstance(part, Foreign):
+            param = spelled(path)
+            if part.type in rules.refused:
+                fix = f"{part.type!r} is not supported; {rules.refused[part.type]}"
+                raise wrong(param, fix, "unsupported")
+            if strict:
+                raise wrong(param, f"there is no {part.type[:40]!r} here", "unknown_field")
+            ignored[f"{place}[{part.type}]"] = None
+            continue
+        for name, value in extra.items():
+            if value is None or (name in rules.refused and not value):
+                continue
+            param = spelled([*path, name])[:200]
+            if name in rules.refused:
+                fix = f"it is not supported; {rules.refused[name]}"
+                raise wrong(param, fix, "unknown_field")
+            known = name in rules.unused or (type(part), name) in seen
+            if not known and (strict or not ignore_unknown):
+                _check_name(type(part), name, param, strict)
+                seen.add((type(part), name))
+                if len(seen) > MOST_UNKNOWN:
+                    raise ApiError(400, f"the body has more than {MOST_UNKNOWN} unknown fields")
+            ignored[f"{place}.{name}".lstrip(".")] = None
+        extra.clear()
+    return list(ignored)
 
 
-def _refusal(
-    kind: type[Body], path: list[str | int], detail: ErrorDetails, said: list[str]
-) -> ApiError:
-    param = spelled(path)[:200]
-    if detail["type"] == "missing":
-        return wrong(param, "it is required", "missing")
-    if detail["type"] != "extra_forbidden":
-        told = [text.removeprefix("Value error, ") for text in said[:3]]
-        return wrong(param, ", or ".join(text[:1].lower() + text[1:] for text in told))
-    name = str(path[-1]) if path else ""
-    if name in UNSUPPORTED:
-        fix = f"it is not supported; {UNSUPPORTED[name]}"
-    else:
-        names = [known for known in _names(kind) if known != name]  # It exists, elsewhere.
-        near = difflib.get_close_matches(name[:100], names, 1)
-        fix = "there is no such field" + (f"; the nearest is {near[0]}" if near else "")
-    return wrong(param, fix, "unknown_field")
+def _check_name(kind: type[Body], name: str, param: str, strict: bool) -> None:
+    """Raise ApiError 400 for a misspelt name; with ``strict`` for each that is unknown."""
+    near = nearest(name, _own(kind))
+    if strict and not near:
+        near = next(iter(difflib.get_close_matches(name[:100], _own(kind), 1)), None)
+    if strict or near:
+        fix = "there is no such field" + (f"; the nearest is {near}" if near else "")
+        raise wrong(param, fix, "unknown_field")
+
+
+def _parts(value: Any, path: list[str | int]) -> Iterator[tuple[Any, list[str | int]]]:
+    """A body and all bodies and texts of parts inside of it, with their places."""
+    if isinstance(value, (Body, Said)):
+        yield value, path
+    if isinstance(value, Body):
+        for name, field in type(value).model_fields.items():
+            inner = value.__dict__[name]
+            if isinstance(inner, (Body, Said, list)):
+                yield from _parts(inner, [*path, field.alias or name])
+    elif isinstance(value, list) and value and isinstance(value[0], Body):
+        for index, inner in enumerate(value):
+            yield from _parts(inner, [*path, index])
+
+
+def nearest(name: str, names: tuple[str, ...]) -> str | None:
+    """The name that differs by at most :data:`NEAR` letters, if there is one; short names may
+    differ by half of theirs."""
+    most = min(NEAR, len(name) // 2)
+    letters = set(name)
+    close = (
+        known
+        for known in names
+        if abs(len(known) - len(name)) <= most and len(letters.difference(known)) <= most
+    )
+    return next((known for known in close if _distance(name, known) <= most), None)
+
+
+def _distance(one: str, other: str) -> int:
+    """Letters to insert, delete, replace or swap (the optimal string alignment distance)."""
+    older, row = [0] * (len(other) + 1), list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        before, older, row = older, row, [i]
+        for j, wanted in enumerate(other, 1):
+            cost = min(older[j] + 1, row[-1] + 1, older[j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 @lru_cache
-def _names(kind: type[Body]) -> tuple[str, ...]:
-    """Every field name of a body and of the objects inside of it, its own first."""
-    schema = kind.model_json_schema()
-    return tuple(dict.fromkeys(_properties([schema, *schema.get("$defs", {}).values()])))
+def _own(kind: type[Body]) -> tuple[str, ...]:
+    """Every field name that objects of a class may have."""
+    fields = [field.alias or name for name, field in kind.model_fields.items()]
+    rules = rules_of(kind)
+    return (*fields, *rules.unused, *rules.refused)
 
 
-def _properties(schemas: list[dict[str, Any]]) -> Iterator[str]:
-    for schema in schemas:
-        yield from schema.get("properties", {})
+def _refusal(path: list[str | int], detail: ErrorDetails, said: list[str]) -> ApiError:
+    param = spelled(path)[:200]
+    if detail["type"] == "missing":
+        return wrong(param, "it is required", "missing")
+    if detail["type"] == "union_tag_invalid":
+        given, known = (detail["ctx"][key] for key in ("tag", "expected_tags"))
+        fix = f"there is no type {given!r}; the types are {known}".replace(f", '{FOREIGN}'", "")
+        return wrong(f"{param}.type", fix)
+    if detail["type"] == "union_tag_not_found":
+        return wrong(param, "give an object with a type")
+    told = [text.removeprefix("Value error, ") for text in said[:3]]
+    return wrong(param, ", or ".join(text[:1].lower() + text[1:] for text in told))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -13,6 +13,10 @@ from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.content import Content
 from paradecode.serve.protocol.fields import Name, Sampled, TopLogprobs
 from paradecode.serve.protocol.tools import (
+    MAX_TOOLS,
+    AllowedChoice,
+    AnyChoice,
+    AnyTool,
     Tool,
     ToolCall,
     ToolChoice,
@@ -29,31 +33,24 @@ MAX_MESSAGES = 1 << 12
 FIXED = {"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"}
 """Variables of a template that a request cannot choose; names that end in ``_token`` are others."""
 
-Ignored = Annotated[str, StringConstraints(max_length=1 << 20)]
 Variable = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Plain = bool | int | float | Annotated[str, StringConstraints(max_length=1024)] | None
 
 
 class Message(Body):
-    """One message. Its last six fields occur in answers of other servers, and are ignored."""
+    """One message; what a tool has shown may have parts that are no text."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Content | None = None
     name: Name | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=128)] | None = None
     tool_call_id: Name | None = None
-    refusal: Ignored | None = None
-    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
-    audio: None = None
-    function_call: None = None
-    reasoning: Ignored | None = None
-    reasoning_content: Ignored | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Message:
         if self.tool_calls and self.role != "assistant":
             raise ValueError("tool_calls belong to an assistant's message")
-        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+        if self.content is None and self.role not in ("assistant", "tool", "function"):
             raise ValueError("content is required")
         return self
 
@@ -63,9 +60,12 @@ class ChatRequest(Sampled):
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
-    tools: Annotated[list[Tool], Field(min_length=1, max_length=128)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: AnyChoice | None = None
     parallel_tool_calls: bool | None = None
+    separate_reasoning: bool | None = Field(
+        None, description="Thoughts are told as `reasoning_content`, unless it is false."
+    )
     chat_template_kwargs: Annotated[dict[Variable, Plain], Field(max_length=32)] | None = Field(
         None, description="Variables of the model's template, such as `enable_thinking`."
     )
@@ -94,7 +94,7 @@ class ChatRequest(Sampled):
     def sampling(self) -> dict[str, Any]:
         chosen = super().sampling()
         if self.max_completion_tokens is not None:
-            if self.max_tokens is not None:
+            if self.max_tokens not in (None, self.max_completion_tokens):
                 raise wrong("max_tokens", "it is max_completion_tokens: give one of them")
             chosen["max_tokens"] = self.max_completion_tokens
         if self.top_logprobs is not None and not self.logprobs:
@@ -109,14 +109,18 @@ class ChatRequest(Sampled):
         Raises:
             ApiError: 400, for a choice that does not fit the tools.
         """
-        tools, choice = self.tools or [], self.tool_choice
+        given, choice = self.tools or [], self.tool_choice
+        tools = [tool for tool in given if isinstance(tool, Tool)]
         names = [tool.function.name for tool in tools]
         if len(set(names)) < len(names):
             raise wrong("tools", "give each function a name of its own")
-        if choice in (None, "auto"):
-            return tools
         if choice == "none":
             return []
+        if isinstance(choice, AllowedChoice):
+            allowed = choice.allowed_tools.names
+            return [tool for tool in tools if tool.function.name in allowed]
+        if not self.must_call:
+            return tools
         if not tools:
             raise wrong("tool_choice", "there are no tools to choose")
         if isinstance(choice, ToolChoice):
@@ -128,22 +132,36 @@ class ChatRequest(Sampled):
 
     @property
     def must_call(self) -> bool:
-        return self.tool_choice == "required" or isinstance(self.tool_choice, ToolChoice)
+        """Whether only a call is an answer. Where all tools are foreign, nothing can be called."""
+        choice, given = self.tool_choice, self.tools or []
+        named = {tool.function.name for tool in given if isinstance(tool, Tool)}
+        if isinstance(choice, AllowedChoice):
+            allowed = choice.allowed_tools
+            return allowed.mode == "required" and bool(named & allowed.names)
+        return isinstance(choice, ToolChoice) or (choice == "required" and bool(named or not given))
 
     def constraint(self) -> ConstraintSpec | None:
         """The constraint on the output; a call that must be made is one as well."""
         wanted = super().constraint()
         tools = self.callable_tools()
-        if wanted is not None and tools:
-            raise wrong("tools", "a constrained answer cannot be a call: leave one of them out")
+        if wanted is not None and tools and wanted.type not in ("json_schema", "json_object"):
+            fix = f"an answer with the constraint {wanted.type} cannot be a call: leave one out"
+            raise wrong("tools", fix)
         if self.must_call:
             return ConstraintSpec(type="json_schema", value=call_schema(tools))
+        if wanted is not None and wanted.type == "json_schema" and tools:
+            return ConstraintSpec(type="json_schema", value=call_schema(tools, wanted.value))
         return wanted
 
-    def calls(self) -> CallReader:
-        """A reader of the calls that an output may make; raises like :meth:`callable_tools`."""
-        names = [tool.function.name for tool in self.callable_tools()]
-        return CallReader(names, parallel=self.parallel_tool_calls is not False)
+    def calls(self, thinks: Callable[[], bool] = bool) -> CallReader:
+        """A reader of the thoughts and calls in an output; raises like :meth:`callable_tools`.
+
+        Args:
+            thinks: asked when the output begins: whether the template has begun a thought.
+        """
+        functions = {t.function.name: t.function.parameters for t in self.callable_tools()}
+        apart = self.separate_reasoning is not False
+        return CallReader(functions, self.parallel_tool_calls is not False, apart, thinks)
 
     def prompt(self, template_has_tools: bool) -> PromptInput:
         """The conversation for the model's template.
@@ -193,7 +211,8 @@ def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[
 
 def _for_template(message: Message, template_has_tools: bool) -> dict[str, Any]:
     made = message.model_dump(include={"name", "tool_call_id"}, exclude_none=True)
-    made |= {"role": message.role, "content": message.content or ""}
+    role = "tool" if message.role == "function" else message.role
+    made |= {"role": role, "content": message.content or ""}
     if message.tool_calls and template_has_tools:
         made["tool_calls"] = [for_template(call) for call in message.tool_calls]
     elif message.tool_calls:

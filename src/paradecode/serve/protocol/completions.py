@@ -1,12 +1,14 @@
-"""The requests of ``/v1/completions``, ``/tokenize`` and ``/detokenize``."""
+"""The requests of ``/v1/completions``, ``/infill``, ``/tokenize`` and ``/detokenize``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from paradecode.core.sampling import MAX_TOKENS
+from paradecode.serve.errors import wrong
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.chat import MAX_MESSAGES, Message
 from paradecode.serve.protocol.fields import (
@@ -37,6 +39,7 @@ class CompletionRequest(Sampled):
     logprobs: TopLogprobs | None = None
     echo: bool | None = Field(None, description="Begin each output with its prompt.")
     add_special_tokens: Literal[True] | None = None
+    suffix: Text | None = Field(None, description="The text behind what is to be written.")
     max_tokens: int | None = Field(
         None, ge=0, le=MAX_TOKENS, description="0 only reads the prompt."
     )
@@ -59,8 +62,56 @@ class CompletionRequest(Sampled):
         chosen = {"max_tokens": DEFAULT_MAX_TOKENS, **super().sampling()}
         return chosen if self.logprobs is None else {**chosen, "logprobs": self.logprobs}
 
-    def prompts(self) -> list[PromptInput]:
-        return prompt_inputs(self.prompt)
+    def prompts(self, fim: Sequence[str] = ()) -> list[PromptInput]:
+        """The prompts for a worker.
+
+        Args:
+            fim: the model's marks of a prefix, a suffix and the middle, if it has them.
+
+        Raises:
+            ApiError: 400 for a suffix that cannot be used.
+        """
+        found = prompt_inputs(self.prompt)
+        if not self.suffix:
+            return found
+        if self.echo or any(prompt.text is None for prompt in found):
+            raise wrong("suffix", "give it with prompts that are texts, and without echo")
+        return [between(fim, prompt.text or "", self.suffix) for prompt in found]
+
+
+class ExtraFile(Body):
+    filename: Name = ""
+    text: Text
+
+
+class InfillRequest(Sampled):
+    """llama.cpp's request for what stands between two texts."""
+
+    input_prefix: Text = ""
+    input_suffix: Text = ""
+    input_extra: Annotated[list[ExtraFile], Field(max_length=1 << 10)] | None = None
+    prompt: Text = Field("", description="The beginning of what is to be written.")
+
+    @property
+    def prefix(self) -> str:
+        """The text in front, behind other files."""
+        files = [f"{file.filename}\n{file.text}\n" for file in self.input_extra or ()]
+        return "".join(files) + self.input_prefix
+
+
+def between(fim: Sequence[str], prefix: str, suffix: str, begun: str = "") -> PromptInput:
+    """The prompt for what stands between two texts.
+
+    Args:
+        fim: the model's marks of a prefix, a suffix and the middle.
+        begun: its beginning.
+
+    Raises:
+        ApiError: 400 for a model without such marks.
+    """
+    if not fim:
+        raise wrong("suffix", "this model has no tokens that fill in the middle")
+    return PromptInput(text=f"{fim[0]}{prefix}{fim[1]}{suffix}{fim[2]}{begun}")
 
 
 def prompt_inputs(given: Any) -> list[PromptInput]:

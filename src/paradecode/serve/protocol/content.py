@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
+
+from paradecode.serve.protocol.base import Said
 
 MAX_CHARACTERS = 1 << 21
 MAX_PARTS = 1 << 10
-TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+TEXT_PARTS = {
+    "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal",
+    "search_result": "content", "document": "source",
+}  # fmt: skip
+"""Types of parts that are text -> the field that has it."""
+THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text")
+"""Types of parts that models think in: they are left out."""
 
 _PART = {
     "type": "object",
@@ -18,27 +27,47 @@ _PART = {
 }
 
 
-def _text(value: Any) -> str:
-    """The text of a content. Newlines join its parts, as in vLLM."""
+def text_of(value: Any, shown: bool = False) -> str:
+    """The text of a content. Newlines join its parts, as in vLLM.
+
+    Args:
+        shown: whether parts that are no text leave a word in their place, and do not refuse it.
+    """
     if isinstance(value, str):
         return _bounded(value)
-    if not isinstance(value, list) or not 0 < len(value) <= MAX_PARTS:
-        raise _wrong(f"give a text, or a list of 1 to {MAX_PARTS} parts")
-    return _bounded("\n".join(map(_part, value)))
+    if not isinstance(value, list) or len(value) > MAX_PARTS:
+        raise _wrong(f"give a text, or a list of at most {MAX_PARTS} parts")
+    ignored: dict[str, None] = {}
+    texts = [_part(part, shown, ignored) for part in value]
+    text = Said(_bounded("\n".join(text for text in texts if text is not None)))
+    text.ignored = tuple(ignored)
+    return text if ignored else str(text)
 
 
-def _part(part: Any) -> str:
+def _part(part: Any, shown: bool, ignored: dict[str, None]) -> str | None:
+    """The text of a part; None for one without effect. Names what is ignored."""
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str):
         raise _wrong("give parts such as {'type': 'text', 'text': '...'}")
-    if kind not in TEXT_PARTS:
-        raise _wrong(f"parts of type {kind[:40]!r} are not supported; the models here read text")
-    text = part.get("refusal" if kind == "refusal" else "text")
-    if not isinstance(text, str):
+    field = TEXT_PARTS.get(kind, "")
+    if kind == "document":
+        source = part.get("source")
+        of_text = isinstance(source, dict) and source.get("type") in ("text", "content")
+        found = source.get("data", source.get("content")) if of_text else None
+    else:
+        found = part.get(field)
+    if isinstance(found, list) and field in ("content", "source"):
+        found = text_of(found, shown)
+    if isinstance(found, str):
+        unused = part.keys() - {"type", field}
+        ignored |= {f".{name}": None for name in sorted(unused) if part[name] not in (None, [], {})}
+        return found
+    if field and kind != "document":
         raise _wrong("the text of a part must be a string")
-    if not part.keys() <= {"type", "text", "refusal", "annotations", "logprobs", "cache_control"}:
-        raise _wrong("a part has a type and a text, and nothing else")
-    return text
+    if kind not in THOUGHTS and not shown:
+        raise _wrong(f"parts of type {kind[:40]!r} are not supported; the models here read text")
+    ignored[f"[{kind[:40]}]"] = None
+    return f"[{kind[:40]} left out]" if shown and kind not in THOUGHTS else None
 
 
 def _bounded(text: str) -> str:
@@ -51,15 +80,20 @@ def _wrong(message: str) -> PydanticCustomError:
     return PydanticCustomError("content", "{said}", {"said": message})
 
 
-Content = Annotated[
-    str,
-    PlainValidator(_text),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "maxLength": MAX_CHARACTERS},
-                {"type": "array", "items": _PART, "minItems": 1, "maxItems": MAX_PARTS},
-            ]
-        }
-    ),
-]
+_SCHEMA = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string", "maxLength": MAX_CHARACTERS},
+            {"type": "array", "items": _PART, "maxItems": MAX_PARTS},
+        ]
+    }
+)
+
+
+def _by_role(value: Any, info: ValidationInfo) -> str:
+    return text_of(value, shown=info.data.get("role") in ("tool", "function"))
+
+
+Content = Annotated[str, PlainValidator(_by_role), _SCHEMA]
+Shown = Annotated[str, PlainValidator(partial(text_of, shown=True)), _SCHEMA]
+"""What a tool has shown: of an image the model reads only that there was one."""

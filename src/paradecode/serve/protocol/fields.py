@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from paradecode.core.sampling import (
     MAX_LOGIT_BIAS,
@@ -30,6 +30,10 @@ TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 BiasToken = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,10}$")]
 Setting = bool | int | float | Annotated[str, StringConstraints(max_length=1024)] | None
 Settings = Annotated[dict[Name, Setting | list[Name]], Field(max_length=32)]
+Limit = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None,
+    BeforeValidator(lambda most: None if most == -1 else most),  # llama.cpp's word for no limit.
+]
 Spec = Annotated[str, StringConstraints(max_length=1024)]
 
 SAMPLING = {
@@ -71,8 +75,6 @@ class Common(Harmless):
 
 class StreamOptions(Body):
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None
-    continuous_usage_stats: bool | None = Field(None, description="Usage comes at the end.")
 
 
 class Prediction(Body):
@@ -83,7 +85,7 @@ class Prediction(Body):
 class Sampled(Common, HarmlessInChoices, Constrained, Searching):
     """Fields that the chat and completion routes add."""
 
-    max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    max_tokens: Limit = None
     n_predict: int | None = Field(None, ge=-1, le=MAX_TOKENS, description="`max_tokens`.")
     n: int | None = Field(None, ge=1, le=MAX_N)
     seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)

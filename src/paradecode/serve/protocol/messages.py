@@ -5,27 +5,51 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, Tag, model_validator
 
 from paradecode.core.sampling import MAX_STOPS, MAX_TOKENS
 from paradecode.serve.errors import wrong
-from paradecode.serve.protocol.base import Body, validated
+from paradecode.serve.protocol.base import FOREIGN, Body, Foreign, kinds, validated
 from paradecode.serve.protocol.chat import MAX_MESSAGES, ChatRequest
-from paradecode.serve.protocol.content import Content
+from paradecode.serve.protocol.content import Content, Shown, text_of
 from paradecode.serve.protocol.fields import Common, Name, Stop, Text
-from paradecode.serve.protocol.tools import FunctionName
+from paradecode.serve.protocol.tools import MAX_TOOLS, ForeignTool, FunctionName
 
 
 class Marked(Body):
-    """A block with ``cache_control``, which changes nothing: every prompt is cached."""
-
-    cache_control: Annotated[dict[Name, Name], Field(max_length=4)] | None = None
+    """A block that may have ``cache_control``, which changes nothing: every prompt is cached."""
 
 
 class TextBlock(Marked):
     type: Literal["text"]
     text: Text
-    citations: None = None
+
+
+class Compaction(Marked):
+    """A summary in place of the turns before it."""
+
+    type: Literal["compaction"]
+    content: Text | None = None
+
+
+class ReadBlock(Marked):
+    """A document or a result of a search, of which the text is read."""
+
+    type: Literal["document", "search_result"]
+    text: Text
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_text(cls, given: Any) -> Any:
+        kind = given.get("type") if isinstance(given, dict) else None
+        if kind not in ("document", "search_result"):
+            return given
+        rest = {name: v for name, v in given.items() if name not in ("source", "content")}
+        return {**rest, "text": text_of([given])}
+
+
+class ForeignBlock(Foreign):
+    """Thoughts, and what tools of another server did: the model does not read it."""
 
 
 class ToolUse(Marked):
@@ -38,16 +62,29 @@ class ToolUse(Marked):
 class ToolResult(Marked):
     type: Literal["tool_result"]
     tool_use_id: Name
-    content: Content = ""
+    content: Shown | None = None
     is_error: bool | None = None
 
+    @property
+    def shown(self) -> str:
+        return ("Error: " if self.is_error else "") + (self.content or "")
 
-Block = Annotated[TextBlock | ToolUse | ToolResult, Field(discriminator="type")]
-Blocks = Annotated[list[Block], Field(min_length=1, max_length=1 << 10)]
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[ToolUse, Tag("tool_use")]
+    | Annotated[ToolResult, Tag("tool_result")]
+    | Annotated[Compaction, Tag("compaction")]
+    | Annotated[ReadBlock, Tag("document")]
+    | Annotated[ReadBlock, Tag("search_result")]
+    | Annotated[ForeignBlock, Tag(FOREIGN)],
+    kinds("text", "tool_use", "tool_result", "compaction", "document", "search_result"),
+]
+Blocks = Annotated[list[Block], Field(max_length=1 << 10)]
 
 
 class MessageTurn(Body):
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: Text | Blocks
 
 
@@ -56,6 +93,13 @@ class ToolOffer(Marked):
     name: FunctionName
     description: Text | None = None
     input_schema: dict[str, Any]
+    strict: bool | None = None
+
+
+AnyOffer = Annotated[
+    Annotated[ToolOffer, Tag("custom")] | Annotated[ForeignTool, Tag(FOREIGN)],
+    kinds("custom", default="custom"),
+]
 
 
 class Choice(Body):
@@ -64,16 +108,40 @@ class Choice(Body):
     disable_parallel_tool_use: bool | None = None
 
 
+class AnswerSchema(Body):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Body):
+    format: AnswerSchema | None = None
+
+
 class Thinking(Body):
-    type: Literal["disabled"]
+    type: Literal["enabled", "adaptive", "between_tools", "disabled"]
+
+
+class NewThread(Body):
+    type: Literal["create"]
+
+
+class ForeignThread(Foreign):
+    """A thread that would be stored here."""
+
+
+AnyThread = Annotated[
+    Annotated[NewThread, Tag("create")] | Annotated[ForeignThread, Tag(FOREIGN)], kinds("create")
+]
 
 
 class CountTokensRequest(Common):
     messages: Annotated[list[MessageTurn], Field(min_length=1, max_length=MAX_MESSAGES)]
     system: Content | None = None
-    tools: Annotated[list[ToolOffer], Field(max_length=128)] | None = None
+    tools: Annotated[list[AnyOffer], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Choice | None = None
-    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    thread: AnyThread | None = None
+    thinking: Thinking | None = Field(None, description="Sets the template's `enable_thinking`.")
 
     def chat(self) -> ChatRequest:
         """This request as one of ``/v1/chat/completions``.
@@ -81,8 +149,11 @@ class CountTokensRequest(Common):
         Raises:
             ApiError: 400, for anything that the chat route refuses.
         """
-        messages = [message for turn in self.messages for message in _messages(turn)]
-        goes_on = self.messages[-1].role == "assistant"
+        turns = [_messages(turn) for turn in self.messages]
+        messages = [message for turn in turns for message in turn]
+        goes_on = self.messages[-1].role == "assistant" and bool(turns[-1])
+        if not messages:
+            raise wrong("messages", "none of them has anything that the model reads")
         if goes_on and messages[-1].get("content", "")[-1:].isspace():
             fix = "the answer goes on behind the last turn: remove the white space at its end"
             raise wrong("messages", fix)
@@ -92,10 +163,17 @@ class CountTokensRequest(Common):
             **self.settings(),
             "messages": messages,
             "continue_final_message": goes_on,
-            "tools": [_tool(tool) for tool in self.tools or ()] or None,
+            "tools": [_tool(tool) for tool in self.tools or () if isinstance(tool, ToolOffer)],
         }
+        if self.thinking is not None:
+            thinks = self.thinking.type != "disabled"
+            given["chat_template_kwargs"] = {"enable_thinking": thinks}
+        if self.output_config and self.output_config.format:
+            named = {"name": "answer", "schema": self.output_config.format.schema_}
+            given["response_format"] = {"type": "json_schema", "json_schema": named}
         if self.tool_choice is not None:
-            given["tool_choice"] = _choice(self.tool_choice)
+            foreign = len(given["tools"]) < len(self.tools or ())
+            given["tool_choice"] = _choice(self.tool_choice, given["tools"], foreign)
             given["parallel_tool_calls"] = not self.tool_choice.disable_parallel_tool_use
         return validated(ChatRequest, {k: v for k, v in given.items() if v is not None})
 
@@ -120,7 +198,7 @@ def _messages(turn: MessageTurn) -> list[dict[str, Any]]:
     if isinstance(turn.content, str):
         return [{"role": turn.role, "content": turn.content}]
     results = [
-        {"role": "tool", "tool_call_id": block.tool_use_id, "content": block.content}
+        {"role": "tool", "tool_call_id": block.tool_use_id, "content": block.shown}
         for block in turn.content
         if isinstance(block, ToolResult)
     ]
@@ -136,7 +214,11 @@ def _messages(turn: MessageTurn) -> list[dict[str, Any]]:
         for block in turn.content
         if isinstance(block, ToolUse)
     ]
-    text = "\n".join(block.text for block in turn.content if isinstance(block, TextBlock))
+    told = [block.text for block in turn.content if isinstance(block, (TextBlock, ReadBlock))]
+    told += [b.content for b in turn.content if isinstance(b, Compaction) and b.content]
+    text = "\n".join(told)
+    if turn.role != "user" and not (text or calls or results):
+        return []  # It has thoughts alone, or a server's own tools.
     said: dict[str, Any] = {"role": turn.role, **({"content": text} if text or not calls else {})}
     said |= {"tool_calls": calls} if calls else {}
     return [*results, said] if text or calls or not results else results
@@ -146,10 +228,16 @@ def _tool(tool: ToolOffer) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}
     if tool.description is not None:
         function["description"] = tool.description
+    if tool.strict is not None:
+        function["strict"] = tool.strict
     return {"type": "function", "function": function}
 
 
-def _choice(choice: Choice) -> Any:
+def _choice(choice: Choice, tools: list[dict[str, Any]], foreign: bool) -> Any:
+    """The choice in the chat route's words; a foreign tool cannot be chosen, and any may be."""
+    names = [tool["function"]["name"] for tool in tools]
+    if foreign and (choice.name not in names if choice.type == "tool" else not names):
+        return "none" if choice.type == "none" else "auto"
     if choice.type == "tool":
         return {"type": "function", "function": {"name": choice.name or ""}}
     return {"any": "required"}.get(choice.type, choice.type)

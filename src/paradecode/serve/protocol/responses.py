@@ -3,51 +3,101 @@ stored."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, Tag, TypeAdapter, model_validator
 
 from paradecode.core.sampling import MAX_TOKENS
-from paradecode.serve.protocol.base import Body, validated
+from paradecode.serve.errors import wrong
+from paradecode.serve.protocol.base import FOREIGN, Body, Foreign, kinds, validated
 from paradecode.serve.protocol.chat import MAX_MESSAGES, ChatRequest
 from paradecode.serve.protocol.constraints import NamedSchema
-from paradecode.serve.protocol.content import Content
+from paradecode.serve.protocol.content import Content, Shown
 from paradecode.serve.protocol.fields import Common, Name, Text
-from paradecode.serve.protocol.harmless import Nothing
-from paradecode.serve.protocol.tools import Arguments, Function, FunctionName
+from paradecode.serve.protocol.tools import (
+    MAX_TOOLS,
+    Allowed,
+    Arguments,
+    ForeignChoice,
+    ForeignTool,
+    Function,
+    FunctionName,
+    custom_arguments,
+)  # fmt: skip
+
+CALLS = ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call")
+OTHERS = {
+    **dict.fromkeys(CALLS, "function_call"),
+    **{f"{name}_output": "function_call_output" for name in CALLS},
+}
+"""Calls of tools that the client runs, and what these said -> the items that they are read as."""
+ABOUT = {"type", "id", "call_id", "status", "name", "caller", "namespace"}
+"""Fields of a call that are not its arguments."""
 
 
 class InputMessage(Body):
-    """A message; ``id`` and ``status`` occur in messages of earlier answers."""
+    """A message, perhaps one of an earlier answer."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
     content: Content
-    id: Name | None = None
-    status: Name | None = None
 
 
 class PastCall(Body):
-    """A call that an earlier answer made, with its ``id`` and ``status``."""
+    """A call that an earlier answer made."""
 
     type: Literal["function_call"]
     call_id: Name
     name: FunctionName
     arguments: Arguments
-    id: Name | None = None
-    status: Name | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_function(cls, given: Any) -> Any:
+        kind = given.get("type") if isinstance(given, dict) else None
+        if kind not in CALLS:
+            return given
+        rest = {name: value for name, value in given.items() if name not in ABOUT}
+        written = json.dumps(rest, ensure_ascii=False)
+        if kind == "custom_tool_call":
+            written = custom_arguments(given.get("input"))
+        return {
+            "type": "function_call", "call_id": given.get("call_id") or given.get("id"),
+            "name": given.get("name") or kind.removesuffix("_call"), "arguments": written,
+        }  # fmt: skip
 
 
 class CallOutput(Body):
     type: Literal["function_call_output"]
     call_id: Name
-    output: Content
-    id: Name | None = None
-    status: Name | None = None
+    output: Shown
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_function(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("type") not in OTHERS:
+            return given
+        said = given.get("output")
+        said = [said] if isinstance(said, dict) and "type" in said else said or ""
+        if not isinstance(said, str) and not all("type" in part for part in said):
+            said = json.dumps(said, ensure_ascii=False)
+        called = given.get("call_id") or given.get("id")
+        return {"type": "function_call_output", "call_id": called, "output": said}
 
 
-Item = InputMessage | PastCall | CallOutput
+class ForeignItem(Foreign):
+    """Thoughts, and what tools of another server did: the model does not read it."""
+
+
+Item = Annotated[
+    Annotated[InputMessage, Tag("message")]
+    | Annotated[PastCall, Tag("function_call")]
+    | Annotated[CallOutput, Tag("function_call_output")]
+    | Annotated[ForeignItem, Tag(FOREIGN)],
+    kinds("message", "function_call", "function_call_output", default="message", others=OTHERS),
+]
 
 
 class TextFormat(NamedSchema):
@@ -58,14 +108,33 @@ class FlatTool(Function):
     type: Literal["function"]
 
 
+AnyFlatTool = Annotated[
+    Annotated[FlatTool, Tag("function")] | Annotated[ForeignTool, Tag(FOREIGN)], kinds("function")
+]
+
+
 class FlatChoice(Body):
     type: Literal["function"]
     name: FunctionName
 
 
+class FlatAllowed(Allowed):
+    type: Literal["allowed_tools"]
+
+
+AnyFlatChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[
+        Annotated[FlatChoice, Tag("function")]
+        | Annotated[FlatAllowed, Tag("allowed_tools")]
+        | Annotated[ForeignChoice, Tag(FOREIGN)],
+        kinds("function", "allowed_tools"),
+    ]
+)
+
+
 class TextOptions(Body):
     format: TextFormat | None = None
-    verbosity: Name | None = None
 
 
 class ResponsesRequest(Common):
@@ -76,16 +145,18 @@ class ResponsesRequest(Common):
     instructions: Text | None = None
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     text: TextOptions | None = None
-    tools: Annotated[list[FlatTool], Field(max_length=128)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
+    tools: Annotated[list[AnyFlatTool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: AnyFlatChoice | None = None
     parallel_tool_calls: bool | None = None
-    truncation: Literal["disabled"] | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = Field(None, description="Of a server with `--stored-responses`.")
+    previous_response_id: Name | None = Field(None, description="A stored one to go on behind.")
 
-    reasoning: Annotated[dict[Name, Name | None], Field(max_length=4)] | None = None
-    include: Nothing | None = None
-
-    def chat(self) -> ChatRequest:
+    def chat(self, before: Sequence[dict[str, Any]] = ()) -> ChatRequest:
         """This request as one of ``/v1/chat/completions``.
+
+        Args:
+            before: the messages of the conversation that it goes on with.
 
         Raises:
             ApiError: 400, for anything that the chat route refuses.
@@ -94,13 +165,18 @@ class ResponsesRequest(Common):
             messages = [{"role": "user", "content": self.input}]
         else:
             messages = _messages(self.input)
+        messages = [*before, *messages]
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
+        if not messages:
+            raise wrong("input", "nothing in it is a message")
+        tools = [_tool(tool) for tool in self.tools or () if isinstance(tool, FlatTool)]
+        foreign = len(tools) < len(self.tools or ()) and not tools
         given = {
             "messages": messages,
             "max_tokens": self.max_output_tokens,
-            "tools": [_tool(tool) for tool in self.tools or ()] or None,
-            "tool_choice": self.tool_choice,
+            "tools": tools or None,
+            "tool_choice": None if foreign else self.tool_choice,
             "parallel_tool_calls": self.parallel_tool_calls,
             "response_format": None if self.text is None else _format(self.text.format),
             "temperature": self.temperature,
@@ -109,6 +185,13 @@ class ResponsesRequest(Common):
         if isinstance(self.tool_choice, FlatChoice):
             function = {"name": self.tool_choice.name}
             given["tool_choice"] = {"type": "function", "function": function}
+        elif isinstance(self.tool_choice, FlatAllowed):
+            given["tool_choice"] = {
+                "type": "allowed_tools",
+                "allowed_tools": self.tool_choice.model_dump(exclude={"type"}, exclude_none=True),
+            }
+        elif isinstance(self.tool_choice, ForeignChoice):
+            del given["tool_choice"]
         return validated(ChatRequest, {k: v for k, v in given.items() if v is not None})
 
 
@@ -122,13 +205,18 @@ def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
         elif isinstance(item, CallOutput):
             said = {"tool_call_id": item.call_id, "content": item.output}
             messages.append({"role": "tool", **said})
-        else:
+        elif isinstance(item, PastCall):
             if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant"})
             function = {"name": item.name, "arguments": item.arguments}
             call = {"id": item.call_id, "type": "function", "function": function}
             messages[-1].setdefault("tool_calls", []).append(call)
     return messages
+
+
+def answered(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items of an answer as messages."""
+    return _messages(TypeAdapter(list[Item]).validate_python(items))
 
 
 def _tool(tool: FlatTool) -> dict[str, Any]:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, StringConstraints
+from pydantic import Field, PrivateAttr, StringConstraints, Tag, model_validator
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
-from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.base import FOREIGN, Body, Foreign, kinds
 from paradecode.serve.protocol.fields import Name
 from paradecode.serve.protocol.schemas import check_strict, moved
 
-FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 Arguments = Annotated[str, StringConstraints(max_length=1 << 20)]
 NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 CALL = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False}
@@ -28,14 +28,25 @@ INSTRUCTIONS = (
 
 class Function(Body):
     name: FunctionName
-    description: Annotated[str, StringConstraints(max_length=1 << 14)] | None = None
+    description: Annotated[str, StringConstraints(max_length=1 << 18)] | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
 class Tool(Body):
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: Function
+
+
+class ForeignTool(Foreign):
+    """A tool that is no function: the model is not told about it."""
+
+
+AnyTool = Annotated[
+    Annotated[Tool, Tag("function")] | Annotated[ForeignTool, Tag(FOREIGN)],
+    kinds("function", default="function"),
+]
+MAX_TOOLS = 1 << 10
 
 
 class FunctionChoice(Body):
@@ -45,6 +56,53 @@ class FunctionChoice(Body):
 class ToolChoice(Body):
     type: Literal["function"]
     function: FunctionChoice
+
+
+class AllowedTool(Body):
+    type: Literal["function"] = "function"
+    name: FunctionName | None = None
+    function: FunctionChoice | None = None
+
+
+class ForeignAllowed(Foreign):
+    """An allowed tool that is no function."""
+
+
+class Allowed(Body):
+    """Some of the tools; ``required`` forces a call of one of them."""
+
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[
+        Annotated[
+            Annotated[AllowedTool, Tag("function")] | Annotated[ForeignAllowed, Tag(FOREIGN)],
+            kinds("function", default="function"),
+        ]
+    ] = Field(default_factory=list, max_length=MAX_TOOLS)
+
+    @property
+    def names(self) -> set[str]:
+        named = [tool for tool in self.tools if isinstance(tool, AllowedTool)]
+        return {tool.function.name if tool.function else tool.name or "" for tool in named}
+
+
+class AllowedChoice(Body):
+    type: Literal["allowed_tools"]
+    allowed_tools: Allowed
+
+
+class ForeignChoice(Foreign):
+    """The choice of a tool that is no function: the model may do what it likes."""
+
+
+AnyChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[
+        Annotated[ToolChoice, Tag("function")]
+        | Annotated[AllowedChoice, Tag("allowed_tools")]
+        | Annotated[ForeignChoice, Tag(FOREIGN)],
+        kinds("function", "allowed_tools"),
+    ]
+)
 
 
 class CalledFunction(Body):
@@ -60,12 +118,27 @@ class CalledFunction(Body):
 
 
 class ToolCall(Body):
-    """A call that an earlier answer made."""
+    """A call that an earlier answer made; the input of a custom tool is an argument."""
 
     id: Name
     type: Literal["function"] = "function"
     function: CalledFunction
     index: Annotated[int, Field(ge=0, lt=1 << 16)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_function(cls, given: Any) -> Any:
+        custom = given.get("custom") if isinstance(given, dict) else None
+        if not isinstance(custom, dict) or given.get("type") != "custom":
+            return given
+        written = {"name": custom.get("name"), "arguments": custom_arguments(custom.get("input"))}
+        rest = {name: value for name, value in given.items() if name != "custom"}
+        return {**rest, "type": "function", "function": written}
+
+
+def custom_arguments(written: Any) -> str:
+    """The input of a custom tool, which is any text, as the arguments of a function."""
+    return json.dumps({"input": written}, ensure_ascii=False)
 
 
 def offered(tools: Sequence[Tool]) -> list[dict[str, Any]]:
@@ -89,15 +162,19 @@ def instructions(tools: Sequence[Tool]) -> str:
     return INSTRUCTIONS.format(functions=functions)
 
 
-def call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
+def call_schema(tools: Sequence[Tool], answer: dict[str, Any] | None = None) -> dict[str, Any]:
     """The JSON schema of one call of one of the tools: an object of ``name`` and ``arguments``.
+
+    Args:
+        answer: the schema of an answer that may be there in place of a call.
 
     Each tool's schema moves below ``$defs``, and its references follow.
 
     Raises:
         ApiError: 400 for a strict function whose schema cannot be enforced.
     """
-    calls, definitions = [], {}
+    calls: list[dict[str, Any]] = []
+    definitions: dict[str, Any] = {}
     for index, tool in enumerate(tools):
         place = f"#/$defs/tool_{index}"
         parameters = tool.function.parameters or NO_PARAMETERS
@@ -106,6 +183,9 @@ def call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
         definitions[f"tool_{index}"] = moved(parameters, place)
         properties = {"name": {"const": tool.function.name}, "arguments": {"$ref": place}}
         calls.append({**CALL, "properties": properties})
+    if answer is not None:
+        definitions["answer"] = moved(answer, "#/$defs/answer")
+        calls.append({"$ref": "#/$defs/answer"})
     return {"anyOf": calls, "$defs": definitions}
 
 

@@ -46,7 +46,7 @@ class _ChatReply(ChoicesReply):
 
     def __init__(self, job: Generation, body: ChatRequest, prompts: list[Any]) -> None:
         super().__init__(job, body, prompts)
-        self.readers = [body.calls() for _ in range(job.n)]
+        self.readers = [body.calls(lambda: job.thinks) for _ in range(job.n)]
 
     def choice(self, index: int, output: WholeOutput) -> dict[str, Any]:
         reader = self.readers[index]

@@ -32,7 +32,8 @@ async def complete(
     request: Request, body: Annotated[CompletionRequest, Depends(reading(CompletionRequest))]
 ) -> Response:
     """Continue texts or lists of token ids."""
-    job, prompts = Generation(request, body, body.n or 1), body.prompts()
+    job = Generation(request, body, body.n or 1)
+    prompts = body.prompts(job.model.ready.fim)
     reply = await apart(request, lambda: _CompletionReply(job, body, prompts))
     if body.scored is not None:
         _, reply.read = await read(request, body, prompts, "logprobs", body.scored, job.n)

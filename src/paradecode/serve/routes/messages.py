@@ -52,13 +52,15 @@ class _MessageReply(RouteReply):
         prompt = chat.prompt(job.model.ready.tools)
         job.ask([prompt], chat.sampling(), constraint=chat.constraint())
         self.body = body
-        self.calls = chat.calls()
+        self.calls = chat.calls(lambda: job.thinks)
 
     def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
         (output,) = outputs
         said = message([*self.calls.feed(output.text), *self.calls.finish()])
         text, calls = said["content"], said.get("tool_calls", [])
-        content = [{"type": "text", "text": text}] if text or not calls else []
+        thoughts = said.get("reasoning_content", "")
+        content = [{"type": "thinking", "thinking": thoughts, "signature": ""}] if thoughts else []
+        content += [{"type": "text", "text": text}] if text or not calls else []
         content += [_use(call["id"], call["function"]) for call in calls]
         ended, spent = self._ended(output.done)
         answer = {**self._message(content), **ended, "usage": spent}
@@ -67,7 +69,7 @@ class _MessageReply(RouteReply):
     async def stream(self) -> AsyncGenerator[bytes, None]:
         async with aclosing(await self.job.started()) as events:
             begun = {**self._message([]), "stop_reason": None, "stop_sequence": None}
-            begun["usage"] = {"input_tokens": 0, "output_tokens": 0}
+            begun["usage"] = {"input_tokens": self.job.prompt_tokens, "output_tokens": 0}
             yield _event("message_start", message=begun)
             blocks = _Blocks()
             try:
@@ -119,6 +121,9 @@ class _Blocks:
     def of(self, delta: Delta) -> list[bytes]:
         """The events for a delta."""
         sent: list[bytes] = []
+        if text := delta.get("reasoning_content"):
+            sent += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+            sent.append(self._delta({"type": "thinking_delta", "thinking": text}))
         if text := delta.get("content"):
             sent += self._begin("text", {"type": "text", "text": ""})
             sent.append(self._delta({"type": "text_delta", "text": text}))
@@ -133,12 +138,19 @@ class _Blocks:
     def end(self) -> list[bytes]:
         """Close the last block; an empty answer has one as well."""
         sent = [] if self.open else self._begin("text", {"type": "text", "text": ""})
-        return [*sent, _event("content_block_stop", index=self.index)]
+        return [*sent, *self._close()]
+
+    def _close(self) -> list[bytes]:
+        if not self.open:
+            return []
+        signed = [self._delta({"type": "signature_delta", "signature": ""})]
+        ended = _event("content_block_stop", index=self.index)
+        return [*(signed if self.open == "thinking" else []), ended]
 
     def _begin(self, kind: str, block: dict[str, Any]) -> list[bytes]:
         if self.open == kind:
             return []
-        sent = [_event("content_block_stop", index=self.index)] if self.open else []
+        sent = self._close()
         self.index, self.open = self.index + 1, kind
         return [*sent, _event("content_block_start", index=self.index, content_block=block)]
 

@@ -1,4 +1,4 @@
-"""``POST /v1/responses``: text in, text out; nothing is stored."""
+"""``POST /v1/responses``: text in, text out; and the responses that are stored."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from paradecode.serve.documents import posts
-from paradecode.serve.errors import ApiError
+from paradecode.serve.documents import gets, posts
+from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.generation import Generation, WholeOutput
 from paradecode.serve.outputs import metrics, now, usage
-from paradecode.serve.protocol.answers import ResponseObject
-from paradecode.serve.protocol.responses import ResponsesRequest
+from paradecode.serve.protocol.answers import DeletedResponse, ResponseObject
+from paradecode.serve.protocol.responses import ResponsesRequest, answered
 from paradecode.serve.reading import apart, reading
 from paradecode.serve.routes.reply import RouteReply
 from paradecode.serve.sse import event
+from paradecode.serve.stored import StoredResponses
 from paradecode.serve.tool_calls import Delta
 from paradecode.serve.wire import Done
 
@@ -30,18 +31,41 @@ async def respond(
     request: Request, body: Annotated[ResponsesRequest, Depends(reading(ResponsesRequest))]
 ) -> Response:
     """Answer a text or a conversation, in the form of OpenAI's newer route."""
-    job = Generation(request, body)
-    return await (await apart(request, lambda: _ResponseReply(job, body))).response(request)
+    job, stored = Generation(request, body), request.app.state.stored
+    if stored.most == 0 and body.previous_response_id is not None:
+        fix = "nothing is stored: send the whole conversation, or start with --stored-responses"
+        raise wrong("previous_response_id", fix)
+    if stored.most == 0 and body.store:
+        job.note.ignored.append("store")
+    reply = await apart(request, lambda: _ResponseReply(job, body, stored))
+    return await reply.response(request)
+
+
+@router.get("/v1/responses/{name}", **gets(ResponseObject, 404))
+async def stored_response(request: Request, name: str) -> Response:
+    """A response that this server has stored for this key."""
+    return JSONResponse(request.app.state.stored.get(request.state.account, name).answer)
+
+
+@router.delete("/v1/responses/{name}", **gets(DeletedResponse, 404))
+async def forget(request: Request, name: str) -> Response:
+    """Forget a stored response."""
+    request.app.state.stored.remove(request.state.account, name)
+    return JSONResponse({"id": name, "object": "response", "deleted": True})
 
 
 class _ResponseReply(RouteReply):
-    def __init__(self, job: Generation, body: ResponsesRequest) -> None:
+    def __init__(self, job: Generation, body: ResponsesRequest, stored: StoredResponses) -> None:
         super().__init__(job)
-        chat = body.chat()
+        self.stored, self.before = stored, list[dict[str, Any]]()
+        if (last := body.previous_response_id) is not None:
+            self.before = stored.get(job.account, last, "previous_response_id").messages
+        chat = body.chat(self.before)
         prompt = chat.prompt(job.model.ready.tools)
         job.ask([prompt], chat.sampling(), constraint=chat.constraint())
         self.body, self.item = body, f"msg_{job.note.id}"
-        self.calls = chat.calls()
+        self.calls, self.chat = chat.calls(lambda: job.thinks), chat
+        self.keeps = stored.most > 0 and body.store is not False
         said = body.model_dump(include={"text", "tools", "tool_choice"}, by_alias=True)
         chosen = (said["text"] or {}).get("format")
         self.common = {
@@ -55,8 +79,18 @@ class _ResponseReply(RouteReply):
             "temperature": 1.0 if body.temperature is None else body.temperature,
             "top_p": 1.0 if body.top_p is None else body.top_p,
             "parallel_tool_calls": body.parallel_tool_calls is not False,
-            "previous_response_id": None,
-            "store": False,
+            "previous_response_id": body.previous_response_id,
+            "store": self.keeps,
+            "background": False,
+            "frequency_penalty": 0.0,
+            "presence_penalty": 0.0,
+            "max_tool_calls": None,
+            "prompt_cache_key": None,
+            "reasoning": {"effort": None, "summary": None},
+            "safety_identifier": None,
+            "service_tier": "default",
+            "top_logprobs": 0,
+            "user": None,
             "text": {"format": chosen or {"type": "text"}},
             "tool_choice": said["tool_choice"] or "auto",
             "tools": said["tools"] or [],
@@ -72,7 +106,8 @@ class _ResponseReply(RouteReply):
 
     def begun(self) -> dict[str, Any]:
         head = {**self.common, "status": "in_progress", "output": []}
-        return {**head, "usage": None, "error": None, "incomplete_details": None}
+        end = dict.fromkeys(("usage", "error", "incomplete_details", "completed_at"))
+        return {**head, **end}
 
     def ended(self, items: _Items, done: Done) -> dict[str, Any]:
         whole = done.finish_reason == "stop"
@@ -83,6 +118,7 @@ class _ResponseReply(RouteReply):
         answer = {
             **self.begun(),
             "status": status,
+            "completed_at": now() if whole else None,
             "incomplete_details": None if whole else {"reason": why},
             "output": items.made,
             "usage": {
@@ -93,7 +129,12 @@ class _ResponseReply(RouteReply):
                 "total_tokens": found["total_tokens"],
             },
         }
-        return answer | ({"metrics": metrics([done])} if self.body.include_metrics else {})
+        answer |= {"metrics": metrics([done])} if self.body.include_metrics else {}
+        if self.keeps:
+            said = [m.model_dump(exclude_none=True) for m in self.chat.messages]
+            said = said[1:] if self.body.instructions else said  # They are not carried on.
+            self.stored.put(self.job.account, answer, [*said, *answered(items.made)])
+        return answer
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         number = -1
@@ -144,6 +185,15 @@ class _Items:
     def of(self, delta: Delta) -> list[Named]:
         """The events for a delta."""
         told: list[Named] = []
+        if text := delta.get("reasoning_content"):
+            if not self.open or self.made[-1]["type"] != "reasoning":
+                part = {"type": "reasoning_text", "text": ""}
+                name = f"rs_{self.name}_{len(self.made)}"
+                told += self._begin({"id": name, "type": "reasoning", "summary": []})
+                self.made[-1]["content"] = [part]
+            self.made[-1]["content"][0]["text"] += text
+            said = {**self._place(), "content_index": 0, "delta": text}
+            told.append(("response.reasoning_text.delta", said))
         if text := delta.get("content"):
             if not self.open or self.made[-1]["type"] != "message":
                 told += self._message()
@@ -164,7 +214,8 @@ class _Items:
 
     def end(self, status: str) -> list[Named]:
         """End the last item; an answer without items gets an empty message."""
-        told = [] if self.made else self._message()
+        spoken = [item for item in self.made if item["type"] != "reasoning"]
+        told = [] if spoken else self._message()
         return [*told, *self._close(status)]
 
     def _message(self) -> list[Named]:
@@ -194,6 +245,9 @@ class _Items:
             said = {**whole, "text": part["text"], "logprobs": []}
             told.append(("response.output_text.done", said))
             told.append(("response.content_part.done", {**whole, "part": part}))
+        elif item["type"] == "reasoning":
+            said = {**place, "content_index": 0, "text": item["content"][0]["text"]}
+            told.append(("response.reasoning_text.done", said))
         else:
             said = {**place, "name": item["name"], "arguments": item["arguments"]}
             told.append(("response.function_call_arguments.done", said))

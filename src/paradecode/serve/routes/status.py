@@ -14,7 +14,14 @@ from paradecode.serve.errors import ApiError
 from paradecode.serve.generation import model_of
 from paradecode.serve.metrics import CONTENT_TYPE, Metrics
 from paradecode.serve.outputs import now
-from paradecode.serve.protocol.answers import Health, ModelCard, ModelList, Version
+from paradecode.serve.protocol.answers import (
+    Health,
+    ModelCard,
+    ModelList,
+    ServerProperties,
+    Slot,
+    Version,
+)  # fmt: skip
 from paradecode.serve.wire import Ready
 from paradecode.serve.workers import Workers
 
@@ -48,6 +55,39 @@ async def health(request: Request) -> Response:
 @router.get("/version", **gets(Version))
 async def version() -> Response:
     return JSONResponse({"version": __version__})
+
+
+@router.get("/props", **gets(ServerProperties, 404))
+async def props(request: Request, model: str | None = None) -> Response:
+    """llama.cpp's properties of a server, without paths and texts."""
+    found = model_of(request, model)
+    context = {"n_ctx": found.ready.context_length}
+    slots = len(_batch(request, found.name))
+    said = {"model_alias": found.name, "total_slots": slots, "build_info": __version__}
+    return JSONResponse({**said, "default_generation_settings": context})
+
+
+@router.get("/slots", **gets(list[Slot], 403, 404))
+async def slots(request: Request, model: str | None = None) -> Response:
+    """llama.cpp's list of outputs that are decoded together: whether each has work, and no more."""
+    if not request.state.account.limits.operator:
+        raise ApiError(403, "this key sees no work of others: make it an operator's in --keys")
+    found, pool = model_of(request, model), request.app.state.pool
+    stats = (await pool.stats()).get(found.name, [])
+    busy = sum(worker.running for worker in stats)
+    size = found.ready.context_length
+    return JSONResponse(
+        [
+            {"id": number, "n_ctx": size, "is_processing": number < busy}
+            for number in _batch(request, found.name)
+        ]
+    )
+
+
+def _batch(request: Request, name: str) -> range:
+    """The numbers of the outputs that all workers of a model decode together."""
+    (served,) = (one for one in request.app.state.settings.models if one.name == name)
+    return range(served.replicas * served.worker.engine_limits().batch)
 
 
 @router.get("/metrics", **gets(None))

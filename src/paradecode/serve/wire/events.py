@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Union
 
 from pydantic import Field
@@ -14,8 +14,9 @@ from paradecode.serve.wire.outputs import *
 @dataclass(frozen=True, kw_only=True)
 class Ready(WireMessage):
     """The worker has loaded its model. ``decoder`` is the spec for requests without one.
-    ``tools`` says whether the chat template shows tools. Workers with the same ``bits`` compute
-    the same bits."""
+    ``tools`` says whether the chat template shows tools. ``fim`` are the tokens in front of a
+    prefix, a suffix and the middle, of a model that fills in. Workers with the same ``bits``
+    compute the same bits."""
 
     model: Name
     families: Annotated[list[Name], Field(max_length=8)]
@@ -25,6 +26,7 @@ class Ready(WireMessage):
     draft_model: Name | None
     chat: Flag
     tools: Flag = False
+    fim: Annotated[list[Name], Field(max_length=3)] = field(default_factory=list)
     bits: Name = ""
 
 

@@ -36,10 +36,12 @@ def _stats(value: Any) -> Stats:
 @dataclass(frozen=True, kw_only=True)
 class Accepted(OneRequest):
     """The request is in the worker's queue; this comes before its chunks. ``resumed`` says that
-    it goes on behind what another worker has sent."""
+    it goes on after what another worker has sent, and ``thinks`` that the template has begun a
+    thought, which the output ends."""
 
     prompt_tokens: Count
     resumed: Flag = False
+    thinks: Flag = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,8 +99,19 @@ def load(settings: WorkerSettings) -> LLM:
     return LLM(**settings.model_dump(exclude=own), limits=settings.engine_limits())
 
 
+FIM = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),
+    ("<PRE>", "<SUF>", "<MID>"),
+)
+"""Tokens in front of a prefix, a suffix and the middle, of several families."""
+
+
 def ready(llm: LLM, settings: WorkerSettings) -> Ready:
-    template = llm.chat_template
+    template, known_token = llm.chat_template, llm.tokenizer.token_id
     return Ready(
         model=llm.model,
         families=list(llm.families),
@@ -110,6 +121,7 @@ def ready(llm: LLM, settings: WorkerSettings) -> Ready:
         draft_model=llm.draft_model,
         chat=template is not None,
         tools=template is not None and template.shows("tools"),
+        fim=next((list(marks) for marks in FIM if None not in map(known_token, marks)), []),
         bits=bits(llm, settings),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from paradecode.core.decoder import TARGET
@@ -55,6 +55,8 @@ class Answered:
     id: str
 
 
+THOUGHT = 8
+"""Tokens at the end of a prompt that may name the beginning of a thought."""
 LONG = 1 << 16
 """Bytes of a line from which on it is prepared in another thread, so that short lines need not
 wait."""
@@ -249,8 +251,19 @@ class Loop:
             self._outputs[sequence] = output
             job.append(output)
         self.jobs[request.id] = job
-        length = len(prepared.outputs[0].prompt)
-        return [wire.Accepted(id=request.id, prompt_tokens=length, resumed=prepared.resumed)]
+        prompt = prepared.outputs[0].prompt
+        accepted = wire.Accepted(
+            id=request.id, prompt_tokens=len(prompt), resumed=prepared.resumed,
+            thinks=self._thinks(request, prompt),
+        )  # fmt: skip
+        return [accepted]
+
+    def _thinks(self, request: wire.Generate, prompt: Sequence[int]) -> bool:
+        """Whether the template has begun a thought at the end of the prompt."""
+        if request.prompt.messages is None:
+            return False
+        end = self._llm.tokenizer.decode(prompt[-THOUGHT:], skip_special=False)
+        return end.rstrip().endswith("<think>")
 
     def _begin(self, message: wire.Generate, request: GenerationRequest) -> list[wire.Event]:
         try:
@@ -258,7 +271,8 @@ class Loop:
         except Exception as error:
             return [failure(message.id, error)]
         self.searches[message.id] = job
-        accepted = wire.Accepted(id=message.id, prompt_tokens=len(request.prompt))
+        thinks = self._thinks(message, request.prompt)
+        accepted = wire.Accepted(id=message.id, prompt_tokens=len(request.prompt), thinks=thinks)
         if job.run.error is not None:
             return self._advance(message.id)
         return [accepted, *self._advance(message.id)]

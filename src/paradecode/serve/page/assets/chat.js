@@ -67,7 +67,8 @@ async function send(text) {
 async function answer(body, text) {
   const asked = [...conversation];
   const chat = settings.model().chat;
-  const prompt = chat ? { messages: [...settings.system(), ...conversation] } : { prompt: text };
+  const said = { messages: [...settings.system(), ...conversation], separate_reasoning: false };
+  const prompt = chat ? said : { prompt: text };
   const path = chat ? "/v1/chat/completions" : "/v1/completions";
   const whole = { ...body, ...prompt };
   const stop = new AbortController();

@@ -1,0 +1,131 @@
+"""What each API does with every parameter, in a page, from the classes that read requests.
+
+python -m tools.pages.api_table_page docs/agents.md
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from paradecode.serve.protocol import responses
+from paradecode.serve.protocol.base import Body, Foreign
+from paradecode.serve.protocol.chat import ChatRequest
+from paradecode.serve.protocol.completions import CompletionRequest
+from paradecode.serve.protocol.content import TEXT_PARTS, THOUGHTS
+from paradecode.serve.protocol.messages import MessagesRequest, ReadBlock
+from paradecode.serve.protocol.table import REFUSED, UNUSED, rules_of
+from paradecode.serve.protocol.tools import ToolCall
+from tools.pages.marked import put
+
+APIS: dict[str, type[Body]] = {
+    "chat/completions": ChatRequest,
+    "completions": CompletionRequest,
+    "responses": responses.ResponsesRequest,
+    "messages": MessagesRequest,
+}
+STEP = re.compile(r"\.?(\w*)(?:\[(\w+)\])?")
+
+
+def effect(kind: type[Body], place: str) -> str | None:
+    """``honoured``, ``without effect`` or the reason of a refusal; None if no table names it.
+
+    Args:
+        kind: the class of a request.
+        place: a place in one, such as ``.messages[user].content[text].citations``.
+    """
+    found, rest = STEP.match(place), place
+    assert found is not None
+    (name, tag), rest = found.groups(), place[found.end() :]
+    if kind is ReadBlock and name in ("source", "content"):
+        return "honoured"
+    fields = {field.alias or own: field for own, field in kind.model_fields.items()}
+    if name not in fields:
+        rules = rules_of(kind)
+        return rules.refused.get(name) or ("without effect" if name in rules.unused else None)
+    inner = [*bodies(fields[name].annotation)]
+    if not inner:
+        of_parts = any("content" in str(part) for part in (fields[name].metadata, fields[name]))
+        return part_effect(tag, rest) if tag and of_parts else "honoured"
+    marked = [one for one in inner if tag is None or tag in marks(one)]
+    foreign = [one for one in inner if issubclass(one, Foreign)]
+    if marked:
+        return effect(marked[0], rest) if rest else "honoured"
+    if tag in responses.OTHERS or (tag == "custom" and ToolCall in inner):
+        return "honoured"  # It is read as a function.
+    if not foreign or tag is None:
+        return "honoured" if tag is None else None
+    of_kind = rules_of(foreign[0])
+    return of_kind.refused.get(tag) or ("without effect" if of_kind.knows(tag) else None)
+
+
+def part_effect(tag: str, rest: str) -> str | None:
+    """The same of a part of a content."""
+    if tag in REFUSED["Part"]:
+        return REFUSED["Part"][tag]
+    if tag in THOUGHTS or tag in UNUSED["Part"].split():
+        return "without effect"
+    if tag not in TEXT_PARTS:
+        return None
+    name = rest.lstrip(".").partition(".")[0].partition("[")[0]
+    if not name or name == TEXT_PARTS[tag]:
+        return "honoured"
+    return "without effect" if name in UNUSED["Said"].split() else None
+
+
+def bodies(kind: Any) -> Iterator[type[Body]]:
+    """The classes of objects that a type allows."""
+    if isinstance(kind, type) and issubclass(kind, Body):
+        yield kind
+    for part in get_args(kind):
+        yield from bodies(part)
+
+
+def marks(kind: type[Body]) -> set[str]:
+    """The types or roles of objects of a class."""
+    found = [kind.model_fields[name] for name in ("type", "role") if name in kind.model_fields]
+    return {word for field in found for word in words(field.annotation)}
+
+
+def words(kind: Any) -> Iterator[str]:
+    for part in get_args(kind):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from words(part)
+
+
+def text() -> str:
+    """Markdown: a table of the fields of each API, and of the kinds of objects in it."""
+    lines = []
+    for api, kind in APIS.items():
+        rules = rules_of(kind)
+        own = sorted(field.alias or name for name, field in kind.model_fields.items())
+        lines += [f"**`/v1/{api}`**", "", "| | |", "|---|---|"]
+        lines.append(f"| honoured | {listed(own)} |")
+        lines.append(f"| without effect | {listed(sorted(rules.unused - {*own}))} |")
+        refused = (f"`{name}` ({why})" for name, why in sorted(rules.refused.items()))
+        lines += [f"| refused | {', '.join(refused)} |", ""]
+    lines += ["**Kinds of objects**", "", "| | without effect | refused |", "|---|---|---|"]
+    for name, where in FOREIGN.items():
+        refused = (f"`{kind}` ({why})" for kind, why in REFUSED.get(name, {}).items())
+        lines.append(f"| {where} | {listed(UNUSED[name].split())} | {', '.join(refused)} |")
+    return "\n".join(lines)
+
+
+FOREIGN = {
+    "ForeignTool": "`tools`", "ForeignChoice": "`tool_choice`",
+    "ForeignItem": "`input` of responses", "ForeignBlock": "`content` of messages",
+    "Part": "`content` elsewhere",
+}  # fmt: skip
+
+
+def listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    put(Path(sys.argv[1]), "api", text())
