@@ -76,7 +76,10 @@ def _fail(said: str) -> int:
 
 
 def _usage(error: Any) -> str:
-    """Typer's message about unknown words, in one line; empty for a help page."""
+    """Typer's message about unknown words, in one line; empty for a help page, which is printed."""
+    if error.format_message().startswith("Usage:"):  # Without words there is help and no message.
+        print(error.format_message())
+        return ""
     said = " ".join(error.format_message().split()).rstrip(".")
     where = error.ctx.command_path if error.ctx else "paradecode"
     kind = next((kind for words, kind in NUMBERS.items() if words in said), None)
