@@ -48,7 +48,7 @@ class StoredResponses:
 
     def get(self, account: Account, name: str, param: str | None = None) -> Kept:
         """One of the account's own responses. Raises ApiError 404."""
-        found = self._kept.get(account, {}).get(name)
+        found = self._kept.get(account, OrderedDict()).get(name)
         if found is None:
             message = "there is no such response here: it is too old, or it was not stored"
             raise ApiError(404, message, param=param, code="previous_response_not_found")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from paradecode.core.decoder import TARGET
@@ -258,11 +258,11 @@ class Loop:
         )  # fmt: skip
         return [accepted]
 
-    def _thinks(self, request: wire.Generate, prompt: Sequence[int]) -> bool:
+    def _thinks(self, request: wire.Generate, prompt: Iterable[int]) -> bool:
         """Whether the template has begun a thought at the end of the prompt."""
         if request.prompt.messages is None:
             return False
-        end = self._llm.tokenizer.decode(prompt[-THOUGHT:], skip_special=False)
+        end = self._llm.tokenizer.decode(list(prompt)[-THOUGHT:], skip_special=False)
         return end.rstrip().endswith("<think>")
 
     def _begin(self, message: wire.Generate, request: GenerationRequest) -> list[wire.Event]:
