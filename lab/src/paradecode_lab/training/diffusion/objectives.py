@@ -27,10 +27,11 @@ def mask(
 
     LLaDA (Nie et al. 2025, arXiv:2502.09992) masks each token with probability t and weighs it with
     1/t. This is the lower-variance form (their equation 14). An answer has c tokens, the first END
-    included; exactly k of them are masked, with k uniform in 1..c, and each has weight 1/k. Some
-    rows have the masks of block-wise decoding: none in earlier blocks, random ones in one block,
-    all in later blocks. The ENDs after the first one are masked at the same rate, or not at all, or
-    all of them; together they have the weight TAIL_WEIGHT.
+    included; exactly k of them are masked, with k uniform in 1..c, and each has weight 1/k.
+
+    Some rows have the masks of block-wise decoding: none in earlier blocks, random ones in one
+    block, all in later blocks. The ENDs after the first one are masked at the same rate, or not at
+    all, or all of them; together they have the weight TAIL_WEIGHT.
 
     Args:
         levels: float64 [B] in [0, 1); k is 1 + floor(level * c).
@@ -77,10 +78,11 @@ def block_loss(model: TinyModel, pack: Pack, random: np.random.Generator) -> Ten
 
     Attention is full inside a block and causal between blocks (BD3-LM, Arriola et al. 2025,
     arXiv:2503.09573). Each row stands in the batch twice, clean and masked. A masked block sees
-    itself and the clean blocks before it, so all blocks of an answer are trained on at once. The
-    ENDs up to the end of the last block count as part of the answer. A block with c answer tokens
-    gets k masks, with k uniform in 1..c. Each has the weight c/k, divided by the number of answer
-    tokens.
+    itself and the clean blocks before it, so all blocks of an answer are trained on at once.
+
+    The ENDs up to the end of the last block count as part of the answer. A block with c answer
+    tokens gets k masks, with k uniform in 1..c. Each has the weight c/k, divided by the number of
+    answer tokens.
     """
     device = model.embed.weight.device
     size = int(random.choice(ATTENTION_BLOCKS))

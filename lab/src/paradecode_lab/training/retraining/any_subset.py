@@ -115,9 +115,11 @@ def columns_seen(known: Marks, asked: Marks, limit: Places, groups: Places, shif
 
     A given token sees the given tokens of its own group and of earlier groups. Another token sees
     all given tokens, and the other tokens before it. The row that predicts a token sees all given
-    tokens, those before its limit, and itself. In a model that shifts, this row is at the place of
-    the token before. It does not see that token, except where the decoder's cache has it: if the
-    token was given, and the row sees tokens that were not given.
+    tokens, those before its limit, and itself.
+
+    In a model that shifts, this row is at the place of the token before. It does not see that
+    token, except where the decoder's cache has it: if the token was given, and the row sees tokens
+    that were not given.
 
     Args:
         known, limit: [B, L], results of :func:`drawn`.

@@ -2,11 +2,12 @@
 
 Stage I: an answer is cut at a random place, and tokens after the cut are masked with a probability
 that is drawn for each text, as in masked diffusion. Stage II: only a few tokens after the cut
-remain, all masked, and the nearest weigh most, because a draft ends with its first wrong token. Two
-things differ from the paper. Attention stays causal, which these layers are used to. The keys and
-values of a text therefore stay valid, and a draft computes only its masks and the new tokens. A row
-predicts the next position, so the last token of the text, and not a mask, gives the first token of
-a draft. Between prompt and cut these rows go on learning the next token.
+remain, all masked, and the nearest weigh most, because a draft ends with its first wrong token.
+
+Two things differ from the paper. Attention stays causal, which these layers are used to. The keys
+and values of a text therefore stay valid, and a draft computes only its masks and the new tokens. A
+row predicts the next position, so the last token of the text, and not a mask, gives the first token
+of a draft. Between prompt and cut these rows go on learning the next token.
 """
 
 from __future__ import annotations
