@@ -1,4 +1,4 @@
-"""`paradecode train diffusion` and `train autoregressive`: the tiny models that ship."""
+"""`paradecode train diffusion` and `train autoregressive`: train the tiny models that ship."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a run: how long it trains, where, and how it is watched."""
+    """Options of a run: how long it trains, on which device, and how it is evaluated."""
 
     steps: int = option(6000, "Optimiser steps in all.", min=1, max=10**6)
     rows: int = option(192, "Texts in a step.", min=1, max=10**5)
