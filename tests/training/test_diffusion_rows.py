@@ -1,4 +1,4 @@
-"""Rows and masks: what the loss sees, and what it weighs."""
+"""Training rows and masks of tiny diffusion models: what the loss sees, and how it is weighed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_every_token_of_an_answer_is_masked_equally_often():
     for draw in range(draws):
         masked, _ = mask(pack, np.array([(draw + 0.5) / draws]), random)
         plain += masked[0, start:end]
-    # Block-wise rows mask later tokens more often; over all rows the last ones lead, and mildly.
+    # Block-wise rows mask later tokens more often, so over all rows the last tokens lead slightly.
     assert (np.diff(plain) > -0.1 * draws).all()
     assert plain[0] > 0.4 * draws
 
@@ -103,7 +103,7 @@ def test_graded_rows_fit_into_canvas_and_context():
 @pytest.mark.parametrize("shift", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_loss_of_blocks_by_the_book(seed, shift):
-    """Its one forward, against a forward for each block, which ends with it."""
+    """One forward for all blocks must give the loss of forwards that end with each block."""
     import torch
     from diffusion_models import trainer
 

@@ -40,7 +40,10 @@ def test_the_loss_falls(objective):
 @pytest.mark.first(1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_there_are_no_more_workers_than_packs(objective):
-    """On a machine with many cores the others would have nothing to do."""
+    """A machine with more cores than packs must get the same weights.
+
+    Further workers are left out.
+    """
     few, many = (trainer(workers, objective=objective, rows=64) for workers in (2, 5))
     assert few.advance() == many.advance()
     assert same(few, many)

@@ -1,4 +1,4 @@
-"""What the commands that log samples and fit a part refuse, before minutes of work."""
+"""Commands that log samples and fit a part must refuse bad settings before they do any work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a model to trained parts of canvas methods: what is logged, learnt and reported."""
+"""Trained parts of canvas methods: what is logged, learned and reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.core.errors import InvalidInput
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 import torch.nn.functional as F
 from unmasking_models import front, model_folder, texts
 
@@ -72,7 +72,7 @@ def quiet(done: int, total: int) -> None:
 
 
 def whole(training: FineTuning) -> None:
-    """The run of a training that nobody stops."""
+    """Run all steps of a training, without a stop."""
     while training.step < training.steps:
         training.advance()
 
@@ -105,7 +105,7 @@ def test_the_oracle_follows_the_reference(llm):
     assert not (samples.final > samples.judged).any()
     for prompt in range(len(made)):
         mine = samples.prompt == prompt
-        # Static decoding never needs fewer forwards than the oracle.
+        # The oracle never needs more forwards than static decoding.
         assert 1 <= mine.sum() <= made.step[prompt].max() + 1
 
 
@@ -160,7 +160,7 @@ def test_samples_come_back_and_belong_to_one_workload(llm, tmp_path):
 
 
 def test_another_model_of_the_same_name_is_another_origin(llm, folder, tmp_path):
-    """Every training writes OUTPUT/model, so names say little."""
+    """The digest of the weights must tell models apart that have the same name."""
     with front(model_folder(tmp_path / folder.name, seed=1)) as other:
         assert other.model == llm.model
         ours, theirs = (SMALL.origin(each, "filter", 8) for each in (llm, other))
@@ -185,7 +185,10 @@ def test_trajectories_are_those_of_static(llm):
 
 
 def learnable(count: int = 400) -> FilterSamples:
-    """A proposal is final if its right neighbour is sure: nothing its own confidence tells."""
+    """Return samples in which a proposal is final if the confidence to its right is high.
+
+    Its own confidence tells nothing.
+    """
     random = np.random.default_rng(0)
     confidence = random.random((count, 4)).astype(np.float32)
     final = (np.roll(confidence, -1, axis=1) > 0.5).astype(np.float32)
@@ -300,7 +303,7 @@ def test_only_right_predictions_become_surer():
 
 
 def test_certainty_is_forced():
-    """Where three of four texts have one token and the others another one."""
+    """Three of four texts have one token and the others another, so no prediction is certain."""
     coins = np.random.default_rng(0).random((160, 11)) < 0.75
     made = replace(texts(160), tokens=np.where(coins, 6, 7).astype(np.float32))
     settings = CertaintySettings(block=4, steps=60, batch=8, rate=1e-3)
