@@ -177,8 +177,8 @@ def test_a_model_learns_to_write_what_is_given(folders, tmp_path):
             (out,) = llm.complete([[3, 4]], decoder=spec, max_tokens=6)
             right += out.token_ids == [token] * 5 + [0]
             forwards += out.stats.forwards
-    assert right >= 16  # Blind to what is placed it would be one.
-    assert forwards < 90  # 20 texts, of which 5 tokens are written.
+    assert right >= 16  # Without the placed token it would be 1.
+    assert forwards < 90  # 5 tokens in each of 20 texts.
 
 
 def test_the_command_makes_a_model_of_the_same_kind(folders, tmp_path):

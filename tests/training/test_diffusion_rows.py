@@ -116,7 +116,7 @@ def test_the_loss_of_blocks_by_the_book(seed, shift):
     found = block_loss(model, pack, np.random.default_rng(seed))
     handle.remove()
     ((tokens, positions, _),) = calls
-    length = int((positions == positions[-1]).nonzero()[0]) + 1  # Of the clean copy.
+    length = int((positions == positions[-1]).nonzero()[0]) + 1  # Length of the clean copy.
     first = int(positions[length])
     size = int(np.random.default_rng(seed).choice(ATTENTION_BLOCKS))
     assert length % size == first % size == 0

@@ -83,7 +83,7 @@ def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(tmp_path, object
     done = broken.run(tmp_path, lambda: next(asked), quiet)
     assert not done
     assert broken.step == 5
-    assert (tmp_path / MODEL / "model.safetensors").exists()  # As it is now, to be tried.
+    assert (tmp_path / MODEL / "model.safetensors").exists()  # The present model can be tried.
     resumed = TinyTraining.load(tmp_path / CHECKPOINT, broken.plan, CPU, workers)
     assert resumed.run(tmp_path, lambda: False, quiet)
     assert same(unbroken, resumed)

@@ -15,7 +15,7 @@ from paradecode.llm import LLM
 
 torch = pytest.importorskip("torch")
 
-# The modules below import PyTorch.
+# These need PyTorch themselves.
 from unmasking_models import model_folder
 
 from paradecode.models.tiny import tiny_checkpoint

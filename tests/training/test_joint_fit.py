@@ -34,7 +34,7 @@ def test_the_layer_comes_nearer_than_the_stale_forward(kind):
     settings = JointSettings(width=32, depth=2, steps=120, batch=8, rate=3e-3)
     layer, report = fit_joint(batched(kind), texts(), settings, quiet)
     assert report.one.layer < report.one.stale
-    assert 0 < report.few < 0.9  # Positions that all differ alike would be 0.9.
+    assert 0 < report.few < 0.9  # Equal divergences would give 0.9.
     assert layer.facts["hidden_size"] == 64
     # A layer that training makes worse is not kept: the result is the initial layer, without
     # effect.

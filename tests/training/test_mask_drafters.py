@@ -64,7 +64,7 @@ def test_in_stage_one_a_share_of_all_behind_the_cut_is_masked():
             shares.append(1 / (counts * (last - first)))
             found.append((row > 0).sum() / (last - first))
     assert 0 < min(shares) <= max(shares) <= 1
-    assert weights.sum(1).mean() == pytest.approx(1, abs=0.1)  # What 1 / t is for.
+    assert weights.sum(1).mean() == pytest.approx(1, abs=0.1)  # The factor 1 / t does this.
     assert np.corrcoef(shares, found)[0, 1] > 0.8
 
 
@@ -168,7 +168,7 @@ def test_it_learns_what_its_target_says(folder, base, tmp_path):
                 out = llm.complete(prompts, decoder=spec, max_tokens=20, **params)
                 assert [one.token_ids for one in out] == [one.token_ids for one in plain]
                 forwards.append(sum(one.stats.forwards for one in out))
-    assert forwards[2] < 0.5 * forwards[0]  # Greedily: these were the texts.
+    assert forwards[2] < 0.5 * forwards[0]  # Trained texts were greedy.
 
 
 def test_texts_are_the_plain_answers_to_prompts_that_are_not_held_out(folder, tmp_path):

@@ -199,7 +199,7 @@ def test_a_unit_is_what_the_model_before_the_training_is_sure_of(folder, monkeyp
             tensor.add_(1.0)
     assert torch.equal(made._chances(rows), chances)
     made.loss(rows, np.random.default_rng(0), 0.0)
-    assert torch.equal(seen[0], rows.answers)  # Only of the answer, however sure.
+    assert torch.equal(seen[0], rows.answers)  # Only answer tokens count.
 
 
 def test_the_price_of_a_layer_is_concave_in_its_gate(folder):
@@ -245,7 +245,7 @@ def test_a_price_makes_routers_skip(folder, tmp_path):
         Retraining(plan, made, texts).run(tmp_path / str(price), lambda: False, lambda *_: None)
         assert not torch.equal(before["weight"], made.trained["weight"])
         assert any(not torch.equal(before[n], t) for n, t in made.trained.items() if ".b" in n)
-        frozen = made.model.using({})  # What the routers were trained on.
+        frozen = made.model.using({})  # The routers were trained on this.
         answers_of(frozen, rows_of(texts, CPU))
         assert (frozen.scores[0].max().item() < 0.02) == (price > 0)
         stored = Routers.open(str(tmp_path / str(price) / ROUTERS))

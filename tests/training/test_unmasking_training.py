@@ -72,7 +72,7 @@ def quiet(done: int, total: int) -> None:
 
 
 def whole(training: FineTuning) -> None:
-    """Run all steps of a training, without a stop."""
+    """The run of a training that nobody stops."""
     while training.step < training.steps:
         training.advance()
 
@@ -253,7 +253,7 @@ def test_two_rows_ask_for_every_token_of_a_block_once():
         assert places.tolist() in ([3, 4, 5, 6], [7, 8, 9, 10], [11, 12])
         seen.add(places[0])
         for half in (row, 60 + row):
-            assert masked[half, places[-1] + 1 : 14].all()  # Later ones, and what is undecided.
+            assert masked[half, places[-1] + 1 : 14].all()  # Later and undecided ones.
             assert not masked[half, : places[0]].any()
     assert seen == {3, 7, 11}
 
@@ -331,9 +331,9 @@ def test_certainty_masks_each_token_of_a_block_with_chance_one_half(monkeypatch)
     model = batched("llada")
 
     def noted(training: FineTuning) -> None:
-        shares.clear()  # Those of the held-out texts.
+        shares.clear()  # Forget the held-out texts.
         whole(training)
-        assert np.std(shares) < 0.2  # Of a share that is drawn, 0.3.
+        assert np.std(shares) < 0.2  # A drawn share would give 0.3.
         assert 0.45 < np.mean(shares) < 0.55
 
     fit_certainty(model, texts(), settings, noted)

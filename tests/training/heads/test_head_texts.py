@@ -61,7 +61,7 @@ def test_states_of_more_layers_serve_too(llm, data, tmp_path):
 def test_states_are_kept_while_the_target_writes(llm, source, data, tmp_path):
     layers = (0, llm.config.layers - 1)
     row = 2 * len(layers) * llm.config.hidden_size
-    room = 40 * 40 * row  # Of the first of several rounds only.
+    room = 40 * 40 * row  # Enough for the first round only.
     written = make_data(llm, source, tmp_path, lambda *_: None, layers, room)
     assert [t.tokens.tolist() for t in written.texts] == [t.tokens.tolist() for t in data.texts]
     files = sorted(file.name for file in kept_states(tmp_path, layers).iterdir())
@@ -73,7 +73,7 @@ def test_states_are_kept_while_the_target_writes(llm, source, data, tmp_path):
     for number, one, other in zip(some, found.of(some), read.of(some)):
         assert len(one) == len(data.texts[number].tokens) - 1
         assert np.array_equal(one, other)
-    again = make_data(llm, source, tmp_path, lambda *_: None, layers[1:], room)  # All are there.
+    again = make_data(llm, source, tmp_path, lambda *_: None, layers[1:], room)  # None is missing.
     assert again.features(llm, layers[1:], room, lambda *_: None).layers == layers
 
 
@@ -246,7 +246,7 @@ def test_states_that_were_kept_while_writing_are_checked_as_well(llm, source, tm
 
 def test_nothing_is_guessed_behind_the_end():
     """If all drafts of a short text are right, only its own tokens count, none after its end."""
-    tokens = np.arange(1, 9, dtype=np.int32)  # Two of the prompt, six of the answer.
+    tokens = np.arange(1, 9, dtype=np.int32)  # A prompt of 2 and an answer of 6.
     text = HeadText(tokens, 2, True)
     batch = batch_of([text], [np.zeros((7, 4), np.float16)], [0], [0], np.arange(20))
 

@@ -136,7 +136,7 @@ def test_a_training_begins_with_the_head_of_another(method, llm, data, tmp_path)
     made, wanted = again.head.stored(), trained.head.stored()
     assert made.keys() == wanted.keys()
     for name, values in wanted.items():
-        assert np.allclose(made[name], values, rtol=2e-3, atol=1e-5), name  # It was in 16 bits.
+        assert np.allclose(made[name], values, rtol=2e-3, atol=1e-5), name  # Files have 16 bits.
     assert again.evaluate().levels[0] == pytest.approx(trained.evaluate().levels[0], abs=0.01)
     again.save(tmp_path / "again")
     with pytest.raises(InvalidInput, match=r"^from: "):

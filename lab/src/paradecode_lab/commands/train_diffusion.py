@@ -61,7 +61,7 @@ def _train(objective: str, output: Path, run: RunOptions) -> None:
     from paradecode_lab.training.running import CHECKPOINT
 
     workers = 1 if where.type == "cuda" else run.threads or len(os.sched_getaffinity(0))
-    torch.set_num_threads(1)  # Workers take different rows instead.
+    torch.set_num_threads(1)  # Workers are threads that take different rows.
     plan = DiffusionPlan(
         objective, run.seed, run.steps, run.rows, tasks=run.tasks, blocks=run.blocks,
         shift=run.shift, start=run.start, averaging=run.averaging,

@@ -186,7 +186,7 @@ def plan(
     runs: list[ShortRun] = []
     with _opened(loading) as llm:
         inner = shape.width(llm.config)
-        other = inner or llm.config.intermediate_size  # A head without MLP is compared with some.
+        other = inner or llm.config.intermediate_size  # Without an MLP, compare with some.
         kinds = [(1 / 8, inner), (1 / 4, inner), (1 / 2, inner), (1, inner), (1, other // 4),
                  (1, other // 2)]  # fmt: skip
         for share, width in kinds:

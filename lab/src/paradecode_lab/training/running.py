@@ -252,7 +252,7 @@ def readable(path: Path) -> Iterator[None]:
     """Turn every error inside the block into an InvalidModel that names the checkpoint."""
     try:
         yield
-    except Exception as error:  # Unpicklers raise anything.
+    except Exception as error:  # Unpickling may raise any error.
         # PyTorch's own message advises loading the file in an unsafe mode that runs its code.
         fix = f"it cannot be read ({type(error).__name__}); remove it to begin anew"
         raise InvalidModel("checkpoint", str(path), fix) from None

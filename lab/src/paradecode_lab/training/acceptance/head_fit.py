@@ -89,7 +89,7 @@ def fit_head(
     learnt = {"weight": weight, "bias": torch.zeros(width), "out": out}
     fixed = {"mean": torch.from_numpy(mean), "scale": torch.from_numpy(scale)}
     facts = {"reads": samples.reads, "width": width, "blocks": settings.blocks}
-    steps = ResidualHead(facts, {}).steps()[:-1]  # Up to the log-odds.
+    steps = ResidualHead(facts, {}).steps()[:-1]  # They end with the log-odds.
     parameters = [tensor.requires_grad_() for tensor in learnt.values()]
 
     def loss(rows: torch.Tensor, training: bool) -> torch.Tensor:

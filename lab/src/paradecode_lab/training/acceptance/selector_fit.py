@@ -163,7 +163,7 @@ def _report(
     rate = {width: samples.tokens[train][:, place].mean() - 1 for width, place in level.items()}
     rate = {width: float(rate.get(width, max(rate.values()))) for width in range(1, 5)}
     promised = [1 + action.tokens(rate[1], rate[action.branches]) for action in options]
-    formula = 1 + int(np.argmax((np.array(promised) / seconds)[1:]))  # It always drafts.
+    formula = 1 + int(np.argmax((np.array(promised) / seconds)[1:]))  # This budget always drafts.
     seen = {name: values[held] for name, values in samples.situation.items()}
     scores = TorchNetworks(torch.device("cpu")).apply(selector.network, [seen])[0]
     best = options[base]

@@ -116,7 +116,7 @@ def block_loss(model: TinyModel, pack: Pack, random: np.random.Generator) -> Ten
     )
     row, column = np.nonzero(masked)
     asked = length + column
-    if model.config.shift:  # The clean row before it says what a block begins with.
+    if model.config.shift:  # The clean row before a block predicts its first token.
         asked = np.where(column % size == 0, first + column, asked) - 1
     logits = model.logits(hidden[torch.from_numpy(row).to(device), torch.from_numpy(asked)])
     targets = torch.from_numpy(tokens[:, first:][masked]).to(device)

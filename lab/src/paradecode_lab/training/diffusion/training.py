@@ -129,7 +129,7 @@ class TinyTraining(Training):
             entry = find(plan.start)
             load_weights(self.model, (entry and entry.path) or Path(plan.start))
         self.average = deepcopy(self.model)
-        workers = min(workers, -(-plan.rows // ROWS_TOGETHER))  # Others would have no gradients.
+        workers = min(workers, -(-plan.rows // ROWS_TOGETHER))  # More would get no pack.
         self._copies = [self.model, *(self._copy() for _ in range(workers - 1))]
         self._pool = ThreadPoolExecutor(workers)
         matrices = [p for p in self.model.layers.parameters() if p.ndim == 2]

@@ -82,7 +82,7 @@ class StateReader:
         return np.concatenate(self._parts)
 
     def decode(self, seq: TokenSequence) -> Steps:
-        tokens = seq.pending.copy()  # All of them: the engine has no prefix cache.
+        tokens = seq.pending.copy()  # The whole prompt: there is no prefix cache.
         for start in range(0, len(tokens), ROWS):
             rows = tokens[start : start + ROWS]
             reply = yield Forward(

@@ -124,7 +124,7 @@ class HeadShape:
             InvalidInput: ``taps`` does not fit the method or the model.
         """
         if self.method in ("hidden-transfer", "flexdraft"):
-            self.entered(config)  # Refused here, before texts are made.
+            self.entered(config)  # It refuses bad taps before texts are made.
         last = config.layers - 1
         if self.method == "longspec":
             if last == 0:
@@ -191,14 +191,14 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
                 tensors[f"{level}.{block}.linear.weight"] = np.zeros((d, d), np.float32)
                 tensors[f"{level}.{block}.linear.bias"] = np.zeros(d, np.float32)
         return HeadFile("medusa", tensors, (-1,), verifier=config.name)
-    if shape.method == "hidden-transfer":  # They begin as copies of the state.
+    if shape.method == "hidden-transfer":  # At first pseudo states are copies.
         for level in range(shape.levels):
             tensors[f"transfer.{level}.weight"] = np.eye(d, dtype=np.float32)
         del tensors["d2t"]
         return HeadFile(shape.method, tensors, shape.entered(config), verifier=config.name)
     if shape.method == "flexdraft":
         return _masks(shape, target, tensors, normal)
-    if shape.method == "ppd":  # They begin as tokens that the answers use.
+    if shape.method == "ppd":  # Prompt tokens begin as tokens of answers.
         rows = weights["embed"].float32()[random.choice(ids, shape.levels)]
         return HeadFile("ppd", {"prompt_embeddings": rows}, (-1,), verifier=config.name)
     if shape.method == "m2r2":

@@ -43,7 +43,7 @@ class LongSpecNetwork(HeadNetwork):
         for (first, size, begin), begun in zip(rows.spans, rows.begun):
             tokens = torch.cat([begun[None], rows.tokens[first : first + size - 1]])
             places = self._places(size)
-            root = begin - first + 1  # The first token behind which there is a draft.
+            root = begin - first + 1  # The first token after which a draft begins.
             x = self._own(F.embedding(tokens, self.target.embed), places, root)
             queries = self.heads_of(
                 "cross.self_attn.q_proj", self._norm(x, "cross.input_layernorm")

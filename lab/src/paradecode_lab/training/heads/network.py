@@ -344,7 +344,7 @@ def attend_each(q: Tensor, sizes: list[int], begins: Sequence[int], keys: Sequen
         begins: position of each text's first query.
         keys: keys and values of the texts, then of levels 1, 2, ... of the drafts.
     """
-    if q.device.type == "cpu":  # Where a launch costs nothing, a rectangle takes a fifth longer.
+    if q.device.type == "cpu":  # A rectangle takes a fifth longer here.
         levels = [list(zip(k.split(counts), v.split(counts))) for k, v, counts in keys]
         return torch.cat([
             attend(query, *levels[0][i], begin, [level[i] for level in levels[1:]])

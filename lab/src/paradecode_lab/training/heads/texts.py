@@ -235,7 +235,7 @@ def make_texts(
     whole = begun[: begun.rfind(b"\n") + 1]
     if whole != begun:
         path.write_bytes(whole)
-    made_before = [*_parsed(path, whole.split(b"\n")[:-1])]  # Checked before hours of work.
+    made_before = [*_parsed(path, whole.split(b"\n")[:-1])]  # Refuse damage before hours of work.
     refused = rounds.refused + sum(entry["refused"] for entry in made_before)
     kept = kept_states(path.parent, layers)
     size = sum(file.stat().st_size for file in kept.glob("*.npy"))

@@ -227,7 +227,7 @@ class HeadTraining(Training):
 
     def _levels(self) -> int:
         if self.shape.method in EXITS:
-            return 1  # The others say the same: its layers see what was drafted.
+            return 1  # All levels guess the same: the layers read every draft token.
         return self.head.heads or self.plan.levels
 
     def _chosen(self) -> list[int]:
@@ -319,7 +319,7 @@ class HeadTraining(Training):
         with readable(path):
             begun = {**state["plan"], "shape": state["shape"], "texts": state["texts"]}
             for name, ours in (("target", self._target), ("from", self._before)):
-                begun[name] = state.get(name, ours)  # Older ones do not say.
+                begun[name] = state.get(name, ours)  # Older checkpoints lack it.
             step, fall = int(state["step"]), 1 - max(float(begun["cooldown"]), self.plan.cooldown)
             free = step <= fall * min(int(begun["steps"]), self.plan.steps)
         now = {**asdict(self.plan), "shape": repr(self.shape), "texts": self._digest}

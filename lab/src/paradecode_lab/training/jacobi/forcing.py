@@ -101,7 +101,7 @@ def pairs(model: BatchedModel, made: JacobiStates, rows: Rows, copy: int) -> Pai
         torch.from_numpy(seen[:, None]).to(model.device),
     )  # fmt: skip
     at = np.arange(length)
-    about = (at >= start - 1) & (at < end - 1)  # Rows in front of an answer token.
+    about = (at >= start - 1) & (at < end - 1)  # Rows that predict an answer token.
     wrong = differs(tokens, noisy, first) & about
     where, which = np.nonzero(about), np.nonzero(wrong)
     number = np.cumsum(about.ravel()).reshape(about.shape) - 1

@@ -93,7 +93,7 @@ class Ends:
         """
         pair = np.lexsort((self.following, self.keys))
         keys, tokens = self.keys[pair], self.following[pair]
-        first = np.flatnonzero(_news(keys) | _news(tokens))  # Of each pair of context and token.
+        first = np.flatnonzero(_news(keys) | _news(tokens))  # Where each pair begins.
         counts = np.diff(np.append(first, len(keys)))
         keys, tokens, places = keys[first], tokens[first], pair[first]
         order = np.lexsort((tokens, -counts, keys))
@@ -182,7 +182,7 @@ def _worthwhile(
         found = Ends.of(pieces, size).entries(ranks)
         chance = chances[found.buckets]
         heard, said, sure = np.zeros(len(chance), np.bool_), found.tokens.copy(), 0 * chance
-        for other, keys in zip(reversed(kept), found.shorter.T[::-1]):  # The longest is heard.
+        for other, keys in zip(reversed(kept), found.shorter.T[::-1]):  # The longest counts.
             place, there = other.find(keys)
             new = there & ~heard
             said[new], sure[new] = other.tokens[place[new]], chances[other.buckets[place[new]]]

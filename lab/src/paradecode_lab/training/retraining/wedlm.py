@@ -109,7 +109,7 @@ def columns_seen(masked: Tensor, inside: Tensor, block: int) -> Tensor:
     """
     size, length = masked.shape
     at = torch.arange(length, device=masked.device)
-    group, turn = at // block, at + length * masked  # Known tokens have the first turns.
+    group, turn = at // block, at + length * masked  # Known tokens come first.
     seen = torch.zeros((size, 2 * length, 2 * length), dtype=torch.bool, device=masked.device)
     seen[:, :length, :length] = at <= at[:, None]
     seen[:, length:, :length] = group < group[:, None]

@@ -88,7 +88,7 @@ def fit_filter(
     block = samples.final.shape[1]
     width = settings.width or block
     facts = {"block": block, "width": width}
-    steps = UnmaskFilter(facts, {}).steps()[:-1]  # Up to the log-odds.
+    steps = UnmaskFilter(facts, {}).steps()[:-1]  # They end with the log-odds.
     weights = {}
     for name, shape in UnmaskFilter(facts, {}).shapes().items():
         bound = (block if name.endswith("1") else width) ** -0.5
