@@ -56,7 +56,8 @@ def measure_tree(
 
     The answers are known afterwards, so a tree of any size can be judged by following them. Here
     each node has WIDTH children, the tree has DEEPEST levels, and a draft uses only what was
-    learned before it. Above temperature 0, candidates are drawn, as for verifiers that test p / q.
+    learned before it. Above temperature 0, candidates are drawn, as for verifiers that accept with
+    probability p / q.
 
     Raises:
         InvalidInput: if not one draft was right.

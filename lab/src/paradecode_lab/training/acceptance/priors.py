@@ -18,9 +18,9 @@ METHODS = (
     "aded", "jacobi(explore=always)", "lookahead(explore=always)",
 )  # fmt: skip
 WEIGHT = 4
-"""Number of tokens that the default model's prior counts as.
+"""How many observed tokens the default model's prior is worth.
 
-It matters for evidence that seldom occurs; a higher weight trusts the default longer.
+A higher weight trusts the prior longer. It matters for kinds of evidence that seldom occur.
 """
 
 

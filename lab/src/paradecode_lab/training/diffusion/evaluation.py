@@ -89,7 +89,10 @@ TOGETHER = 256
 
 
 def decoder_of(model: TinyModel, block: int = 0, order: str = "confidence") -> Decode:
-    """Return plain decoding with this model; ``block`` and ``order`` apply to diffusion models."""
+    """Return a function that decodes plainly with this model.
+
+    ``block`` and ``order`` apply to diffusion models only.
+    """
     if model.config.attention == "causal":
         return lambda prompts, length: continue_text(model, prompts, length)
     return lambda prompts, length: fill(model, prompts, length, block, order)

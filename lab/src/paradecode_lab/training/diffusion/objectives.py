@@ -74,7 +74,7 @@ def diffusion_loss(
 
 
 def block_loss(model: TinyModel, pack: Pack, random: np.random.Generator) -> Tensor:
-    """Return the loss of ``diffusion_loss`` for attention in blocks.
+    """Return a loss like ``diffusion_loss``, but for attention in blocks.
 
     Attention is full inside a block and causal between blocks (BD3-LM, Arriola et al. 2025,
     arXiv:2503.09573). Each row stands in the batch twice, clean and masked. A masked block sees

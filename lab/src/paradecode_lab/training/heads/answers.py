@@ -141,7 +141,10 @@ class Writer(Protocol):
 
 
 class EngineWriter:
-    """A :class:`Writer` that uses the engine. The engine must have no prefix cache."""
+    """A :class:`Writer` that uses the engine.
+
+    The engine must have no prefix cache, because cached tokens would get no states.
+    """
 
     together = TOGETHER
 

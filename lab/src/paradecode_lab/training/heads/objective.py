@@ -101,7 +101,7 @@ def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> T
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The share of right tokens in drafts for held-out greedy texts.
+    """How well drafts for held-out greedy texts agree with these texts.
 
     Attributes:
         levels: for each level, the share of drafts whose tokens up to this level are all right.

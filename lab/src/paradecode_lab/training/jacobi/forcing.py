@@ -145,7 +145,7 @@ def columns_seen(first: NDArray[np.int64], start: NDArray[np.int64]) -> Marks:
 
 
 def differs(tokens: NDArray[np.int64], noisy: NDArray[np.int64], first: NDArray[np.int64]) -> Marks:
-    """Return bool [B, L]: whether a noisy token of the position's window, up to it, is wrong."""
+    """Return bool [B, L]: whether any noisy token from the window's start to here is wrong."""
     wrong = np.cumsum(tokens != noisy, 1)
     before = np.where(first > 0, np.take_along_axis(wrong, np.maximum(first - 1, 0), 1), 0)
     return wrong > before

@@ -152,6 +152,9 @@ def noisy_answer(
 
 
 def noise(state: Sequence[int], right: Sequence[int]) -> float:
-    """Return the share of the tokens from the first wrong one on; 0 if none is wrong."""
+    """Return the share of tokens that come at or after the first wrong one.
+
+    It is 0 if no token is wrong.
+    """
     wrong = (at for at, (a, b) in enumerate(zip(state, right, strict=True)) if a != b)
     return 1 - next(wrong, len(right)) / max(len(right), 1)

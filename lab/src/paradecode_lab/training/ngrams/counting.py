@@ -152,7 +152,8 @@ def _table(entries: Sequence[Entries], priors: tuple[float, ...], vocabulary: in
 def _right(table: NgramTable, texts: Sequence[Sequence[int]]) -> tuple[float, ...]:
     """Measure how often the tokens of each bucket are right in these texts.
 
-    Only the longest context that has an entry counts at each place.
+    A bucket holds entries of equal context size, rank, and share of the context's counts. Only the
+    longest context that has an entry counts at each place.
     """
     right, tried = np.zeros((2, BUCKETS))
     for text in texts:

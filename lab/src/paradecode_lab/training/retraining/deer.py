@@ -31,8 +31,8 @@ from paradecode_lab.training.unmasking.folder import change_config
 LEAST_SHARE = 1e-3
 """The least probability of a mask in stage I.
 
-The weight of a mask is 1 over this probability, so a higher least value bounds the weights. LLaDA
-has the same.
+A mask weighs 1 over its probability, so a higher least probability limits the weights. LLaDA uses
+the same value.
 """
 Weights = NDArray[np.float64]
 """[B, L]: the weight of each token's loss; it is above 0 for masked tokens."""

@@ -35,8 +35,8 @@ PARTS = "parts.safetensors"
 LOW, RATIO = 0.05, 0.3
 """Limits of the entropy with which a token joins the group before it.
 
-LOW is in nats. RATIO is relative to the highest entropy in the group. It suffices to be below one
-of the limits. Higher limits make longer groups.
+LOW is in nats. RATIO is relative to the highest entropy in the group. An entropy below one of the
+limits suffices. Higher limits make longer groups.
 """
 STOP = 0.5
 """Weight of the loss for the ends of groups."""

@@ -1,4 +1,7 @@
-"""Write and batch training texts: tasks with right answers, as the tiny models have learned."""
+"""Write training texts, and put them into batches.
+
+The texts are tasks with right answers, like those that the tiny models learn.
+"""
 
 from __future__ import annotations
 

@@ -84,7 +84,11 @@ def save_folder(checkpoint: Checkpoint, weights: Mapping[str, Tensor], output: P
 
 
 def change_config(folder: Path, layers: int, **settings: object) -> None:
-    """Change config.json: the model has only its first ``layers``, and other settings."""
+    """Change config.json so that the model has only its first ``layers`` layers.
+
+    Args:
+        settings: name -> value of other settings to write.
+    """
     path = folder / "config.json"
     with readable(path):
         described = json.loads(path.read_text("utf-8"))
