@@ -1,4 +1,4 @@
-"""A toy pair of models without PyTorch, and heads and selectors with chosen weights."""
+"""A toy pair of target and draft model without PyTorch, and heads and selectors for it."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -18,14 +18,17 @@ PROMPTS = ((5, 6, 7, 8, 9, 5, 6), (11, 12, 13, 11), (20, 21, 7, 3))
 
 
 def pair() -> Engine:
-    """Two toys that agree on most tokens; their hidden states have ``WIDTH`` numbers."""
+    """Return an engine with two toy models that agree on most tokens.
+
+    Their hidden states have ``WIDTH`` numbers.
+    """
     config = toy_config(context_length=160)
     models = {TARGET: ToyBackend(config), DRAFT: ToyBackend(config, seed=1)}
     return Engine(models, Limits(batch=4, kv_tokens=4096))
 
 
 def front(engine: Engine) -> Any:
-    """What the recordings need of an LLM."""
+    """Return an object with the parts of an LLM that recordings need: its engine."""
     return SimpleNamespace(engine=engine)
 
 
@@ -37,7 +40,7 @@ def serve(
 
 
 def head(width: int = WIDTH, logit: float = 0.0, blocks: int = 0, reads: str = "states", seed=0):
-    """A head that always gives ``logit``; with blocks, one with random weights."""
+    """Return a head that always gives ``logit``; with ``blocks``, its weights are random."""
     random = np.random.default_rng(seed)
     size = 1.0 if blocks else 0.0
     out = size * random.standard_normal(width + 1)
@@ -54,7 +57,7 @@ def head(width: int = WIDTH, logit: float = 0.0, blocks: int = 0, reads: str = "
 def selector(
     count: int, action: Action | None = None, width: int = WIDTH, seed: int = 0
 ) -> TreeSelector:
-    """A random selector; with ``action``, one that prefers it whatever it sees."""
+    """Return a random selector; with ``action``, one that always prefers this action."""
     random = np.random.default_rng(seed)
     size = 0.3 if action is None else 0.0
     facts = {"count": count, "scalars": [*SCALARS], "p_before": width, "q_now": width}

@@ -1,4 +1,4 @@
-"""What the tests of trainings share."""
+"""Fixtures that the tests of trainings share."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """PyTorch with one thread: small products are faster so, and sums always the same."""
+    """Run PyTorch with one thread: small products are then faster, and sums are always equal."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)

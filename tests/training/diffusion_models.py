@@ -1,4 +1,4 @@
-"""Settings that train in a blink."""
+"""Tiny diffusion models for tests, with settings that train in a moment."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Files of the trained parts, and how to damage them."""
+"""Write files of trained parts, and damage them."""
 
 import json
 from pathlib import Path
@@ -18,11 +18,11 @@ OPENED = {
     "acceptance_head": ResidualHead, "tree_selector": TreeSelector, "filter": UnmaskFilter,
     "layer": JointLayer,
 }  # fmt: skip
-"""Kind of part, by the setting of methods that takes it -> its class."""
+"""Setting of methods that takes a part -> the part's class."""
 
 
 def random_part(kind: str) -> Any:
-    """A part with random weights, the same at each call."""
+    """Return a part with random weights, the same at each call."""
     if kind == "acceptance_head":
         return head(blocks=2)
     if kind == "tree_selector":
@@ -34,7 +34,7 @@ def random_part(kind: str) -> Any:
 
 
 def made(path: Path, kind: str) -> Path:
-    """The file of such a part."""
+    """Write a random part into a file, and return its path."""
     random_part(kind).save(path)
     return path
 

@@ -1,4 +1,4 @@
-"""A random model, and texts, for tests of models that decode in another way."""
+"""A random model and texts, for tests of models that are retrained for other methods."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SMALL = ("--instances", 40, "--batch", 4, "--threads", 1)
 
 
 def random_model(place: Path, layers: int) -> Path:
-    """A random causal model with the tiny models' tokenizer."""
+    """Write a random causal model with the tiny models' tokenizer into a folder."""
     place.mkdir()
     tokenizer = build_tokenizer()
     config = tiny_config("autoregressive", tokenizer.get_vocab_size(), 32, layers, 2, 48)
@@ -34,15 +34,19 @@ def random_model(place: Path, layers: int) -> Path:
 
 
 def causally(model: Transformer, tokens: Tensor, places: Tensor | None = None) -> Tensor:
-    """Final states [R, n, D] of a plain forward: each token sees itself and what is before it."""
+    """Return final states [R, n, D] of a plain forward.
+
+    A token sees itself and the tokens before it.
+    """
     turn = torch.arange(tokens.shape[1])
     return final_states(model, tokens, turn if places is None else places, turn <= turn[:, None])
 
 
 def answers(llm: LLM, texts: list[BlockText], decoder: str | None = None) -> float:
-    """Asked with three tokens of each text, the model answers 18 of 20 as they go on.
+    """Check that the model continues at least 18 of 20 texts correctly from three tokens.
 
-    Returns the mean number of forwards.
+    Returns:
+        The mean number of forwards per text.
     """
     prompts = [text.tokens[:3].tolist() for text in texts[:20]]
     made = llm.complete(prompts, decoder=decoder, max_tokens=12)
@@ -52,7 +56,10 @@ def answers(llm: LLM, texts: list[BlockText], decoder: str | None = None) -> flo
 
 
 def counting(count: int = 64) -> list[BlockText]:
-    """A prompt says where to begin; the answer counts from there, so only it is uncertain."""
+    """Return texts in which the prompt gives a number, and the answer counts on from it.
+
+    Only the answer can be predicted.
+    """
     texts = []
     for first in range(count):
         tokens = np.array([3, 10 + first % 20, 4, *(40 + first % 20 + np.arange(6)), 0], np.int32)

@@ -1,4 +1,4 @@
-"""Budgets with trained parts, through the engine: they shape drafts and change no token."""
+"""Budgets with trained parts, in the engine: they shape drafts and change no output token."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ SPEC = {"method": "draft-model", "num_speculative_tokens": 6}
 
 
 def shapes_of(sequence) -> list[list[int]]:
-    """Parents of each verified tree, the steps whose room may have run out left out."""
+    """Return the parents of each verified tree, without the last steps, where room may run out."""
     return [step.tree.parents.tolist() for step in sequence.trace[1:-8]]
 
 
@@ -37,7 +37,7 @@ def test_outputs_are_those_of_plain_decoding(tmp_path, temperature, method):
 
 @pytest.mark.parametrize(("logit", "length"), [(-9.0, 2), (9.0, 6)])
 def test_a_head_ends_the_draft_one_token_after_its_doubt(tmp_path, logit, length):
-    """The row that consumed the first token condemns it when the second has been drawn already."""
+    """The row of the first token condemns it only after the second token has been drawn."""
     head(logit=logit).save(tmp_path / "head")
     spec = {**SPEC, "width": 1, "budget": "specdec++", "acceptance_head": str(tmp_path / "head")}
     for sequence in serve(pair(), spec):
@@ -45,7 +45,7 @@ def test_a_head_ends_the_draft_one_token_after_its_doubt(tmp_path, logit, length
 
 
 def test_the_threshold_is_on_the_product(tmp_path):
-    """1 - 0.9^4 is the first above 0.3, so four tokens are judged and a fifth is drafted."""
+    """1 - 0.9^4 is the first product above 0.3: four tokens are judged and a fifth is drafted."""
     head(logit=float(np.log(9))).save(tmp_path / "head")
     spec = {**SPEC, "width": 1, "budget": "specdec++", "threshold": 0.3}
     (sequence, *_) = serve(pair(), {**spec, "acceptance_head": str(tmp_path / "head")})

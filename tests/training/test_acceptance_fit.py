@@ -1,4 +1,4 @@
-"""Training: NumPy repeats what PyTorch computed, and what can be learnt is learnt."""
+"""Fitted parts: NumPy must repeat what PyTorch computed, and training must learn."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def samples(count: int = 3000, width: int = 16, seed: int = 0) -> HeadSamples:
-    """Tokens whose acceptance depends on one direction of their states; q says less."""
+    """Draw tokens whose acceptance depends on one direction of their states.
+
+    The draft's probability tells less about it.
+    """
     random = np.random.default_rng(seed)
     states = random.standard_normal((count, width)).astype(np.float32)
     chance = 1 / (1 + np.exp(-4 * states[:, 0]))
@@ -36,7 +39,7 @@ def samples(count: int = 3000, width: int = 16, seed: int = 0) -> HeadSamples:
 
 
 def positions(count: int = 2000, width: int = 12, seed: int = 0) -> SelectorSamples:
-    """Positions whose draft state says whether the draft will be right for long, or not at all."""
+    """Draw positions whose draft state tells whether a long draft or no draft will be right."""
     random = np.random.default_rng(seed)
     good = np.repeat(random.random(count // 10 + 1) < 0.5, 10)[: count + 8]
     options = choices(6)

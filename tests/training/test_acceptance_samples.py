@@ -1,4 +1,4 @@
-"""What training learns from: labels against a walk of the tree, recordings against traces."""
+"""Samples for training: labels must agree with a walk of the tree, and recordings with traces."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ def head_samples(spec=CHAINS, params=PARAMS) -> HeadSamples:
 
 
 def walked(action: Action, ranks: list[int]) -> int:
-    """How many of the tokens with these ranks a tree of the action's shape contains."""
+    """Return how many tokens with these ranks a tree of the action's shape contains."""
     shape, path = action.shape(), ()
     for rank in ranks:
         if rank >= shape.get(path, 0):
@@ -81,7 +81,8 @@ def test_head_samples_are_what_the_traces_of_full_drafts_say(temperature):
         (number, depth < step.accepted)
         for number, sequence in enumerate(served)
         for step in sequence.trace
-        # The newest token was never consumed; behind a rejection nothing is judged.
+        # The newest draft token was never read by the draft model. After a rejection nothing is
+        # judged.
         for depth in range(min(len(step.tree) - 1, step.accepted + 1))
     ]
     found = list(zip(samples.prompt.astype(int), samples.accepted > 0, strict=True))
@@ -92,7 +93,7 @@ def test_head_samples_are_what_the_traces_of_full_drafts_say(temperature):
 
 
 def test_the_inputs_are_the_rows_that_consumed_the_tokens():
-    """The toy's states end with the token that the row consumed."""
+    """The toy model's states end with the token that the row has read, so inputs can be checked."""
     samples = head_samples()
     (first, *_) = serve(pair(), "draft-model(width=1,num_speculative_tokens=5,budget=fixed)")
     step = first.trace[0]
@@ -116,7 +117,7 @@ def test_selector_samples_are_positions_of_the_plain_text():
     recorded = record_selector_samples(
         front(pair()), ITEMS, TREES, PARAMS, lambda done, total: None
     )
-    # No situation before the first verification; what follows the last five is not known.
+    # There are no inputs before the first verification, and no labels for the last five tokens.
     assert len(recorded) == len(ITEMS) * (40 - 1 - 5)
     assert recorded.q_now.shape == (len(recorded), 5)
     plain = serve(pair(), "greedy")
@@ -174,7 +175,7 @@ def test_samples_of_older_versions_do_not_say_whose_weights_it_was(tmp_path):
 
 
 def test_the_draft_model_and_the_files_of_a_method_are_part_of_the_origin(tmp_path):
-    """A table that was counted again, or another draft model, makes other samples."""
+    """A table that was counted again, or another draft model, must change the origin of samples."""
     table, draft = tmp_path / "own.table", tmp_path / "draft.gguf"
     llm = front(pair())
     llm.model, llm.backend, llm.draft_model = "m", SimpleNamespace(name="native"), None

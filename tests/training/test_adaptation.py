@@ -1,4 +1,4 @@
-"""From an autoregressive model to a block diffusion model that the engine decodes."""
+"""Adaptation: from an autoregressive model to a block diffusion model that the engine decodes."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from paradecode.llm import LLM
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.models.adapter import Adapter, Facts, adapter_shapes, merge, read_adapter
@@ -66,7 +66,7 @@ def adapted(shift: bool) -> Adapted:
 
 
 def texts(count: int = 40, seed: int = 0) -> list[BlockText]:
-    """Prompts of 3 to 5, and answers that repeat their first token."""
+    """Return texts with prompts of 3 to 5 tokens and answers that repeat the prompt's token."""
     random, made = np.random.default_rng(seed), []
     for _ in range(count):
         first = int(random.integers(4, 24))
@@ -109,7 +109,7 @@ def test_every_answer_position_is_masked_in_one_copy():
 
 @SHIFTS
 def test_copies_give_the_logits_of_the_merged_model_while_decoding(shift):
-    """What is learnt is what will be asked: each copy against the engine's own view of a canvas."""
+    """Each copy must give the logits that the engine gives for the same canvas while decoding."""
     model, merged = adapted(shift), merge(base(), any_adapter(shift))
     backend = open_backend("torch", merged.config, merged.weights, dtype="fp64", threads=1)
     backend.reserve(2)
@@ -193,7 +193,7 @@ def test_the_loss_falls_and_the_bound_with_it(tmp_path, shift):
 
 
 def test_the_bound_is_the_mean_over_all_orders():
-    """Exactly, with all masks of one block of three enumerated by hand."""
+    """The bound must equal the exact mean over all masks of a block of three tokens."""
     model = adapted(True)
     text = BlockText(np.array([5, 6, 7, 8, 9, 10, 11, 0], np.int32), 5, 8)
     batch = batch_of([text])
@@ -267,7 +267,7 @@ def test_from_the_models_own_texts_to_a_model_that_decodes(folder, tmp_path):
     written = (tmp_path / "run" / "report.json").read_text()
     report = json.loads(written)
     assert report["bound"]["low"] <= report["bound"]["value"] <= report["bound"]["high"]
-    # Nothing is left to do but the figures.
+    # Training is done, so the second run only measures again.
     run("adapt", tmp_path / "run", "--model", folder, *quick)
     assert (tmp_path / "run" / "report.json").read_text() == written
     adapter = tmp_path / "run" / ADAPTER

@@ -1,4 +1,4 @@
-"""From a masked diffusion model to one that knows the density which `assd` decodes by."""
+"""ASSD's training: a masked diffusion model learns the densities that `assd` decodes with."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from paradecode.methods.canvas.placed import read_placed
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from retraining_models import CPU, SMALL, random_model
 from unmasking_models import model_folder
 
@@ -40,7 +40,7 @@ PROMPT = [3, 30, 31, 32, 4]
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
-    """Random models, of which only the attention differs."""
+    """Random models that differ only in their attention."""
     place = tmp_path_factory.mktemp("models")
     made = model_folder(place / "model")
     described = json.loads((made / "config.json").read_text())
@@ -58,7 +58,7 @@ def objective(folder: Path, placed: float = 0.15, drafts: int = 5) -> AnySubsetO
 @pytest.mark.parametrize("placed", ["", "0:50 51, 3:52, 9:53"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_say_what_the_decoder_reads(folders, monkeypatch, kind, placed):
-    """Every row of every forward, drafts and their verification, on the text that it decoded."""
+    """Training must predict what the decoder reads, for every row of drafts and verifications."""
     seen, read, warp = [], Unmask.read, SamplingParams(temperature=1.0).warp
 
     def noted(self, window, refresh, positions, logits, canvas=None):
@@ -93,7 +93,10 @@ def test_rows_say_what_the_decoder_reads(folders, monkeypatch, kind, placed):
 
 
 def one_row(made: AnySubsetObjective, tokens: np.ndarray, known: np.ndarray, at: int, limit: int):
-    """Logits [V] of a token: the given ones, those before the limit, and the row that speaks."""
+    """Return the logits [V] of a token from a forward of its own.
+
+    Its rows are the given tokens, the tokens before the limit, and the row that predicts the token.
+    """
     model, shift = made.model, int(made.model.config.shift)
     given = np.flatnonzero(known)
     left = np.array([k for k in range(limit) if not known[k]], int)
@@ -160,7 +163,7 @@ def test_some_tokens_are_given_and_some_are_drafted():
 
 @pytest.mark.wide
 def test_a_model_learns_to_write_what_is_given(folders, tmp_path):
-    """Answers say one token five times. The prompt does not know it, and the last one is placed."""
+    """Each answer repeats one token five times; only the placed last token tells which one."""
     texts = [BlockText(np.array([3, 4, *[40 + n] * 5, 0], np.int32), 2, 8) for n in range(20)]
     plan, made = RetrainingPlan(steps=150, batch=8, rate=5e-3), objective(folders["full"], 1.0, 3)
     Retraining(plan, made, texts).run(tmp_path, lambda: False, lambda *_: None)
@@ -171,8 +174,8 @@ def test_a_model_learns_to_write_what_is_given(folders, tmp_path):
             (out,) = llm.complete([[3, 4]], decoder=spec, max_tokens=6)
             right += out.token_ids == [token] * 5 + [0]
             forwards += out.stats.forwards
-    assert right >= 16  # Blind to what is placed it would be one.
-    assert forwards < 90  # 20 texts, of which 5 tokens are written.
+    assert right >= 16  # Without the placed token it would be 1.
+    assert forwards < 90  # 5 tokens in each of 20 texts.
 
 
 def test_the_command_makes_a_model_of_the_same_kind(folders, tmp_path):

@@ -1,4 +1,4 @@
-"""The dense model and its sampler against the project's backends, and saved folders."""
+"""The dense model and its sampler must agree with the backends and with saved folders."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ TOKENS = np.array([3, 270, 9, MASK, 300, MASK, 0, 51, 4], np.int32)
 
 @pytest.fixture(scope="module", params=OBJECTIVES)
 def learner(request: pytest.FixtureRequest):
-    """A model that was trained a little, so that no weight is 0."""
+    """A model that was trained for a few steps, so that no weight is 0."""
     shift = request.param == "diffusion"
     made = trainer(objective=request.param, hidden_size=64, heads=1, shift=shift)
     for _ in range(6):
@@ -36,7 +36,7 @@ def learner(request: pytest.FixtureRequest):
 
 
 def whole(backend, full: bool) -> np.ndarray:
-    """Logits of TOKENS in one forward, [N, V]."""
+    """Return the log-probabilities [N, V] of TOKENS in one forward."""
     count = np.arange(len(TOKENS), dtype=np.int32)
     mask = np.ones((len(TOKENS), len(TOKENS)), bool) if full else None
     backend.reserve(1)
@@ -71,7 +71,7 @@ def test_saved_folders_load_and_agree_with_the_dense_model(learner, name, tmp_pa
 
 @pytest.mark.parametrize("shift", [False, True])
 def test_static_decoding_is_the_plain_rule(shift):
-    """Against a loop over one row that recomputes everything from the definition."""
+    """The reference is a loop over single rows that recomputes everything from the definition."""
     model = trainer(hidden_size=64, heads=1, shift=shift).average
     torch.nn.init.normal_(model.embed.weight, 0, 1, torch.Generator().manual_seed(1))
     prompts = torch.tensor([[3, 270, 4], [3, 281, 4]])

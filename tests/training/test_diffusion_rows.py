@@ -1,4 +1,4 @@
-"""Rows and masks: what the loss sees, and what it weighs."""
+"""Training rows and masks of tiny diffusion models: what the loss sees, and how it is weighed."""
 
 from random import Random
 
@@ -81,7 +81,7 @@ def test_every_token_of_an_answer_is_masked_equally_often():
     for draw in range(draws):
         masked, _ = mask(pack, np.array([(draw + 0.5) / draws]), random)
         plain += masked[0, start:end]
-    # Block-wise rows mask later tokens more often; over all rows the last ones lead, and mildly.
+    # Block-wise rows mask later tokens more often, so over all rows the last tokens lead slightly.
     assert (np.diff(plain) > -0.1 * draws).all()
     assert plain[0] > 0.4 * draws
 
@@ -101,7 +101,7 @@ def test_graded_rows_fit_into_canvas_and_context():
 @pytest.mark.parametrize("shift", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_loss_of_blocks_by_the_book(seed, shift):
-    """Its one forward, against a forward for each block, which ends with it."""
+    """One forward for all blocks must give the loss of forwards that end with each block."""
     import torch
     from diffusion_models import trainer
 
@@ -114,7 +114,7 @@ def test_the_loss_of_blocks_by_the_book(seed, shift):
     found = block_loss(model, pack, np.random.default_rng(seed))
     handle.remove()
     ((tokens, positions, _),) = calls
-    length = int((positions == positions[-1]).nonzero()[0]) + 1  # Of the clean copy.
+    length = int((positions == positions[-1]).nonzero()[0]) + 1  # Length of the clean copy.
     first = int(positions[length])
     size = int(np.random.default_rng(seed).choice(ATTENTION_BLOCKS))
     assert length % size == first % size == 0

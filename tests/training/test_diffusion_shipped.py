@@ -1,4 +1,4 @@
-"""The models of the package ``paradecode-data``: they open by name, and answer."""
+"""The models of the package ``paradecode-data`` must open by name and answer."""
 
 import json
 
@@ -10,7 +10,7 @@ from paradecode.models.catalogue import find, list_models, open_model, pull
 SETS = ("tiny", "graded")
 NAMES = tuple(f"paradecode/{s}-{kind}" for s in SETS for kind in ("diffusion", "autoregressive"))
 MOST_BYTES = 12_000_000
-"""Bytes of the two models of a set."""
+"""The most bytes of the two models of a set together."""
 
 PRESENT = {listed.name for listed in list_models() if listed.present}
 pytestmark = pytest.mark.skipif(

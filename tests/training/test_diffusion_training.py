@@ -37,7 +37,10 @@ def test_the_loss_falls(objective):
 @pytest.mark.first(1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_there_are_no_more_workers_than_packs(objective):
-    """On a machine with many cores the others would have nothing to do."""
+    """A machine with more cores than packs must get the same weights.
+
+    Further workers are left out.
+    """
     few, many = (trainer(workers, objective=objective, rows=64) for workers in (2, 5))
     assert few.advance() == many.advance()
     assert same(few, many)
@@ -69,7 +72,7 @@ def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(tmp_path, object
     done = broken.run(tmp_path, lambda: next(asked), quiet)
     assert not done
     assert broken.step == 5
-    assert (tmp_path / MODEL / "model.safetensors").exists()  # As it is now, to be tried.
+    assert (tmp_path / MODEL / "model.safetensors").exists()  # The present model can be tried.
     resumed = TinyTraining.load(tmp_path / CHECKPOINT, broken.plan, CPU, workers)
     assert resumed.run(tmp_path, lambda: False, quiet)
     assert same(unbroken, resumed)

@@ -1,4 +1,4 @@
-"""The tiny models' tokenizer: any text survives, digits are single, words are whole."""
+"""The tiny models' tokenizer keeps any text; its digits are single and its words are whole."""
 
 from pathlib import Path
 from random import Random

@@ -1,4 +1,4 @@
-"""Layers that tokens leave out, and tokens in groups: training against decoding."""
+"""Layers that tokens skip, and tokens in groups: training must agree with decoding."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from paradecode.llm import LLM
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from retraining_models import CPU, SMALL, counting, random_model
 
 from paradecode.models.catalogue import open_model
@@ -33,12 +33,12 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory) -> Path:
-    """The same with four layers."""
+    """A random model like ``folder``'s, but with four layers."""
     return random_model(tmp_path_factory.mktemp("models") / "deep", 4)
 
 
 def test_holes_of_training_are_those_of_decoding(deep, tmp_path):
-    """The loss is that of what the engine decodes, text by text."""
+    """Training must give the log-probabilities of the tokens that the engine decodes."""
     made, texts = LoraDropObjective(open_model(str(deep)), 4, 0.5, 2, 0, CPU), counting(6)
     assert made.sizes["dropped"] == [2]
     with torch.no_grad():
@@ -56,8 +56,7 @@ def test_holes_of_training_are_those_of_decoding(deep, tmp_path):
 
 
 def test_a_lora_learns_to_stand_for_a_layer(deep, tmp_path):
-    """The last layer but one is left out, and the LoRA learns to give the output that this layer
-    would give."""
+    """The last layer but one is dropped, and the LoRA must learn to give this layer's output."""
     base, texts = open_model(str(deep)), counting()
     made = LoraDropObjective(base, 8, 0.25, 3, 0, CPU)
     rows = rows_of(texts, CPU)
@@ -90,7 +89,7 @@ def test_groups_follow_the_entropies():
 
 
 def test_groups_of_training_are_those_of_decoding(folder, tmp_path):
-    """The chances of what the engine decodes, where every group is as long as it can be."""
+    """Training must give the log-probabilities of what the engine decodes in full groups."""
     made, texts = HamburgerObjective(open_model(str(folder)), 3, 2, 0, CPU), counting(5)
     with torch.no_grad():
         generator = torch.Generator().manual_seed(0)
@@ -117,7 +116,7 @@ def test_groups_of_training_are_those_of_decoding(folder, tmp_path):
 
 @pytest.mark.wide
 def test_it_learns_to_write_groups(folder, tmp_path, monkeypatch):
-    """A model whose groups are all as long as they can be learns to count, three tokens a row."""
+    """A model whose groups all have the full length learns to count, three tokens a row."""
     monkeypatch.setattr("paradecode_lab.training.retraining.hamburger.LOW", 100.0)
     made, texts = HamburgerObjective(open_model(str(folder)), 3, 1, 0, CPU), counting()
     plan = RetrainingPlan(steps=150, batch=8, rate=5e-3)
@@ -128,7 +127,7 @@ def test_it_learns_to_write_groups(folder, tmp_path, monkeypatch):
         outs = llm.complete(prompts, decoder=spec, max_tokens=9)
     right = [one.token_ids == text.tokens[3:].tolist() for one, text in zip(outs, texts)]
     assert sum(right) >= 18
-    # One for the prompt, and three for seven tokens.
+    # One forward for the prompt, and three for seven tokens.
     assert np.mean([one.stats.forwards for one in outs]) <= 4.5
 
 

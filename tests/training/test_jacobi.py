@@ -1,4 +1,4 @@
-"""Jacobi Forcing: what is logged, what a noisy token sees, what is learnt, what never changes."""
+"""Jacobi Forcing: which states are recorded, what noisy tokens see, and what is learned."""
 
 import json
 from dataclasses import replace
@@ -50,7 +50,10 @@ def folder(tmp_path_factory) -> Path:
 
 
 def looping(count: int = 60, block: int = 4, copies: int = 3, seed: int = 0) -> JacobiStates:
-    """Texts of a prompt of 3 and an answer of 12 that go on in a loop, with random noise."""
+    """Return texts that follow a loop of tokens, with random noise in their copies.
+
+    A text has a prompt of 3 tokens and an answer of 12.
+    """
     random = np.random.default_rng(seed)
     tokens = LOOP[(random.integers(0, 8, (count, 1)) + np.arange(15)) % 8].astype(np.float32)
     noisy = np.repeat(tokens[:, None], copies, 1)
@@ -62,7 +65,7 @@ def looping(count: int = 60, block: int = 4, copies: int = 3, seed: int = 0) -> 
 
 
 def test_states_are_those_of_the_iteration(folder):
-    """Each state's row i follows from the state before it: the model itself says so."""
+    """The model's own prediction from a state must be right at the state's first wrong token."""
     from paradecode.models.catalogue import open_model
 
     checkpoint = open_model(str(folder))
@@ -105,14 +108,14 @@ def test_noise_grows_over_a_window():
 
 
 def test_a_noisy_token_sees_the_text_before_its_window_and_the_noise_in_it():
-    """Each noisy row says what the plain model says behind this very mixture."""
+    """Each noisy row must give what a plain forward gives after the same mix of text and noise."""
     made, copy = looping(6), 1
     model = BatchedModel(*tiny_checkpoint("llama"), CPU)
     rows = np.arange(6)
     with torch.no_grad():
         found = pairs(model, made, rows, copy)
         first = first_of_window(np.full((6, 1), 3), 4, 12, 15)
-        # Copy 1 begins with the second block of a window: two blocks are left of it.
+        # Copy 1 begins with the second block of a window, so two blocks of this window are left.
         assert first[0].tolist()[3:] == [3] * 8 + [11] * 4
         tokens, noisy = made.tokens.astype(np.int64), made.noisy[:, copy].astype(np.int64)
         wrong = differs(tokens, noisy, first)
@@ -148,7 +151,7 @@ def test_what_is_said_behind_noise_is_learnt_and_the_text_is_kept():
     report = fit_jacobi(model, made, settings, whole)
     assert report.before.behind_noise < 0.1 < 0.25 < report.after.behind_noise
     assert report.after.behind_text > 0.95
-    # The same training without noise: it knows the texts as well, and less behind wrong tokens.
+    # Without noise, the same training learns the texts as well, but predicts worse after noise.
     clean = replace(made, noisy=np.repeat(made.tokens[:, None], 3, 1))
     assert fit_jacobi(untold, clean, settings, whole).after.behind_text > 0.95
     control = fit_jacobi(untold, made, replace(settings, steps=1), lambda training: None)
@@ -156,7 +159,7 @@ def test_what_is_said_behind_noise_is_learnt_and_the_text_is_kept():
 
 
 def test_the_teacher_gets_no_gradient_from_noise():
-    """With no next-token loss, the plain rows alone are nothing to learn from."""
+    """Without the next-token loss, the rows of the text must add no gradient."""
     made = looping(4)
     clean = replace(made, noisy=np.repeat(made.tokens[:, None], 3, 1))
     model = BatchedModel(*tiny_checkpoint("llama"), CPU)

@@ -1,4 +1,4 @@
-"""The layer of the joint sampler learns, and says what there was to learn."""
+"""The joint sampler's layer learns, and the report tells how much there was to learn."""
 
 from dataclasses import replace
 
@@ -22,9 +22,10 @@ def test_the_layer_comes_nearer_than_the_stale_forward(kind):
     settings = JointSettings(width=32, depth=2, steps=120, batch=8, rate=3e-3)
     layer, report = fit_joint(batched(kind), texts(), settings, quiet)
     assert report.one.layer < report.one.stale
-    assert 0 < report.few < 0.9  # Positions that all differ alike would be 0.9.
+    assert 0 < report.few < 0.9  # Equal divergences would give 0.9.
     assert layer.facts["hidden_size"] == 64
-    # What makes it worse is not kept: it stays as it began, without any effect.
+    # A layer that training makes worse is not kept: the result is the initial layer, without
+    # effect.
     _, same = fit_joint(batched(kind), texts(), replace(settings, steps=3, rate=30.0), quiet)
     assert same.one.stale == report.one.stale == same.one.layer
     for bad in (replace(settings, width=33), replace(settings, depth=9)):
@@ -38,7 +39,7 @@ def test_the_share_of_positions_that_have_most():
 
 
 def test_the_layer_is_chosen_on_a_bounded_number_of_texts(monkeypatch):
-    """With many texts the validation would otherwise take longer than the training."""
+    """With many texts, validation would otherwise take longer than training."""
     looked = []
 
     def divergence(layer, model, made, rows, depth, random):

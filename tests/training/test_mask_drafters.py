@@ -1,4 +1,4 @@
-"""A small drafter with masks, trained for a causal target: its two losses, its texts, its use."""
+"""DEER: a small drafter with masks is trained for a causal target and drafts for it."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from paradecode_lab.measure.tasks.tasks import SETS
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from retraining_models import CPU, random_model
 
 from paradecode.models.catalogue import open_model
@@ -41,7 +41,7 @@ def base(folder):
 
 
 def texts(count: int) -> list[BlockText]:
-    """Random texts of different lengths."""
+    """Return random texts of different lengths."""
     random, made = np.random.default_rng(5), []
     for _ in range(count):
         start, answer = random.integers(1, 5), random.integers(1, 9)
@@ -62,7 +62,7 @@ def test_in_stage_one_a_share_of_all_behind_the_cut_is_masked():
             shares.append(1 / (counts * (last - first)))
             found.append((row > 0).sum() / (last - first))
     assert 0 < min(shares) <= max(shares) <= 1
-    assert weights.sum(1).mean() == pytest.approx(1, abs=0.1)  # What 1 / t is for.
+    assert weights.sum(1).mean() == pytest.approx(1, abs=0.1)  # The factor 1 / t does this.
     assert np.corrcoef(shares, found)[0, 1] > 0.8
 
 
@@ -82,7 +82,7 @@ def test_in_stage_two_masks_count_less_the_further_they_are_from_the_text():
 @pytest.mark.parametrize("weight", [0.0, 2.0])
 @pytest.mark.parametrize("stage", [1, 2])
 def test_the_loss_of_each_stage_is_that_of_single_texts(base, stage, weight):
-    """Against one forward for each text, one cross-entropy after the other."""
+    """The reference runs one forward for each text, and takes one cross-entropy after the other."""
     made, some = DeerObjective(base, 2, 0.4, 5, 1.3, weight, CPU), texts(6)
     got = made.loss(rows_of(some, CPU), np.random.default_rng(7), 0.59 if stage == 1 else 0.61)
     random = np.random.default_rng(7)
@@ -147,7 +147,7 @@ def test_the_drafter_begins_as_the_first_layers_of_its_target(base, tmp_path):
 
 @pytest.mark.wide
 def test_it_learns_what_its_target_says(folder, base, tmp_path):
-    """The target's own answers; then outputs are the plain ones, with fewer forwards."""
+    """Trained on the target's own answers, the drafter saves forwards and changes no output."""
     file = tmp_path / "answers.jsonl"
     with LLM(folder, threads=1) as llm:
         write_answers(file, llm, SETS["simple"], 12, 40, 0, lambda *_: None)
@@ -166,7 +166,7 @@ def test_it_learns_what_its_target_says(folder, base, tmp_path):
                 out = llm.complete(prompts, decoder=spec, max_tokens=20, **params)
                 assert [one.token_ids for one in out] == [one.token_ids for one in plain]
                 forwards.append(sum(one.stats.forwards for one in out))
-    assert forwards[2] < 0.5 * forwards[0]  # Greedily: these were the texts.
+    assert forwards[2] < 0.5 * forwards[0]  # Trained texts were greedy.
 
 
 def test_texts_are_the_plain_answers_to_prompts_that_are_not_held_out(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""What `paradecode train` counts of places in trees and fits for budgets, up to decoding."""
+"""Parts that `paradecode train` measures: rates of nodes in trees, and parts fitted for budgets."""
 
 import json
 from collections import Counter
@@ -23,12 +23,12 @@ def answer(begun: tuple[int, ...], tokens: list[int], best: list[list[int]]) -> 
 
 
 def test_drafts_are_judged_by_what_was_known_before_them():
-    """The text runs 1 2 3 1 2 3 ..., and the model likes 9 best: its word is always second."""
+    """The text runs 1 2 3 1 2 3 ...; the model likes 9 best, so the right token is second."""
     tokens = [3, 1, 2] * 4
     drafter = answer((1, 2), tokens, [[9, token] for token in tokens])
     right = Counter()
     drafts = draft_tree._judge(NgramDistributions(), drafter, 0.0, 0, right)
-    # Three drafts know nothing; the fourth knows every pair, and goes on to the end.
+    # Three drafts know nothing. The fourth knows every pair, and continues to the end.
     assert drafts == 4
     assert right == {(1,) * depth: 1 for depth in range(1, 10)}
     again = Counter()
@@ -37,7 +37,10 @@ def test_drafts_are_judged_by_what_was_known_before_them():
 
 
 def test_drawn_candidates_come_in_the_order_of_their_draws():
-    """Above temperature 0 the likelier of two is first as often as it is drawn first."""
+    """Above temperature 0, the order of two candidates is drawn by their probabilities.
+
+    The likelier one must come first as often as it is drawn first.
+    """
     tokens = [3, 1, 2] * 400
     drafter = answer((1, 2), tokens, [[token, 9] for token in tokens])
     right = Counter()

@@ -1,4 +1,4 @@
-"""`paradecode train ngram-table`: from files and from nothing, and what it says when it cannot."""
+"""`paradecode train ngram-table`: tables from files and from own texts, and refused inputs."""
 
 import json
 from pathlib import Path

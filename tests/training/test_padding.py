@@ -1,4 +1,4 @@
-"""Texts of unequal length in one step: padding is not computed, and nothing else is changed."""
+"""Texts of unequal length in one step: padding is not computed, and changes no result."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from retraining_models import CPU, random_model
 from unmasking_models import model_folder
 
@@ -36,20 +36,20 @@ OF_TOKENS: dict[str, Make] = {
     "hamburger": lambda base: HamburgerObjective(base, 3, 2, 0, CPU),
     "nested": lambda base: NestedObjective(base, (2, 4), 0, CPU),
 }
-"""Losses that are a mean over the answers' tokens."""
+"""Objectives whose loss is a mean over the answers' tokens."""
 OF_DRAWS: dict[str, Make] = {
     "lud": lambda base: LexicalUnitObjective(base, 3, 0.05, CPU),
     "wedlm": lambda base: WedlmObjective(base, 4, 3, 1.0, CPU),
     "deer": lambda base: DeerObjective(base, 2, 0.5, 5, 1.3, 1.0, CPU),
     "assd": lambda base: AnySubsetObjective(base, 0.3, 3, CPU),
 }
-"""Losses of what a step draws."""
+"""Objectives whose loss depends on what a step draws at random."""
 LENGTHS = (31, 9, 14, 22, 7)
 
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory) -> dict[str, Checkpoint]:
-    """A causal model, and for ``assd`` one that has masks."""
+    """A causal model, and for ``assd`` a model with masks."""
     place: Path = tmp_path_factory.mktemp("models")
     made = {"assd": open_model(str(model_folder(place / "masks")))}
     causal = open_model(str(random_model(place / "causal", 4)))
@@ -66,7 +66,7 @@ def texts() -> list[BlockText]:
 
 
 def begun(make: Make, base: Checkpoint) -> Objective:
-    """What begins as one number, such as a router without effect, has noise."""
+    """Return an objective in which tensors of equal numbers, such as new routers, get noise."""
     made, random = make(base), torch.Generator().manual_seed(4)
     for tensor in made.trained.values():
         if (tensor == tensor.flatten()[0]).all():
@@ -75,7 +75,10 @@ def begun(make: Make, base: Checkpoint) -> Objective:
 
 
 def learnt(made: Objective, some: list[BlockText], done: float) -> tuple[float, list[torch.Tensor]]:
-    """Loss and gradients of a step; parts that nothing depends on have the gradient 0."""
+    """Return loss and gradients of a step.
+
+    Tensors that the loss does not depend on get the gradient 0.
+    """
     tensors = [tensor.requires_grad_() for tensor in made.trained.values()]
     loss = made.loss(rows_of(some, CPU), np.random.default_rng(5), done)
     found = torch.autograd.grad(loss, tensors, allow_unused=True)
@@ -92,7 +95,10 @@ def alike(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
 @pytest.mark.parametrize("done", [0.0, 0.9])
 @pytest.mark.parametrize("name", OF_TOKENS)
 def test_a_step_learns_what_its_texts_teach_one_by_one(bases, name, done):
-    """A text alone has no padding; each counts as many times as its answer has tokens."""
+    """A step over several texts must equal the weighted mean of steps over single texts.
+
+    A single text has no padding. Each weighs as much as its answer has tokens.
+    """
     made, some = begun(OF_TOKENS[name], bases[name]), texts()
     loss, gradients = learnt(made, some, done)
     counts = np.array([text.end - text.start for text in some])
@@ -120,7 +126,7 @@ def test_a_step_learns_what_it_does_with_padding(bases, monkeypatch, name, done)
 
 @pytest.mark.parametrize("name", [*OF_TOKENS, *OF_DRAWS])
 def test_no_layer_computes_padding(bases, monkeypatch, name):
-    """Rows that go through a layer, against those of the same columns with padding."""
+    """A layer must compute only the columns of texts, fewer than there are with padding."""
     made = (OF_TOKENS | OF_DRAWS)[name](bases[name])
     rows, real = list[int](), Transformer.feed
 
@@ -133,7 +139,8 @@ def test_no_layer_computes_padding(bases, monkeypatch, name):
     made.loss(rows_of(texts(), CPU), random, 0.0)
     text, whole = sum(LENGTHS), len(LENGTHS) * max(LENGTHS)
     copies = {"wedlm": 2, "assd": 2, "lud": 1}.get(name, 1)
-    # Placeholders of ``lud``: 8 groups of 3 a text, which go as far as their units.
+    # ``lud`` has 8 groups of 3 placeholders in a text; only those that its units reach are
+    # computed.
     most = copies * text + (name == "lud") * len(LENGTHS) * 24
     assert max(rows) <= most < copies * whole + (name == "lud") * len(LENGTHS) * 24
     if name in ("first", "lora-drop", "nested", "deer", "wedlm"):
@@ -152,7 +159,7 @@ def test_rows_come_back_to_their_places():
 
 
 def test_columns_outside_are_not_seen():
-    """Attention over some columns, against each text's own over its columns alone."""
+    """Attention over some columns must equal attention over each text's own columns alone."""
     random = torch.Generator().manual_seed(1)
     inside = torch.tensor([[True, False, True, True], [False, True, False, False]])
     q, k, v = (torch.randn(4, 2, 8, generator=random) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Files of trained parts: what was saved comes back, and nothing else is taken."""
+"""Files of trained parts: what was saved is read again, and damaged files are refused."""
 
 import json
 import os
@@ -122,7 +122,7 @@ def test_places_that_cannot_be_written(tmp_path):
 
 
 def test_huge_finite_weights_do_no_harm(tmp_path):
-    """They overflow; what is predicted is of no use, and decoding goes on."""
+    """Weights so large that they overflow give useless predictions, but decoding continues."""
     big = head()
     big.tensors["out"][:] = 3e38
     (chances,) = run_networks(big.network, [{"x": np.full((3, 5), 3e38, np.float32)}])

@@ -1,4 +1,4 @@
-"""From a model that decodes plainly to one that decodes in another way."""
+"""Retraining: from a model that decodes plainly to one that decodes by another method."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from paradecode.llm import LLM
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from retraining_models import CPU, SMALL, answers, causally, counting, random_model
 from safetensors.torch import load_file, save_file
 
@@ -52,7 +52,7 @@ def test_a_unit_is_a_token_and_the_sure_ones_behind_it():
 
 
 def test_a_placeholder_sees_what_it_sees_when_the_engine_decodes(folder):
-    """Each group in one forward, against a causal forward over its text and placeholders."""
+    """Each group must have the states of a causal forward over its text and its placeholders."""
     made = LexicalUnitObjective(open_model(str(folder)), 3, 0.9, CPU)
     tokens = torch.from_numpy(np.random.default_rng(1).integers(5, 500, (2, 9)))
     roots = torch.tensor([[2, 7], [5, 2]])
@@ -73,7 +73,7 @@ def test_placeholders_learn_the_unit_and_where_it_ends(folder):
     units_of = units(torch.tensor([[False, False, False, True, True, False]]), 3)
     wanted, labels = made._labels(tokens, torch.tensor([[0, 1, 2, 4]]), units_of)
     mask = made.mask
-    # Behind 5 the unit is 6 alone; behind 6 it is 7 8 9; behind 7 it is 8 9; behind 9 it is 0.
+    # The unit after 5 is 6 alone; after 6 it is 7 8 9; after 7 it is 8 9; after 9 it is 0.
     assert wanted.tolist() == [[True, False, True, True, True, True, True, False]]
     expected = [[mask, mask, 8, 9, 9, mask, mask, mask]]
     assert torch.where(wanted, labels, mask).tolist() == expected
@@ -81,7 +81,7 @@ def test_placeholders_learn_the_unit_and_where_it_ends(folder):
 
 @pytest.mark.wide
 def test_it_learns_to_write_several_tokens(folder, tmp_path):
-    """A model that counts as sure of everything learns to count, and to write it at once."""
+    """A model that counts as sure of every token learns to count, and to write units at once."""
     objective = LexicalUnitObjective(open_model(str(folder)), 3, 0.0, CPU)
     plan, texts = RetrainingPlan(steps=150, batch=8, rate=5e-3), counting()
     Retraining(plan, objective, texts).run(tmp_path, lambda: False, lambda *_: None)
@@ -91,7 +91,7 @@ def test_it_learns_to_write_several_tokens(folder, tmp_path):
 
 
 def test_known_tokens_of_a_block_stand_in_front_of_its_masks(folder):
-    """Each block apart: the text before it, its known tokens, its masks, and causal attention."""
+    """The reference runs each block alone and causally, its known tokens before its masks."""
     made = WedlmObjective(open_model(str(folder)), 4, 8, 1.0, CPU)
     random = np.random.default_rng(1)
     tokens = torch.from_numpy(random.integers(5, 500, (3, 11)))
@@ -170,7 +170,7 @@ def test_the_loss_of_masks_weighs_one_over_their_share(folder, monkeypatch, weig
 
 @pytest.mark.wide
 def test_it_learns_to_fill_masks(folder, tmp_path):
-    """Answers that say one token six times, and end: masks know that at once."""
+    """Answers repeat one token six times and end, so all masks can be filled at once."""
     objective = WedlmObjective(open_model(str(folder)), 32, 8, 1.0, CPU)
     texts = [
         BlockText(np.array([3, 10 + n % 20, 4, *[40 + n % 20] * 6, 0], np.int32), 3, 10)
@@ -198,7 +198,7 @@ def test_a_unit_is_what_the_model_before_the_training_is_sure_of(folder, monkeyp
             tensor.add_(1.0)
     assert torch.equal(made._chances(rows), chances)
     made.loss(rows, np.random.default_rng(0), 0.0)
-    assert torch.equal(seen[0], rows.answers)  # Only of the answer, however sure.
+    assert torch.equal(seen[0], rows.answers)  # Only answer tokens count.
 
 
 def test_the_price_of_a_layer_is_concave_in_its_gate(folder):
@@ -210,7 +210,7 @@ def test_the_price_of_a_layer_is_concave_in_its_gate(folder):
 
 
 def test_gates_of_training_are_the_layers_of_decoding(folder, tmp_path):
-    """The loss of the second half is that of what the engine decodes, text by text."""
+    """In the second half, training must give the log-probabilities of what the engine decodes."""
     base = open_model(str(folder))
     made, texts = FirstObjective(base, 4, 0.0, 0, CPU), counting(12)
     with torch.no_grad():
@@ -244,7 +244,7 @@ def test_a_price_makes_routers_skip(folder, tmp_path):
         Retraining(plan, made, texts).run(tmp_path / str(price), lambda: False, lambda *_: None)
         assert not torch.equal(before["weight"], made.trained["weight"])
         assert any(not torch.equal(before[n], t) for n, t in made.trained.items() if ".b" in n)
-        frozen = made.model.using({})  # What the routers were trained on.
+        frozen = made.model.using({})  # The routers were trained on this.
         answers_of(frozen, rows_of(texts, CPU))
         assert (frozen.scores[0].max().item() < 0.02) == (price > 0)
         stored = Routers.open(str(tmp_path / str(price) / ROUTERS))
@@ -252,7 +252,7 @@ def test_a_price_makes_routers_skip(folder, tmp_path):
 
 
 def test_the_loss_is_the_mean_over_models_that_end_at_the_exits(folder):
-    """Each exit against a model that has no more layers."""
+    """The loss of each exit must equal that of a model that has no more layers."""
     base, rows = open_model(str(folder)), rows_of(counting(6), CPU)
     made = NestedObjective(base, (1, 2), 0, CPU)
     losses = []

@@ -1,4 +1,4 @@
-"""`paradecode train reward`: labels that can be known beforehand, and a file that is used."""
+"""`paradecode train reward`: labels that are known beforehand, and a file that search can use."""
 
 import json
 from dataclasses import replace
@@ -28,7 +28,7 @@ def test_questions_know_their_answers(name: str) -> None:
 
 
 def test_samples_say_what_became_of_each_place(llm: LLM) -> None:
-    """At temperature 0 every continuation is the answer itself, so labels are known."""
+    """At temperature 0 every continuation equals the answer itself, so the labels are known."""
     greedy = replace(SMALL, temperature=0.0, answers=1)
     found = record_reward_samples(llm, greedy, lambda done, total: None)
     for owner, (task, instance) in enumerate(greedy.instances()):

@@ -1,4 +1,4 @@
-"""What the commands that log samples and fit a part refuse, before minutes of work."""
+"""Commands that log samples and fit a part must refuse bad settings before they do any work."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From a model to trained parts of canvas methods: what is logged, learnt and reported."""
+"""Trained parts of canvas methods: what is logged, learned and reported."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ from paradecode.core.errors import InvalidInput
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 import torch.nn.functional as F
 from unmasking_models import batched, front, model_folder, quiet, texts, whole
 
@@ -88,7 +88,7 @@ def test_the_oracle_follows_the_reference(llm):
     assert not (samples.final > samples.judged).any()
     for prompt in range(len(made)):
         mine = samples.prompt == prompt
-        # Static decoding never needs fewer forwards than the oracle.
+        # The oracle never needs more forwards than static decoding.
         assert 1 <= mine.sum() <= made.step[prompt].max() + 1
 
 
@@ -143,7 +143,7 @@ def test_samples_come_back_and_belong_to_one_workload(llm, tmp_path):
 
 
 def test_another_model_of_the_same_name_is_another_origin(llm, folder, tmp_path):
-    """Every training writes OUTPUT/model, so names say little."""
+    """The digest of the weights must tell models apart that have the same name."""
     with front(model_folder(tmp_path / folder.name, seed=1)) as other:
         assert other.model == llm.model
         ours, theirs = (SMALL.origin(each, "filter", 8) for each in (llm, other))
@@ -168,7 +168,10 @@ def test_trajectories_are_those_of_static(llm):
 
 
 def learnable(count: int = 400) -> FilterSamples:
-    """A proposal is final if its right neighbour is sure: nothing its own confidence tells."""
+    """Return samples in which a proposal is final if the confidence to its right is high.
+
+    Its own confidence tells nothing.
+    """
     random = np.random.default_rng(0)
     confidence = random.random((count, 4)).astype(np.float32)
     final = (np.roll(confidence, -1, axis=1) > 0.5).astype(np.float32)
@@ -233,7 +236,7 @@ def test_two_rows_ask_for_every_token_of_a_block_once():
         assert places.tolist() in ([3, 4, 5, 6], [7, 8, 9, 10], [11, 12])
         seen.add(places[0])
         for half in (row, 60 + row):
-            assert masked[half, places[-1] + 1 : 14].all()  # Later ones, and what is undecided.
+            assert masked[half, places[-1] + 1 : 14].all()  # Later and undecided ones.
             assert not masked[half, : places[0]].any()
     assert seen == {3, 7, 11}
 
@@ -283,7 +286,7 @@ def test_only_right_predictions_become_surer():
 
 
 def test_certainty_is_forced():
-    """Where three of four texts have one token and the others another one."""
+    """Three of four texts have one token and the others another, so no prediction is certain."""
     coins = np.random.default_rng(0).random((160, 11)) < 0.75
     made = replace(texts(160), tokens=np.where(coins, 6, 7).astype(np.float32))
     settings = CertaintySettings(block=4, steps=60, batch=8, rate=1e-3)
@@ -311,9 +314,9 @@ def test_certainty_masks_each_token_of_a_block_with_chance_one_half(monkeypatch)
     model = batched("llada")
 
     def noted(training: FineTuning) -> None:
-        shares.clear()  # Those of the held-out texts.
+        shares.clear()  # Forget the held-out texts.
         whole(training)
-        assert np.std(shares) < 0.2  # Of a share that is drawn, 0.3.
+        assert np.std(shares) < 0.2  # A drawn share would give 0.3.
         assert 0.45 < np.mean(shares) < 0.55
 
     fit_certainty(model, texts(), settings, noted)

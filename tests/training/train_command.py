@@ -1,4 +1,4 @@
-"""`paradecode train` in this process."""
+"""Run `paradecode train` in this process."""
 
 from typer.testing import CliRunner
 
@@ -6,7 +6,7 @@ from paradecode.cli import app
 
 
 def run(*arguments: object) -> str:
-    """What the command printed; raises what ended it."""
+    """Return what the command printed; raise the exception that ended it."""
     done = CliRunner().invoke(app, ["train", *map(str, arguments)])
     if done.exception is not None:
         raise done.exception

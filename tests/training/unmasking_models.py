@@ -1,4 +1,4 @@
-"""Tiny diffusion models that are quick to open, and texts of theirs."""
+"""Tiny diffusion models that open quickly, and texts for training."""
 
 from pathlib import Path
 
@@ -15,7 +15,10 @@ from paradecode_lab.training.unmasking.trajectories import PROMPT, Trajectories
 
 
 def model_folder(folder: Path, seed: int = 0) -> Path:
-    """A random model with the tiny models' tokenizer: 2 layers of 32."""
+    """Write a random model with the tiny models' tokenizer into a folder.
+
+    It has 2 layers of width 32.
+    """
     folder.mkdir()
     tokenizer = build_tokenizer()
     model = TinyModel(tiny_config("diffusion", tokenizer.get_vocab_size(), 32, 2, 2, 48), seed)
@@ -35,7 +38,10 @@ def front(folder: Path) -> LLM:
 
 
 def texts(count: int = 40, seed: int = 0) -> Trajectories:
-    """Canvases of a prompt of 3 and an answer of 8 that repeats its first token, left to right."""
+    """Return canvases with a prompt of 3 tokens and an answer of 8, decoded from left to right.
+
+    The answer repeats the prompt's first token.
+    """
     random = np.random.default_rng(seed)
     first = random.integers(4, 24, count)
     tokens = np.repeat(first[:, None], 11, axis=1).astype(np.float32)

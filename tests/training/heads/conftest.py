@@ -1,4 +1,4 @@
-"""A tiny model, tasks that it can do, and its answers: what heads are trained on here."""
+"""Fixtures for tests of heads: a tiny model, tasks that it can do, and its answers to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def llm() -> Iterator[LLM]:
 
 @pytest.fixture(scope="package")
 def source(tmp_path_factory: pytest.TempPathFactory) -> TextSource:
-    """Tasks that the model can do, so that its answers can be learnt."""
+    """Prompts of tasks that the model can do, so that a head can learn its answers."""
     from paradecode_lab.training.heads.texts import TextSource
 
     random, file = Random(0), tmp_path_factory.mktemp("prompts") / "tasks.jsonl"

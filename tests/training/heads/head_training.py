@@ -1,4 +1,4 @@
-"""How the tests of heads train one, and ask the engine for its drafts."""
+"""Helpers of the tests of heads: train one, and let the engine draft with it."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def training(
     llm: LLM, data: HeadData, method: str = "eagle3", plan: HeadPlan = PLAN,
     before: HeadFile | None = None, **sizes: Any,
 ) -> HeadTraining:  # fmt: skip
-    """A small head of the method, of which no step is made yet."""
+    """Return the training of a small head of this method; no step has been done."""
     shape = HeadShape(method, **{"inner": 64, "vocabulary": 128, "levels": 3, **sizes})
     layers = layers_of(shape.tapped(llm.config), llm.config.layers)
     features = data.features(llm, layers, 1e9, lambda *_: None)
@@ -44,8 +44,10 @@ def training(
 
 
 def learns(trainer: HeadTraining, folder: Path, more: float) -> None:
-    """Train to the end; then the head guesses the next token more often than before, by the
-    given share."""
+    """Train to the end, and check that the head has learned.
+
+    Its share of right next tokens must rise by more than ``more``.
+    """
     before = trainer.evaluate()
     assert trainer.run(folder, lambda: False, lambda *_: None)
     after = trainer.evaluate()
@@ -55,13 +57,13 @@ def learns(trainer: HeadTraining, folder: Path, more: float) -> None:
 
 
 def built(llm: LLM, folder: Path) -> Head:
-    """The written head, as the engine has it."""
+    """Return the head in the folder as the engine builds it."""
     weights = open_model(MODEL).weights
     return build_head(read_head(folder / HEAD), llm.config, lambda name: weights[name].float32())
 
 
 def rows_of(data: HeadData, llm: LLM, number: int, taps: tuple[int, ...]) -> NDArray[Any]:
-    """Features and following tokens of a text, as the engine hands them to a head."""
+    """Return the features of a text as the engine gives them to a head."""
     wanted = tuple(sorted({tap % llm.config.layers for tap in taps}))
     kept = data.features(llm, wanted, 1e9, lambda *_: None)
     states = kept.of([number])[0].astype(np.float32)
@@ -70,9 +72,10 @@ def rows_of(data: HeadData, llm: LLM, number: int, taps: tuple[int, ...]) -> NDA
 
 
 def drafts_alike(trainer: HeadTraining, llm: LLM, data: HeadData, folder: Path) -> float:
-    """The engine drafts with the written folder what was trained, level by level.
+    """Check that the engine drafts the tokens that were trained, level by level.
 
-    Returns the largest difference of a token's probability.
+    Returns:
+        The largest difference between a token's probability in the draft and in training.
     """
     head, text, cut = built(llm, folder), data.texts[0], 3
     states, known = rows_of(data, llm, 0, head.taps), text.tokens[1:].astype(np.int64)
@@ -82,7 +85,8 @@ def drafts_alike(trainer: HeadTraining, llm: LLM, data: HeadData, folder: Path) 
     asked = HeadDraft(memory, states[: place + 1], known[: place + 1], 0, 3, 1, 3)
     (tree,) = run_head(head, [asked], apply_network)
     drafted = tree.tokens.tolist()
-    # The levels of training see the text's tokens: so the text must go on as the draft does.
+    # The levels of training see the tokens of the text, so the text must continue as the draft
+    # does.
     longer = HeadText(
         np.array([*text.tokens[: place + 2], *drafted, 0], np.int32), text.start, True
     )

@@ -1,4 +1,4 @@
-"""What only one method's heads do in training."""
+"""Properties that the heads of only one method have in training."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from head_training import built, drafts_alike, learns, rows_of, training
 
 from paradecode.backends.heads.run import run_head
@@ -41,7 +41,7 @@ def test_clovers_loss_counts_the_distance_of_states(llm, data):
 def test_a_head_behind_an_exit_drafts_as_it_was_trained(
     method, sizes, taps, blocks, llm, data, tmp_path
 ):
-    """Level i of training is what the folder guesses of the row i + 1 further on."""
+    """Level i of training must guess what the written head guesses i + 1 positions later."""
     trainer = training(llm, data, method, **{"inner": 0, **sizes})
     learns(trainer, tmp_path, 0.1)
     head = built(llm, tmp_path)
@@ -87,7 +87,11 @@ def test_longspec_sees_as_few_tokens_in_training_as_when_it_drafts(
 
 
 def test_longspec_learns_far_positions_from_short_texts(llm, data, monkeypatch):
-    """All tokens shifted alike change nothing; tokens that stay in front of the others do."""
+    """Positions of short texts are shifted in training.
+
+    If all tokens shift equally, the states must stay equal. If the first tokens stay in place, the
+    states must change.
+    """
     trainer = training(llm, data, "longspec")
     head, rows = trainer.head, trainer.batch(data.texts[:2], trainer.features.of([0, 1])).rows
     head.parameters["layers.0.self_attn.o_proj.weight"].normal_(0, 1)
@@ -129,14 +133,14 @@ def test_falcon_is_shown_answers_where_it_guesses_wrong(llm, data, monkeypatch):
         changed = (used[level] != shown[level]).any(-1).split([len(each) for each in asked])
         said = [head.say(each, 0).argmax(-1) for each in used]
         for text, own in enumerate(asked):
-            # A block is shown an answer if one of its two guesses is wrong.
+            # A block is shown right inputs if one of its two guesses is wrong.
             first = sum(len(each) for each in rows.drafting(0)[:text])
             second = sum(len(each) for each in rows.drafting(1)[:text])
             for i, row in enumerate(own[: len(rows.drafting(1)[text])]):
                 guessed = said[0][first + i], said[1][second + i]
                 right = guessed[0] == truth[row + 1] and guessed[1] == truth[row + 2]
                 assert bool(changed[text][i]) == (not right)
-    # Half way fewer are shown, and in the end none.
+    # Half way through training fewer right inputs are shown, and at the end none.
     monkeypatch.setattr("paradecode_lab.training.heads.falcon.SHOWN", 0.4)
     share = []
     for head.progress in (0.0, 0.5, 1.0):

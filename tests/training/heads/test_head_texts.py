@@ -1,4 +1,4 @@
-"""What heads are trained on: the model's own texts, and its states at them."""
+"""The training data of heads: the model's own texts, and its states over them."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tiny_folder import write_folder
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 import paradecode_lab.training.heads.answers as head_answers
 from paradecode_lab.training.heads.answers import EngineWriter
 from paradecode_lab.training.heads.data import HeadData, make_data
@@ -59,7 +59,7 @@ def test_states_of_more_layers_serve_too(llm, data, tmp_path):
 def test_states_are_kept_while_the_target_writes(llm, source, data, tmp_path):
     layers = (0, llm.config.layers - 1)
     row = 2 * len(layers) * llm.config.hidden_size
-    room = 40 * 40 * row  # Of the first of several rounds only.
+    room = 40 * 40 * row  # Enough for the first round only.
     written = make_data(llm, source, tmp_path, lambda *_: None, layers, room)
     assert [t.tokens.tolist() for t in written.texts] == [t.tokens.tolist() for t in data.texts]
     files = sorted(file.name for file in kept_states(tmp_path, layers).iterdir())
@@ -71,7 +71,7 @@ def test_states_are_kept_while_the_target_writes(llm, source, data, tmp_path):
     for number, one, other in zip(some, found.of(some), read.of(some)):
         assert len(one) == len(data.texts[number].tokens) - 1
         assert np.array_equal(one, other)
-    again = make_data(llm, source, tmp_path, lambda *_: None, layers[1:], room)  # All are there.
+    again = make_data(llm, source, tmp_path, lambda *_: None, layers[1:], room)  # None is missing.
     assert again.features(llm, layers[1:], room, lambda *_: None).layers == layers
 
 
@@ -126,10 +126,10 @@ def test_no_measured_prompt_is_trained_on(llm, tmp_path):
 
 @pytest.mark.wide
 def test_no_measured_prompt_is_made_up_again(llm, tmp_path, monkeypatch):
-    """A short text is one by itself, whatever the chat format puts around it."""
+    """A short text counts as measured by itself, whatever the chat format puts around it."""
 
     def with_words(*given):
-        """In a chat format whose control tokens are words."""
+        """Imitate a chat format whose control tokens are words."""
         for some in own_questions(*given):
             yield [
                 (text, llm.chat_tokens([{"role": "user", "content": f"user {text} assistant"}]))
@@ -149,7 +149,7 @@ def test_no_measured_prompt_is_made_up_again(llm, tmp_path, monkeypatch):
 
 
 def test_data_of_another_model_of_the_same_name_are_refused(llm, source, tmp_path):
-    """Every training writes OUTPUT/model, so names say little."""
+    """The digest of the weights must tell models apart that have the same name."""
     few = replace(source, own=2 * TOGETHER, prompts=(), max_tokens=8)
     make_data(llm, few, tmp_path, lambda *_: None)
     with LLM("paradecode/graded-autoregressive", threads=1) as other:
@@ -179,7 +179,7 @@ ROUND = json.dumps({"texts": [{"prompt": [1], "answer": [2] * 9, "greedy": True}
     ROUND.replace("[1]", "[9999999999]"), ROUND.replace("prompt", "p"), "",
 ])  # fmt: skip
 def test_a_damaged_line_is_named(llm, source, tmp_path, line):
-    """In the middle of the file, before anything is made and when it is read."""
+    """A damaged line in the middle is found before texts are made, and when they are read."""
     file = tmp_path / "texts.jsonl"
     file.write_text(f"{ROUND}\n{line}\n{ROUND}\n")
     for use in (
@@ -240,8 +240,8 @@ def test_states_that_were_kept_while_writing_are_checked_as_well(llm, source, tm
 
 
 def test_nothing_is_guessed_behind_the_end():
-    """All drafts of a short text are right: its tokens are made, and none behind the end."""
-    tokens = np.arange(1, 9, dtype=np.int32)  # Two of the prompt, six of the answer.
+    """If all drafts of a short text are right, only its own tokens count, none after its end."""
+    tokens = np.arange(1, 9, dtype=np.int32)  # A prompt of 2 and an answer of 6.
     text = HeadText(tokens, 2, True)
     batch = batch_of([text], [np.zeros((7, 4), np.float16)], [0], [0], np.arange(20))
 

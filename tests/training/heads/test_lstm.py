@@ -1,4 +1,4 @@
-"""The LSTM layer of training: PyTorch's own numbers, and the gradients of a plain loop."""
+"""The LSTM layer must give PyTorch's own numbers, and the gradients of a plain loop."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Many texts in one rectangle: as the engine writes and reads them, and as heads see them."""
+"""A rectangle of many texts must give what the engine writes and reads, and what heads see."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from head_training import MODEL
 
 from paradecode.core.sampling import SamplingParams
@@ -30,7 +30,7 @@ def on_torch() -> Iterator[LLM]:
 
 
 def prompts_of(llm: LLM) -> list[list[int]]:
-    """Prompts of different lengths; the answers to some of them end soon."""
+    """Return prompts of different lengths; the answers to some of them end soon."""
     said = ["What is 3 plus 4?", "A", "Write the numbers from one to ten, one a line, please.",
             'Give JSON with a name and an age: "Ann", 31.']  # fmt: skip
     return [llm.chat_tokens([{"role": "user", "content": text}]) for text in said * 2]
@@ -109,7 +109,10 @@ def test_parts_are_of_similar_lengths_and_name_each_text_once(monkeypatch):
 
 
 def test_texts_together_attend_as_one_by_one():
-    """Also with a text of which nothing is asked, and gradients."""
+    """Attention over all texts at once must equal attention text by text, also in its gradients.
+
+    One text has no queries.
+    """
     draw = torch.Generator().manual_seed(1)
     counts, sizes, begins = [9, 5, 7], [6, 0, 4], [3, 2, 1]
 

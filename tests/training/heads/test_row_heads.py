@@ -1,4 +1,4 @@
-"""Heads whose rows pass the target's own layers: levels of training are those of drafting."""
+"""Heads whose extra rows pass the target's layers must draft as they were trained."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from paradecode.testing.network_reference import apply_network
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from head_training import MODEL, PLAN, built, learns, rows_of, training
 
 from paradecode_lab.training.heads.training import HEAD
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def target() -> Backend:
-    """The model alone, for rows by hand."""
+    """The target as a backend, to run single rows on it."""
     model = open_model(MODEL)
     backend = open_backend("torch", model.config, model.weights, dtype="fp32", threads=1)
     backend.reserve(1)
@@ -36,10 +36,12 @@ def target() -> Backend:
 
 
 def learned(llm, data, folder: Path, method: str, rate: float, steps: int = 8, **sizes):
-    """A head of 3 levels that learned; its drafts leave what plain decoding says.
+    """Train a head of 3 levels, and check that decoding with it gives plain decoding's tokens.
 
-    Returns what is in the folder; the tokens that can be drafted; and what training says with
-    these tensors of the first text's first tokens [3, 5, ids].
+    Returns:
+        The head in the folder, the ids of the tokens that can be drafted, and the logits of
+        training with these tensors, [3, 5, ids], at the first five tokens of the first text's
+        answer.
     """
     plan = replace(PLAN, steps=steps, rate=rate)
     trainer = training(llm, data, method, plan, **{"inner": 0, "vocabulary": 512, **sizes})
@@ -61,7 +63,7 @@ def learned(llm, data, folder: Path, method: str, rate: float, steps: int = 8, *
 
 
 def forward(target: Backend, places: int, **rest) -> SpanResult:
-    """A causal pass over so many rows, none of which is kept; logits of the last three."""
+    """Run causal rows of which none is kept, and return the logits of the last three."""
     at = np.arange(places, dtype=np.int32)
     kept = np.full(places, -1, np.int32)
     return target.forward([Span(NOWHERE, at, at, kept, 0, at[-3:], **rest)])[0]
@@ -69,7 +71,7 @@ def forward(target: Backend, places: int, **rest) -> SpanResult:
 
 @pytest.mark.wide
 def test_prompt_tokens_guess_in_the_engine_as_they_were_trained(llm, data, target, tmp_path):
-    """Level i of training is what the target says of prompt row i behind the text."""
+    """Level i of training must equal what the target predicts at prompt token i after the text."""
     stored, ids, made = learned(llm, data, tmp_path, "ppd", 0.015, steps=16)
     prompts, text = stored.tensors["prompt_embeddings"], data.texts[0]
     embed = open_model(MODEL).weights["embed"].float32()
@@ -82,7 +84,10 @@ def test_prompt_tokens_guess_in_the_engine_as_they_were_trained(llm, data, targe
 @pytest.mark.first(1)
 @pytest.mark.parametrize("taps", [(), (0, 1, 1)])
 def test_pseudo_states_guess_in_the_engine_as_they_were_trained(taps, llm, data, target, tmp_path):
-    """Level i of training is what the target's last layers say of row i, read plainly."""
+    """Level i of training must equal what the target's last layers predict at pseudo state i.
+
+    The reference runs layer by layer, without a head.
+    """
     stored, ids, made = learned(llm, data, tmp_path, "hidden-transfer", 0.01, taps=taps)
     matrices = [stored.tensors[f"transfer.{level}.weight"] for level in range(3)]
     assert stored.taps == (taps or (2 * llm.config.layers // 3 - 1,) * 3)
@@ -102,7 +107,7 @@ def test_pseudo_states_guess_in_the_engine_as_they_were_trained(taps, llm, data,
 @pytest.mark.wide
 @pytest.mark.parametrize("taps", [(), (0,)])
 def test_masks_guess_in_the_engine_as_they_were_trained(taps, llm, data, tmp_path):
-    """What the written folder drafts, run as a head, is what was trained, level by level."""
+    """The written head must draft in the engine, level by level, what was trained."""
     _, ids, made = learned(llm, data, tmp_path, "flexdraft", 0.005, inner=32, taps=taps)
     head, text = built(llm, tmp_path), data.texts[0]
     states, known = rows_of(data, llm, 0, head.taps), text.tokens[1:].astype(np.int64)

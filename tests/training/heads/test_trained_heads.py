@@ -1,4 +1,4 @@
-"""Draft heads of every method: they learn, stop and go on, are written, read and refused."""
+"""Draft heads of all methods: they learn, stop and continue, and are written, read and refused."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from paradecode.models.heads import read_head
 
 torch = pytest.importorskip("torch")
 
-# These need PyTorch themselves.
+# The modules below import PyTorch.
 from head_training import MODEL, PLAN, drafts_alike, learns, training
 
 from paradecode_lab.training.heads.initial import EXITS, METHODS, OF_ROWS, HeadShape
@@ -28,14 +28,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def settings(source: TextSource) -> list[str]:
-    """Settings of the commands."""
+    """Return options that the commands share."""
     return ["--model", MODEL, "--prompts", *source.prompts, "--own", "0", "--max-tokens", "32",
             "--length", "96", "--batch", "4", "--vocabulary", "128", "--held-out", "0.1",
             "--threads", "1"]  # fmt: skip
 
 
 OF_LEVELS = [each for each in METHODS if each not in (*EXITS, *OF_ROWS)]
-"""Methods whose networks draft all levels without the target."""
+"""Methods whose networks draft all levels without running the target."""
 
 
 @pytest.mark.first(1)
@@ -114,7 +114,7 @@ def test_the_checkpoint_of_another_model_is_refused(llm, data, tmp_path):
 
 
 KINDS = ("eagle3", "medusa", "mtp", "kangaroo", "ppd")
-"""Methods whose files differ most."""
+"""The methods whose files differ most from one another."""
 
 
 @pytest.mark.first(1)
@@ -129,7 +129,7 @@ def test_a_training_begins_with_the_head_of_another(method, llm, data, tmp_path)
     made, wanted = again.head.stored(), trained.head.stored()
     assert made.keys() == wanted.keys()
     for name, values in wanted.items():
-        assert np.allclose(made[name], values, rtol=2e-3, atol=1e-5), name  # It was in 16 bits.
+        assert np.allclose(made[name], values, rtol=2e-3, atol=1e-5), name  # Files have 16 bits.
     assert again.evaluate().levels[0] == pytest.approx(trained.evaluate().levels[0], abs=0.01)
     again.save(tmp_path / "again")
     with pytest.raises(InvalidInput, match=r"^from: "):
@@ -206,7 +206,7 @@ def test_the_law_is_found_again_and_knows_what_it_does_not_know():
     ("eagle3", [512, 256, 128]), ("kangaroo", [0, 256, 128]), ("m2r2", [24, 12, 6]),
 ])  # fmt: skip
 def test_the_plan_command_fits_short_runs(method, widths, llm, data, source, tmp_path):
-    """The runs train heads of the usual width and of narrower ones; Kangaroo's has no MLP."""
+    """The runs must train heads of the usual width and narrower ones; Kangaroo's has no MLP."""
     few = tmp_path / "few.jsonl"
     few.write_text("\n".join(Path(source.prompts[0]).read_text().splitlines()[:80]))
     arguments = [str(tmp_path), *settings(replace(source, prompts=(str(few),))), "--steps", "3"]

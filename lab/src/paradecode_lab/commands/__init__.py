@@ -1,1 +1,1 @@
-"""The laboratory's commands, one file each, thin over its rooms."""
+"""The laboratory's commands, one file each: they read options, call other code, and print."""

@@ -1,4 +1,4 @@
-"""`paradecode bench`: quality and speed of methods side by side, and two results compared."""
+"""`paradecode bench`: measure quality and speed of methods side by side; compare two results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paradecode_lab.commands.load import load
 
 SUITES = ("generation", "parallel")
 BRIEF = 5
-"""Columns of a sheet that the terminal shows."""
+"""Number of a sheet's columns that the terminal shows; files show all."""
 
 bench_app = typer.Typer(
     help="Measure methods side by side: quality beside every speed.", add_completion=False
@@ -31,7 +31,7 @@ bench_app = typer.Typer(
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """Options of the suite `generation`: what it decodes, and how."""
+    """Options of the suite `generation`: what it decodes, and with which settings."""
 
     prompts: str | None = option(
         None, "JSONL, JSON or text file, folder of texts, hub:owner/dataset."
@@ -45,7 +45,7 @@ class PromptOptions:
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """Options of the suite `parallel`: what it decodes."""
+    """Options of the suite `parallel`: which tasks it decodes."""
 
     tasks: list[str] | None = option(
         None, "parallel: a task, `simple` or `graded`; repeat. Default: simple.", "--task"
@@ -158,8 +158,13 @@ def _parallel(
 
 
 def _end(files: list[Path], failed: Mapping[str, str], is_bad: bool = False) -> None:
-    """Say what could not be measured and which files were written; exit with 1 if something is
-    wrong."""
+    """Print what could not be measured and which files were written.
+
+    The command exits with status 1 if something was not measured, or if ``is_bad``.
+
+    Args:
+        failed: name of what was not measured -> the reason.
+    """
     for name, reason in failed.items():
         err.print(f"[yellow]not measured[/] {escape(f'{name}: {reason}')}", highlight=False)
     for file in files:
@@ -187,14 +192,18 @@ def compare(
 
 
 def _doubts(doubts: Iterable[str]) -> None:
-    """Print the reasons why the figures above may be wrong."""
+    """Print the reasons to doubt the figures that were printed before."""
     for doubt in doubts:
         out.print(f"[yellow]{escape(doubt)}[/]", highlight=False)
 
 
 @contextmanager
 def _measuring(journal: Path) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar; Ctrl-C says how to go on."""
+    """Show a progress bar while measuring; at Ctrl-C, print how to go on.
+
+    Yields:
+        A function that takes the number of new results and the number of all results.
+    """
     said = f"stopped; the same command goes on from {escape(str(journal))}"
     with stopping(said), open_progress() as progress:
         bar = progress.add_task("generations", total=None)
@@ -204,7 +213,7 @@ def _measuring(journal: Path) -> Iterator[Callable[[int, int], None]]:
 def _refuse_unused(
     context: typer.Context, options: PromptOptions | TaskOptions, suite: str
 ) -> None:
-    """Raise InvalidInput for an option of the other suite that was set."""
+    """Raise InvalidInput for an option that was set, but that the chosen suite does not use."""
     names = {each.name: each.opts[0] for each in context.command.params}
     for each in fields(options):
         value = getattr(options, each.name)

@@ -1,4 +1,4 @@
-"""`paradecode bench load`: drive OpenAI-compatible servers, side by side."""
+"""`paradecode bench load`: put load on OpenAI-compatible servers, side by side."""
 
 from __future__ import annotations
 
@@ -97,10 +97,14 @@ def drive(
     plan: LoadPlan, asks: Sequence[Conversation], output: Path | None, journal: Path | None,
     json: bool = False, **more: Any,
 ) -> bool:  # fmt: skip
-    """Measure under a bar, show and write the result; returns whether a request failed.
+    """Measure under a progress bar, print and write the result.
 
     Args:
+        journal: file of results from an interrupted run, which are not measured again.
         more: arguments of :func:`paradecode_lab.measure.suites.load.suite.measure`.
+
+    Returns:
+        Whether a request failed.
     """
     from paradecode_lab.measure.suites.load import report
     from paradecode_lab.measure.suites.load.suite import measure
@@ -134,7 +138,7 @@ def drive(
 
 
 def _print_columns(columns: Sequence[Column[Shown]], lines: Iterable[Shown]) -> None:
-    """Print a table; its first two columns are text."""
+    """Print a table whose first two columns are text and whose other columns are numbers."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):
         text = number < 2

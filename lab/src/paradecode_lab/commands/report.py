@@ -1,4 +1,4 @@
-"""`paradecode report`: benchmark results as a page, pictures or Markdown."""
+"""`paradecode report`: show benchmark results as a page, pictures or Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`paradecode train`: the small trained parts of methods, and models of one's own."""
+"""`paradecode train`: train the small parts of methods, and models of one's own."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""`paradecode train acceptance-head`, `tree-selector` and `reward`: will a draft be accepted, will
-an answer be right?"""
+"""`paradecode train acceptance-head`, `tree-selector` and `reward`.
+
+These parts predict whether a draft will be accepted, or whether an answer will be right.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class Drafts:
         return parse(self.decoder).method.name
 
 
-# What is recorded when nothing is said: it needs no second model.
+# The methods that are recorded by default; they need no second model.
 CHAINS, TREES = Drafts("layer-skip(skip=0.1,width=1)"), Drafts("layer-skip(skip=0.1,width=4)")
 
 
@@ -49,7 +51,14 @@ class Learning:
         record: Callable[..., S],
         **known: int,
     ) -> S:
-        """Samples of the drafts, from a file or from a new recording."""
+        """Return samples of the drafts, read from a file or newly recorded.
+
+        Args:
+            kind: class of the samples.
+            record: called with the model, the workload's items, the method, the sampling parameters
+                and a progress function.
+            known: facts that the samples in the file must have.
+        """
         from paradecode_lab.training.acceptance.workload import DraftWorkload
 
         spec = parse(drafts.decoder)

@@ -1,4 +1,4 @@
-"""`paradecode train adapt`: a LoRA that makes a block diffusion model of an autoregressive one."""
+"""`paradecode train adapt`: make a block diffusion model from an autoregressive one, as a LoRA."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def adapt(
 def _make_texts(
     file: Path, model: str | None, material: Material, seed: int, threads: int | None
 ) -> None:
-    """Write the model's own conversations, on the CPU."""
+    """Let the model write its own conversations into a file, on the CPU."""
     from paradecode.llm import LLM
     from paradecode_lab.training.adaptation.texts import make_own
 

@@ -1,4 +1,4 @@
-"""`paradecode train diffusion` and `train autoregressive`: the tiny models that ship."""
+"""`paradecode train diffusion` and `train autoregressive`: train the tiny models that ship."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a run: how long it trains, where, and how it is watched."""
+    """Options of a run: how long it trains, on which device, and how it is evaluated."""
 
     steps: int = option(6000, "Optimiser steps in all.", min=1, max=10**6)
     rows: int = option(192, "Texts in a step.", min=1, max=10**5)
@@ -61,7 +61,7 @@ def _train(objective: str, output: Path, run: RunOptions) -> None:
     from paradecode_lab.training.running import CHECKPOINT
 
     workers = 1 if where.type == "cuda" else run.threads or len(os.sched_getaffinity(0))
-    torch.set_num_threads(1)  # Workers take different rows instead.
+    torch.set_num_threads(1)  # Workers are threads that take different rows.
     plan = DiffusionPlan(
         objective, run.seed, run.steps, run.rows, tasks=run.tasks, blocks=run.blocks,
         shift=run.shift, start=run.start, averaging=run.averaging,

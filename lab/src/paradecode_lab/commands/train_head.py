@@ -1,4 +1,4 @@
-"""`paradecode train head` and `train plan`: draft heads, and a forecast of larger trainings."""
+"""`paradecode train head` and `train plan`: train draft heads, and forecast larger trainings."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def plan(
     runs: list[ShortRun] = []
     with _opened(loading) as llm:
         inner = shape.width(llm.config)
-        other = inner or llm.config.intermediate_size  # A head without MLP is compared with some.
+        other = inner or llm.config.intermediate_size  # Without an MLP, compare with some.
         kinds = [(1 / 8, inner), (1 / 4, inner), (1 / 2, inner), (1, inner), (1, other // 4),
                  (1, other // 2)]  # fmt: skip
         for share, width in kinds:
@@ -234,12 +234,12 @@ def _prepared(
     llm: LLM, loading: Loading, output: Path, material: HeadMaterial, shape: HeadShape,
     plan: HeadPlan, folder: Path | None = None, share: float = 1.0, before: HeadFile | None = None,
 ) -> tuple[HeadTraining, HeadData]:  # fmt: skip
-    """A training, new or continued where it was stopped, with the data that it learns from.
+    """Return a training with its data; it is new, or continues where it was stopped.
 
     Args:
-        folder: folder of the run; None: ``output``.
+        folder: folder of the run; None takes ``output``.
         share: share of the texts that are used.
-        before: the head from which the training begins.
+        before: the head with whose weights the training begins.
     """
     import torch
 
@@ -279,7 +279,7 @@ def _prepared(
 
 
 def _trained(title: str, trainer: HeadTraining, folder: Path, every: int) -> Acceptance:
-    """Train to the end; returns the measured acceptance."""
+    """Train to the end, and return the acceptance on held-out texts."""
 
     def look() -> Mapping[str, float]:
         return {"tokens a forward": trainer.evaluate().tokens_a_forward}

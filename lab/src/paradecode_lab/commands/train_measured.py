@@ -1,4 +1,4 @@
-"""`paradecode train chunk-scores`, `draft-tree`, `priors` and `ngram-table`: counted parts."""
+"""`paradecode train chunk-scores`, `draft-tree`, `priors`, `ngram-table`: count and measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`paradecode train lud`, `train first` and so on: models that decode in another way."""
+"""`paradecode train lud`, `train first` and so on: retrain models for other decoding methods."""
 
 from __future__ import annotations
 
@@ -199,8 +199,10 @@ def _train(
     """Train until all steps are done or the run is stopped, and print how to use the result.
 
     Args:
-        objective: called with the model, and a device.
-        texts_of: writes a file of texts if the user gives none, and returns its path; None is
+        title: title of the progress bar.
+        objective: called with the model and a device.
+        use: the printed options that use the result.
+        texts_of: writes a file of texts if the user gives none, and returns its path; None takes
             `_tasks`.
     """
     where = device_of(learning.device)
@@ -236,7 +238,7 @@ def _train(
 
 
 def _tasks(output: Path, learning: RetrainingOptions) -> Path:
-    """Write a file of tasks with right answers."""
+    """Write a file of tasks with right answers, and return its path."""
     from paradecode_lab.measure.tasks.tasks import tasks_named
     from paradecode_lab.training.retraining.texts import write_tasks
 
@@ -246,7 +248,7 @@ def _tasks(output: Path, learning: RetrainingOptions) -> Path:
 
 
 def _answers(output: Path, learning: RetrainingOptions) -> Path:
-    """Write a file of tasks with the model's own answers."""
+    """Write a file of tasks with the model's own answers, and return its path."""
     from paradecode.llm import LLM
     from paradecode_lab.measure.tasks.tasks import tasks_named
     from paradecode_lab.training.retraining.answers import write_answers

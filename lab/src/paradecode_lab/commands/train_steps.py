@@ -1,4 +1,4 @@
-"""The common part of the commands of `paradecode train` that log samples and fit a part to them."""
+"""What the commands of `paradecode train` share: they log samples and fit a part to them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,17 @@ S = TypeVar("S", bound="LoggedSamples")
 
 
 class TrainedFile(Protocol):
-    """A trained part that is kept in a file."""
+    """A trained part that can be saved in a file."""
 
     def save(self, path: Path, /) -> None: ...
 
 
 def ready(output: Path, samples: Path | None) -> None:
-    """Raise InvalidInput now for files that would otherwise fail after minutes of work."""
+    """Check before minutes of work that the files can be written and that PyTorch is there.
+
+    Raises:
+        InvalidInput: if they cannot be written, or PyTorch is missing.
+    """
     writable("OUTPUT", output)
     if samples is not None:
         writable("--samples", samples)
@@ -49,7 +53,7 @@ def ready(output: Path, samples: Path | None) -> None:
 
 
 def need_torch() -> None:
-    """Raise InvalidInput where PyTorch is missing."""
+    """Raise InvalidInput if PyTorch is missing."""
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -58,7 +62,7 @@ def need_torch() -> None:
 
 
 def device_of(name: str) -> torch.device:
-    """The torch device with this name; raises InvalidInput if there is none."""
+    """Return the torch device with this name; raise InvalidInput if this machine has none."""
     need_torch()
     import torch
 
@@ -74,7 +78,7 @@ def device_of(name: str) -> torch.device:
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets; a second signal ends the process as usual."""
+    """Yield an event that Ctrl-C or SIGTERM sets; a second signal ends the process as usual."""
     stop = threading.Event()
     usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -105,8 +109,9 @@ def until_stopped(
     """Run a training under a bar that shows its loss; exit with status 130 if it was stopped.
 
     Args:
+        title: title of the bar.
         folder, evaluate, every: arguments of :meth:`Training.run`.
-        note: a format that shows the mean of the results of ``evaluate``.
+        note: a format string that shows the mean of the results of ``evaluate``.
     """
     loss_and_note = TextColumn("loss {task.fields[loss]:.3f}  {task.fields[note]}")
     with stop_on_signals() as stop, open_progress(loss_and_note) as progress:
@@ -129,8 +134,15 @@ def until_stopped(
 def logged(
     kind: type[S], path: Path | None, origin: Origin, record: Callable[[Tick], S], **known: Any
 ) -> S:
-    """The samples of a file, checked against what is known; or those of a new run, written to
-    that file."""
+    """Return samples from a file, or record them and write them to that file.
+
+    Args:
+        kind: class of the samples.
+        path: the file; None keeps the samples in memory only.
+        origin: the origin that samples in the file must have.
+        record: records samples; called with a progress function.
+        known: facts that samples in the file must have.
+    """
     if path is not None and path.exists():
         return kind.load(path, origin, **known)
     made = watched("decoding", record)
@@ -142,14 +154,17 @@ def logged(
 def trained(
     output: Path, use: str, fit: Callable[[Tick], tuple[TrainedFile, Any]], as_json: bool
 ) -> None:
-    """Fit a part, write its file, and print how good it is."""
+    """Fit a part, write it to a file, and print how good it is."""
     part, report = watched("training", fit)
     part.save(output)
     tell(output, use, report, as_json)
 
 
 def tell(output: Path, use: str, report: Any, as_json: bool) -> None:
-    """Print a report, whose dataclasses are rows of a table, and how to use the output."""
+    """Print a report and how to use the output.
+
+    Each dataclass in the report becomes a row of a table; its other fields are printed below.
+    """
     if as_json:
         print_json({"file": str(output), **asdict(report)})
         return

@@ -1,4 +1,4 @@
-"""The common part of the commands that fine-tune a copy of a model: a run that can be stopped."""
+"""What the commands that fine-tune a copy of a model share: a run that can be stopped."""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ class Tuning:
 
 
 def ready_folder(output: Path, samples: Path | None) -> None:
-    """Raise InvalidInput now for files that would otherwise fail after minutes of work."""
+    """Check before minutes of work that a run can use this folder and this file of samples.
+
+    Raises:
+        InvalidInput: if the folder holds something else, or the samples cannot be written.
+    """
     ready(output.parent / "file", samples)
     from paradecode_lab.training.running import CHECKPOINT
 
@@ -67,7 +71,7 @@ def ready_folder(output: Path, samples: Path | None) -> None:
 
 
 def run_folder(checkpoint: Checkpoint, output: Path, samples: Path | None) -> Path:
-    """Make the folder of a run; returns the path of its texts.
+    """Create the folder of a run, and return the path of its texts.
 
     Raises:
         InvalidInput: if the model cannot be written as a folder.
@@ -91,12 +95,14 @@ def model_and_texts(
     *facts: int,
     folder: Path | None = None,
 ) -> tuple[Checkpoint, BatchedModel, S]:
-    """The model, the same model in PyTorch, and the texts that it wrote in the engine.
+    """Return the model, the same model in PyTorch, and the texts that it wrote in the engine.
 
     Args:
+        kind: class of the texts.
         record: called with the :class:`LLM`, the workload, ``facts`` and a progress function.
-        named: kind of the texts, which also depend on the workload and ``facts``.
-        folder: folder of the run; the texts are kept there, if not elsewhere.
+        named: name of the kind of texts. Texts in a file must have the same name, workload and
+            ``facts``.
+        folder: folder of the run; texts without a file of their own are kept there.
     """
     import torch
 
@@ -129,7 +135,7 @@ def fine_tuned(
     decoder: str,
     as_json: bool,
 ) -> None:
-    """Do the rest of the training, write OUTPUT/MODEL, and print how good it is."""
+    """Do the remaining training, write the model to OUTPUT/MODEL, and print how good it is."""
     from paradecode_lab.training.running import CHECKPOINT
     from paradecode_lab.training.unmasking.folder import save_folder
 

@@ -74,7 +74,7 @@ def tune(
 
 
 def _there(field: str, paths: Sequence[Path]) -> None:
-    """Raise InvalidInput for a path that would be missing after the search."""
+    """Raise InvalidInput for a path that does not exist, before the search takes its time."""
     for path in paths:
         if not path.exists():
             raise InvalidInput(field, str(path), "name what is there")
@@ -95,7 +95,7 @@ def _measured(profile: dict[str, Any]) -> Table:
 
 
 def _worst(groups: dict[str, Any]) -> str:
-    """The slowest group among those with enough prompts for a figure."""
+    """Return the slowest group among those with enough prompts for a figure, or ""."""
     from paradecode_lab.measure.too_short import ENOUGH_OF_A_GROUP
 
     large = [(each["value"], name) for name, each in groups.items()

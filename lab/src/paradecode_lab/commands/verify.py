@@ -1,4 +1,4 @@
-"""`paradecode verify`: a losslessness certificate."""
+"""`paradecode verify`: test that a method is lossless, and print a certificate."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def verify(
 
 
 class _Stages:
-    """One progress bar for each check; the bar of a check that ends early is full."""
+    """Shows one progress bar for each check; the bar of a check that ends early becomes full."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -1,1 +1,1 @@
-"""Training of the small parts that some methods need; the models themselves stay unchanged."""
+"""Train the small parts that some methods need; the models themselves stay unchanged."""

@@ -1,4 +1,4 @@
-"""Calibrates `atts`: how unlikely the target finds first chunks of its draft model."""
+"""Calibrate `atts`: record how unlikely the target finds the first chunks of its draft model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def record_chunk_scores(
     seed: int,
     progress: Progress,
 ) -> ChunkScores:
-    """The score of one chunk of each prompt.
+    """Draft one chunk after each prompt, and return the scores of all chunks.
 
     Args:
         llm: a model with a draft model that has the target's tokens.
-        prompts: token ids of different questions, of the kind that will be asked.
+        prompts: token ids of different questions, similar to those that users will ask.
         chunk: the most tokens of a chunk.
-        temperature, seed: settings of the draft model's draws; searches will use the same.
+        temperature, seed: settings of the draft model's sampling; searches must use the same
+            temperature.
+        progress: called after each batch.
 
     Raises:
         InvalidInput: without such a draft model, or for a parameter out of range.

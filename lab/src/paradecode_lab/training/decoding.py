@@ -1,4 +1,4 @@
-"""Decodes prompts in the engine, each with its own decoder."""
+"""Decode many prompts in the engine, each with its own decoder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 
 Progress = Callable[[int, int], None]
-"""Called with the number of items done and the number of all items."""
+"""A function that is called with the number of items done and the number of all items."""
 TOGETHER = 64
-"""Number of requests in the engine at a time."""
+"""Number of requests that the engine decodes at the same time. More requests need more memory."""
 
 
 def decode_all(
@@ -30,10 +30,18 @@ def decode_all(
     salt: str = "",
     forks: int = 0,
 ) -> list[LiveSequence]:
-    """Decode every prompt, ``together`` in a batch, each with its own decoder and parameters.
+    """Decode all prompts, ``together`` at a time, each with its own decoder and parameters.
 
     Args:
-        forks: number of forks that each request keeps at a time.
+        decoder: makes the decoder of the prompt with this index.
+        params: the parameters of each prompt.
+        progress: called after each batch.
+        together: number of requests in the engine at the same time.
+        salt: requests share cached prefixes only with requests of the same salt.
+        forks: the most forks that a request keeps at a time.
+
+    Returns:
+        The finished sequences, in the order of the prompts.
 
     Raises:
         Exception: the error of a request, if one failed.

@@ -1,4 +1,4 @@
-"""The optimiser's loop; it returns the weights with the least validation loss."""
+"""Run an optimiser, and keep the weights that have the least validation loss."""
 
 from __future__ import annotations
 
@@ -27,9 +27,13 @@ def fit(
     Args:
         rate: the learning rate schedule, which holds the optimiser.
         loss: draws a batch and returns its loss.
-        clip: largest norm of all gradients together.
-        looks: step numbers after which ``validate`` is called.
-        patience: the training ends after so many calls of ``validate`` without a new least value.
+        steps: number of optimiser steps.
+        progress: called after each step.
+        clip: largest norm of all gradients together; longer gradients are scaled down to it.
+        looks: ``validate`` is called after these numbers of steps.
+        validate: returns the validation loss of the present weights.
+        patience: training ends after this many calls of ``validate`` in a row without a new least
+            value. None never ends it early.
     """
     optimizer, since, best, kept = rate.optimizer, 0, torch.inf, list[Tensor]()
     parameters = [tensor for group in optimizer.param_groups for tensor in group["params"]]

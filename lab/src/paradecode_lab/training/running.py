@@ -1,4 +1,4 @@
-"""Training that can be stopped and continued: the loop, its log, and checkpoints."""
+"""Run a training that can be stopped and continued: its loop, log and checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
 Tell = Callable[[int, float, "Mapping[str, float] | None"], None]
-"""Called with the step, the mean loss of the last LOSSES steps, and the evaluation if there is one.
+"""A function that reports a step of training.
+
+It is called with the number of steps done, the mean loss of the last LOSSES steps, and the
+evaluation or None.
 """
 LOSSES = 20
 """Number of steps whose losses are averaged; the log gets a line after so many steps."""
@@ -30,7 +33,7 @@ RISE = 20
 
 
 class Training:
-    """A model that is being trained.
+    """Base class of a model that is being trained.
 
     Equal plans give equal weights, even if the training was stopped and continued.
 
@@ -43,19 +46,19 @@ class Training:
     steps: int
 
     def advance(self) -> float:
-        """Do one optimiser step; returns the mean loss."""
+        """Do one optimiser step, and return the mean loss."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """The content of a checkpoint."""
+        """Return the content of a checkpoint."""
         raise NotImplementedError
 
     def log_line(self) -> dict[str, Any]:
-        """Further fields of a line of the log, beside step, loss and seconds of this run."""
+        """Return further fields for a line of the log, beside step, loss and seconds."""
         return {}
 
     def export(self, folder: Path) -> None:
-        """Write the result into the folder of the run, if the caller does not."""
+        """Write the result into the folder of the run; the default leaves this to the caller."""
 
     def save(self, path: Path) -> None:
         """Write a checkpoint; after a crash the file is the old checkpoint or the new one."""
@@ -73,13 +76,15 @@ class Training:
         every: int = 500,
         checkpoint_seconds: float = 120.0,
     ) -> bool:
-        """Train until all steps are done or ``should_stop`` says so; then save a checkpoint.
+        """Train until all steps are done or ``should_stop`` returns true; then save a checkpoint.
 
         Args:
             folder: gets CHECKPOINT, LOG and, when all steps are done, the result.
-            should_stop: asked before every step.
+            should_stop: called before every step.
             tell: called after every step.
             evaluate: called after every ``every`` steps; a checkpoint follows.
+            every: number of steps between two evaluations.
+            checkpoint_seconds: seconds after which another checkpoint is saved.
 
         Returns:
             Whether all steps are done.
@@ -111,11 +116,12 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneSettings:
-    """Settings of the training.
+    """Settings of a training.
 
     Attributes:
-        steps: number of optimiser steps, with ``batch`` texts each.
-        rate: learning rate of AdamW; it rises for 20 steps and then falls to 0.
+        steps: number of optimiser steps.
+        batch: number of texts in each step.
+        rate: highest learning rate of AdamW. The rate rises for RISE steps and then falls to 0.
         seed: seed of the split and the masks.
     """
 
@@ -125,19 +131,20 @@ class TuneSettings:
     seed: int = 0
 
     def rate_at(self, step: int) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step."""
         return self.rate * min((step + 1) / RISE, 1.0 - step / self.steps)
 
 
 class WeightTraining(Training):
-    """Weights that AdamW trains; a checkpoint is {facts, step, weights, optimizer}.
+    """Trains weights with AdamW; a checkpoint is {facts, step, weights, optimizer}.
 
     Equal plans, facts and weights give equal results on one machine.
 
     Args:
         weights: name -> tensor that is trained.
+        plan: settings of the training.
         facts: settings that the result depends on; a checkpoint with other settings is refused.
-        betas: of AdamW.
+        betas: AdamW's decay rates of the gradient's first and second moments.
     """
 
     def __init__(
@@ -149,7 +156,7 @@ class WeightTraining(Training):
         self._optimizer = AdamW(trained, plan.rate, betas, weight_decay=0.0)
 
     def losses(self, random: np.random.Generator) -> Iterator[Tensor]:
-        """The loss of a step, in parts whose gradients are added."""
+        """Yield the parts of a step's loss, whose gradients are added."""
         raise NotImplementedError
 
     def advance(self) -> float:
@@ -172,7 +179,7 @@ class WeightTraining(Training):
 
         Raises:
             InvalidModel: the file is damaged.
-            InvalidInput: it belongs to another run.
+            InvalidInput: the checkpoint belongs to another run.
         """
         state = load_checkpoint(path, next(iter(self._weights.values())).device)
         with readable(path):
@@ -187,7 +194,7 @@ class WeightTraining(Training):
 
 
 def descend(optimizer: AdamW, rate: float) -> None:
-    """Do a step along gradients of at most norm 1, and forget them."""
+    """Clip the gradients to norm 1, do an optimiser step, and clear the gradients."""
     for group in optimizer.param_groups:
         torch.nn.utils.clip_grad_norm_(group["params"], 1.0)
         group["lr"] = rate
@@ -196,7 +203,7 @@ def descend(optimizer: AdamW, rate: float) -> None:
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
-    """The state that :meth:`Training.state` returned; raises InvalidModel for a damaged file."""
+    """Return the state that :meth:`Training.state` gave; raise InvalidModel for a damaged file."""
     with readable(path):
         return dict(torch.load(path, map_location=device, weights_only=True))
 
@@ -206,15 +213,17 @@ def restore(
     tensors: Sequence[tuple[Mapping[str, Tensor], Mapping[str, Tensor]]],
     optimizers: Sequence[tuple[Optimizer, Mapping[str, Any]]],
 ) -> None:
-    """Set weights and averages to those of a checkpoint.
+    """Copy weights and optimiser states from a checkpoint.
 
     Args:
-        tensors: pairs of this run's tensor and the checkpoint's.
-        optimizers: pairs of an optimizer and its state in the checkpoint.
+        path: the checkpoint, for error messages.
+        tensors: pairs of this run's tensors and the checkpoint's, by name.
+        optimizers: pairs of an optimiser and its state in the checkpoint.
 
     Raises:
         InvalidModel: the file is damaged.
-        InvalidInput: a tensor has another shape: the checkpoint is of a model of another size.
+        InvalidInput: a tensor has another shape, because the checkpoint is of a model of another
+            size.
     """
     for here, there in tensors:
         with readable(path):
@@ -240,17 +249,23 @@ def _shape(tensor: Tensor | None) -> list[int] | None:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn every error inside of the block into an InvalidModel that names the checkpoint."""
+    """Turn every error inside the block into an InvalidModel that names the checkpoint."""
     try:
         yield
-    except Exception as error:  # Unpicklers raise anything.
-        # PyTorch's own message advises to read the file as code.
+    except Exception as error:  # Unpickling may raise any error.
+        # PyTorch's own message advises loading the file in an unsafe mode that runs its code.
         fix = f"it cannot be read ({type(error).__name__}); remove it to begin anew"
         raise InvalidModel("checkpoint", str(path), fix) from None
 
 
 def check_same(path: Path, now: Mapping[str, Any], begun: Mapping[str, Any], fix: str) -> None:
-    """Raise InvalidInput for a setting that differs from the checkpoint's."""
+    """Raise InvalidInput for the first setting that differs from the checkpoint's.
+
+    Args:
+        now: this run's settings.
+        begun: the checkpoint's settings.
+        fix: end of the error message.
+    """
     for name, value in now.items():
         if begun.get(name) != value:
             raise InvalidInput(name, value, f"{path} was begun with {begun.get(name)}{fix}")

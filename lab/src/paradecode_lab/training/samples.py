@@ -1,4 +1,4 @@
-"""Logged samples on disk, with digests of the workload and the weights that they come from."""
+"""Store samples on disk, with digests of the workload and the weights that they come from."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Own = TypeVar("Own", bound="Samples")
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of samples.
+    """Digests that identify where samples come from.
 
     Attributes:
-        workload: a digest of the texts, the settings and the model's name.
-        weights: a digest of all weights that decoded. Two models may have the same name, because
-            it is that of a folder, and every training writes ``OUTPUT/model``.
+        workload: digest of the texts, the settings and the model's name.
+        weights: digest of all weights that decoded. It tells models with equal names apart: a model
+            is named by its folder, and every training writes ``OUTPUT/model``.
     """
 
     workload: str
@@ -41,11 +41,12 @@ class Origin:
 
     @classmethod
     def of(cls, llm: LLM, facts: object, text: bytes = b"", spec: Spec | None = None) -> Origin:
-        """The origin of what this model decodes.
+        """Return the origin of what this model decodes.
 
         Args:
-            facts: settings of the workload; ``text`` is the content of its file.
-            spec: the method, which may read files of its own.
+            facts: settings of the workload.
+            text: content of the workload's file.
+            spec: the decoding method, which may read files of its own.
         """
         workload = blake2b(text + repr(facts).encode(), digest_size=16).hexdigest()
         files = digests_of(spec) if spec is not None else {}
@@ -58,9 +59,9 @@ class Samples:
     """Base class of samples: a dataclass of float32 arrays and of facts about them.
 
     Attributes:
-        kind: the kind of the file, a text that it contains.
-        axes: name of each array -> a letter for each axis; axes with equal letters have equal
-            sizes. The other fields are facts.
+        kind: the kind of the file, a text that the file contains.
+        axes: name of each array -> one letter for each axis; axes with equal letters have equal
+            sizes. All other fields are facts.
     """
 
     kind: ClassVar[str]
@@ -70,25 +71,26 @@ class Samples:
         return len(getattr(self, next(iter(self.axes))))
 
     def content(self) -> str:
-        """A digest of the arrays."""
+        """Return a digest of the arrays."""
         digest = blake2b(digest_size=16)
         for name in self.axes:
             digest.update(np.ascontiguousarray(getattr(self, name)).tobytes())
         return digest.hexdigest()
 
     def save(self, path: Path, origin: Origin) -> None:
-        """Write the samples."""
+        """Write the samples and their origin to a file."""
         facts = {name: getattr(self, name) for name in self.facts()}
         tensors = {name: getattr(self, name) for name in self.axes}
         tensor_file.save(path, self.kind, {**facts, **vars(origin)}, tensors)
 
     @classmethod
     def load(cls: type[Own], path: Path, origin: Origin, **known: Any) -> Own:
-        """The samples of the same origin. Files of older versions do not have the digest of the
-        weights.
+        """Read samples, and check that they have this origin.
+
+        Files of older versions have no digest of the weights, which is then not checked.
 
         Args:
-            known: values that facts and axes (by letter) must have.
+            known: required values of facts, and required sizes of axes by their letters.
 
         Raises:
             InvalidInput: for a damaged file, or samples of another workload or of other weights.
@@ -113,5 +115,5 @@ class Samples:
 
     @classmethod
     def facts(cls) -> list[str]:
-        """Names of the fields that are not arrays."""
+        """Return the names of the fields that are not arrays."""
         return [field.name for field in fields(cast(Any, cls)) if field.name not in cls.axes]

@@ -1,5 +1,5 @@
-"""The trained parts of budgets: SpecDec++'s head, and the selector of delayed trees.
+"""Train the learned parts of budgets: SpecDec++'s head, and the selector of delayed trees.
 
-A workload is decoded in the engine with a budget that records the inputs of the trained budget, and
-the accepted tokens. The parts are fitted to these records.
+The engine decodes a workload with a budget that records the inputs of the trained budget, and which
+tokens were accepted. The parts are then fitted to these records.
 """

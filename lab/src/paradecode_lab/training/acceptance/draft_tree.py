@@ -1,4 +1,4 @@
-"""Measures which places of a draft are right: the shape of the trees that `stand` fills."""
+"""Measure which nodes of a draft tree are right: they give the tree shape that `stand` fills."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from paradecode_lab.training.acceptance.workload import Progress, play
 
 DEEPEST = 16
 DRAFT = 8
-"""Nodes of the drafts while the rows are collected."""
+"""Number of nodes in each draft while the rows are recorded."""
 
 Row = tuple[int, NDArray[np.int32], NDArray[np.float64]]
-"""A token of an answer, and the best tokens there with their probabilities."""
+"""A token of an answer, and the most likely tokens at its place with their probabilities."""
 
 
 class Recorded(Stand):
-    """The method `stand`, which also keeps the rows of the answers that it has seen."""
+    """The method `stand`, which also records the rows of the answers that it sees."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,11 +52,12 @@ class Recorded(Stand):
 def measure_tree(
     llm: LLM, items: Sequence[Item], params: SamplingParams, progress: Progress
 ) -> DraftTree:
-    """Decode a workload once, and find which places of an over-complete tree are right.
+    """Decode a workload once, and measure how often each node of a large draft tree is right.
 
     The answers are known afterwards, so a tree of any size can be judged by following them. Here
-    all drafts have WIDTH children at each node and DEEPEST levels, and use what was learned before
-    them. Above temperature 0 candidates are drawn, as for verifiers that test p / q.
+    each node has WIDTH children, the tree has DEEPEST levels, and a draft uses only what was
+    learned before it. Above temperature 0, candidates are drawn, as for verifiers that accept with
+    probability p / q.
 
     Raises:
         InvalidInput: if not one draft was right.
@@ -81,8 +82,10 @@ def measure_tree(
 def _judge(
     store: NgramDistributions, drafter: Recorded, temperature: float, key: int, right: Counter[Path]
 ) -> int:
-    """Draft along one answer; counts the places that were right, and returns the number of
-    drafts."""
+    """Draft along one answer, and return the number of drafts.
+
+    Nodes that were right are added to ``right``.
+    """
     most, rows, drafts, place = drafter.max_ngram, drafter.rows, 0, 0
     ranks: Path
     text = (*drafter.begun, *(token for token, _, _ in rows))
@@ -107,7 +110,7 @@ def _judge(
 def _ordered(
     ids: NDArray[np.int32], chances: NDArray[np.float64], temperature: float, key: int
 ) -> list[int]:
-    """The candidates behind a node, in the order in which they become its children."""
+    """Return the candidates after a node, in the order in which they become its children."""
     if temperature == 0.0:
         return ids.tolist()
     q = np.maximum(chances, 1e-12) ** (1.0 / temperature)
@@ -115,9 +118,14 @@ def _ordered(
 
 
 def rates_of(right: Counter[Path], drafts: int) -> dict[Path, float]:
-    """How often each place was right, with all places before it that it needs.
+    """Return how often each node was right together with all its ancestors.
 
-    A later sibling that was right more often by chance gives its rate to those before it.
+    A later sibling that was right more often by chance passes its rate on to the siblings before
+    it.
+
+    Args:
+        right: number of drafts in which each node was right.
+        drafts: number of drafts.
     """
     rates: dict[Path, float] = {}
     for ranks, count in right.most_common(MOST_PLACES):

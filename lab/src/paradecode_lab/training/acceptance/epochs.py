@@ -1,4 +1,4 @@
-"""Trains on samples with AdamW as long as the validation loss falls."""
+"""Train on samples with AdamW for as long as the validation loss falls."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from paradecode_lab.training.decoding import Progress
 from paradecode_lab.training.fitting import fit
 
 PATIENCE = 5
-"""A training ends after so many epochs without a new least validation loss."""
+"""Training ends after this many epochs in a row without a new least validation loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Epochs:
-    """How long to train, and how fast.
+    """Settings of a training in epochs.
 
     Attributes:
-        epochs: the most passes over the samples; the weights of least validation loss are kept.
+        epochs: the most passes over the samples; the weights with the least validation loss are
+            kept.
         batch: number of samples in a step.
-        rate, decay: learning rate and decay of AdamW; the rate falls to 0 along a cosine.
+        rate, decay: learning rate and weight decay of AdamW; the rate falls to 0 along a cosine.
         seed: seed of everything that is random, also of the split.
     """
 
@@ -45,13 +46,15 @@ def least_loss(
     generator: torch.Generator,
     progress: Progress,
 ) -> list[Tensor]:
-    """The parameters after the epoch of least validation loss.
+    """Train, and return the parameters after the epoch with the least validation loss.
 
     Args:
         parameters: tensors that require gradients; they are changed.
-        loss: called with the numbers of samples, int64 [n], and whether this is a training step.
-        train, validation: which samples belong to each part, bool [N] each.
+        loss: called with indices of samples, int64 [n], and whether this is a training step.
+        train, validation: bool [N] each, the samples that are trained on, and those that validate.
+        settings: settings of the training.
         generator: draws the order of the samples.
+        progress: called after each step.
     """
     rows, checked = (torch.from_numpy(np.flatnonzero(part)) for part in (train, validation))
     passes = -(-len(rows) // settings.batch)

@@ -1,4 +1,4 @@
-"""Fits SpecDec++'s head with PyTorch."""
+"""Fit SpecDec++'s head with PyTorch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from paradecode_lab.training.acceptance.metrics import Quality, quality, split
 from paradecode_lab.training.decoding import Progress
 
 FEWEST = 200
-"""Least number of samples; fewer are too few to judge a head."""
+"""The least number of samples; fewer are too few to judge a head."""
 
 
 @dataclass(frozen=True)
 class HeadSettings(Epochs):
-    """How to train; the paper trains for 3 epochs on 40 000 texts.
+    """Settings of the head's training; the paper trains for 3 epochs on 40 000 texts.
 
     Attributes:
-        blocks: residual blocks (3 in the paper).
-        rejection_weight: how much more a rejected token counts in the loss (6 in the paper).
+        blocks: number of residual blocks (3 in the paper).
+        rejection_weight: weight of a rejected token in the loss, relative to an accepted one (6 in
+            the paper).
     """
 
     blocks: int = 3
@@ -41,10 +42,11 @@ class HeadReport:
     Attributes:
         training, held_out: numbers of samples.
         rate: share of held-out tokens that were accepted.
-        head: quality of the head as it is; it overstates rejections, which weigh more in training.
-        unweighted: quality of the head after that weight is removed from its log-odds.
-        probability: quality of the draft's own probability of the token.
-        constant: quality of the training samples' acceptance rate, taken for every token.
+        head: quality of the head's own predictions. They overstate rejections, which weigh more in
+            training.
+        unweighted: quality of the predictions after that weight is removed from their log-odds.
+        probability: quality when the draft's own probability of the token is the prediction.
+        constant: quality when the training samples' acceptance rate is always the prediction.
     """
 
     training: int
@@ -87,7 +89,7 @@ def fit_head(
     learnt = {"weight": weight, "bias": torch.zeros(width), "out": out}
     fixed = {"mean": torch.from_numpy(mean), "scale": torch.from_numpy(scale)}
     facts = {"reads": samples.reads, "width": width, "blocks": settings.blocks}
-    steps = ResidualHead(facts, {}).steps()[:-1]  # Up to the log-odds.
+    steps = ResidualHead(facts, {}).steps()[:-1]  # They end with the log-odds.
     parameters = [tensor.requires_grad_() for tensor in learnt.values()]
 
     def loss(rows: torch.Tensor, training: bool) -> torch.Tensor:
@@ -100,7 +102,7 @@ def fit_head(
 
     truth, given = samples.accepted[held], [{"x": samples.inputs[held]}]
     predicted = TorchNetworks(torch.device("cpu")).apply(head.network, given)[0][:, 0]
-    # In training a weight of w for rejections multiplies their odds by w.
+    # A weight of w for rejections in training multiplies their predicted odds by w.
     odds = settings.rejection_weight * predicted / (1.0 - predicted)
     return head, HeadReport(
         training=int(train.sum()),

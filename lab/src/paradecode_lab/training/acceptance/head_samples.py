@@ -1,9 +1,9 @@
-"""Samples for SpecDec++'s head: tokens of real drafts, and whether they were accepted.
+"""Record samples for SpecDec++'s head: tokens of real drafts, and whether they were accepted.
 
 The paper runs the draft model once over texts of the target in which 85 % of the tokens were
-replaced by its own (token mixing). One forward then gives many samples with prefixes like those of
-a draft. Here every sample is a token of a real draft after accepted tokens, so nothing is mixed.
-The label is the engine's verdict, 0 or 1, and not min(1, p / q).
+replaced by the draft model's own (token mixing). One forward then gives many samples with prefixes
+like those of a draft. Here every sample is a token of a real draft after accepted tokens, so
+nothing is mixed. The label is the engine's verdict, 0 or 1, and not min(1, p / q).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class HeadSamples(Samples):
-    """N draft tokens that were verified, in that order.
+    """N draft tokens that were verified, in the order of verification.
 
     Attributes:
-        reads: what ``inputs`` are, ``states`` or ``estimates``; see ``ResidualHead``.
-        inputs: float32 [N, H].
-        accepted: float32 [N], 1 or 0.
+        reads: what ``inputs`` contains, ``states`` or ``estimates``; see ``ResidualHead``.
+        inputs: float32 [N, H], the head's inputs.
+        accepted: float32 [N], 1 for accepted tokens and 0 for others.
         probability: float32 [N], the draft model's probability of the token, or the drafter's
             estimate if it runs no model.
-        prompt: float32 [N], number of the conversation that the token comes from.
+        prompt: float32 [N], index of the conversation that the token comes from.
     """
 
     kind: ClassVar = "acceptance samples 1"
@@ -57,11 +57,13 @@ class HeadSamples(Samples):
 
 @dataclass
 class HeadRecorder(Budget):
-    """A budget that cuts nothing, and records each verified token whose row is known.
+    """A budget that cuts nothing, and records each verified token whose input is known.
 
     Attributes:
-        prompt: number of the conversation.
-        rows: input, accepted, probability and conversation of each sample; recorders share it.
+        prompt: index of the conversation.
+        reads: what the inputs are; see :class:`HeadSamples`.
+        rows: input, accepted, probability and conversation of each sample; all recorders share this
+            list.
     """
 
     prompt: int
@@ -113,7 +115,7 @@ class HeadRecorder(Budget):
 def record_head_samples(
     llm: LLM, items: Sequence[Item], spec: Spec, params: SamplingParams, progress: Progress
 ) -> HeadSamples:
-    """Decode a workload with full drafts of ``spec``'s method, and record their verdicts."""
+    """Decode a workload with full drafts of ``spec``'s method, and record verdicts as samples."""
     decoder = drafting(spec)
     reads = HIDDEN if decoder.drafter.needs.levels else ESTIMATES
     names = {item.prompt: number for number, item in enumerate(items)}

@@ -1,4 +1,4 @@
-"""Measures the quality of predicted probabilities."""
+"""Measure the quality of predicted probabilities."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Quality:
     """The quality of N predictions.
 
     Attributes:
-        auc: chance that an accepted token has a higher prediction than a rejected one.
-        calibration_error: mean of |predicted - observed| over ten bins of equal width, weighted
-            by their sizes (ECE).
+        auc: chance that a random accepted token has a higher prediction than a random rejected one.
+        calibration_error: mean of |predicted - observed| over ten bins of equal width, weighted by
+            their sizes (ECE).
         log_loss: mean negative log-likelihood, in nats.
     """
 
@@ -27,7 +27,7 @@ class Quality:
 
 
 def quality(predicted: NDArray[np.floating], accepted: NDArray[np.floating]) -> Quality:
-    """Compare float [N] probabilities with float [N] outcomes, 1 or 0."""
+    """Compare predicted probabilities, float [N], with outcomes, float [N] of 1 or 0."""
     predicted = np.clip(predicted.astype(np.float64), 1e-6, 1 - 1e-6)
     bins = np.minimum((predicted * BINS).astype(int), BINS - 1)
     gaps = np.bincount(bins, predicted - accepted, BINS)
@@ -36,7 +36,10 @@ def quality(predicted: NDArray[np.floating], accepted: NDArray[np.floating]) -> 
 
 
 def auc(predicted: NDArray[np.floating], accepted: NDArray[np.floating]) -> float:
-    """Area under the ROC curve; ties count half, and one single outcome gives NaN."""
+    """Return the area under the ROC curve; ties count half.
+
+    The result is NaN if all outcomes are equal.
+    """
     _, place, counts = np.unique(predicted, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     positive = accepted > 0
@@ -47,9 +50,15 @@ def auc(predicted: NDArray[np.floating], accepted: NDArray[np.floating]) -> floa
 
 
 def split(prompt: NDArray[np.floating], seed: int) -> tuple[NDArray[np.bool_], ...]:
-    """Three masks over samples: training (70 %), validation and held out (15 % each).
+    """Split samples into training (70 %), validation and held out (15 % each).
 
     All samples of a conversation are in one part, unless there are fewer than three conversations.
+
+    Args:
+        prompt: [N], the conversation of each sample.
+
+    Returns:
+        Three masks, bool [N].
     """
     names = np.unique(prompt)
     if len(names) < 3:

@@ -1,4 +1,4 @@
-"""Measures how often draft tokens of drafters without a model are right, by kind of evidence."""
+"""Measure how often draft tokens of drafters without a model are right, by their evidence."""
 
 from __future__ import annotations
 
@@ -18,13 +18,20 @@ METHODS = (
     "aded", "jacobi(explore=always)", "lookahead(explore=always)",
 )  # fmt: skip
 WEIGHT = 4
-"""Weight of the default model's prior, in tokens; it matters for kinds that seldom occur."""
+"""How many observed tokens the default model's prior is worth.
+
+A higher weight trusts the prior longer. It matters for kinds of evidence that seldom occur.
+"""
 
 
 def measure_priors(
     llm: LLM, items: Sequence[Item], params: SamplingParams, progress: Progress
 ) -> dict[str, list[float]]:
-    """Decode a workload with full drafts of each method, and return the priors of each group."""
+    """Decode a workload with full drafts of each method, and return the priors of each group.
+
+    Returns:
+        Group name -> for each kind of evidence, the share of right tokens.
+    """
     known = priors_of(DEFAULT)
     totals = {group: [[0, 0] for _ in chances] for group, chances in known.items()}
     for index, name in enumerate(METHODS):

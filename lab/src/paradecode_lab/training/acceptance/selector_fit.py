@@ -1,4 +1,4 @@
-"""Fits the selector of delayed trees with PyTorch."""
+"""Fit the selector of delayed trees with PyTorch."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FEWEST = 200
 
 @dataclass(frozen=True)
 class SelectorSettings(Epochs):
-    """How to train. The rates and weights are ours, because the paper does not give its own.
+    """Settings of the selector's training. Rates and weights are ours; the paper does not give any.
 
     Attributes:
-        worst_weight, worst_share: lambda and alpha of the loss, the weight and the share of the
-            worst positions.
+        worst_weight: weight of the worst positions in the loss (the paper's lambda).
+        worst_share: share of a batch's positions that count as the worst (the paper's alpha).
         dropout: share of dropped units after each of the two wide layers.
     """
 
@@ -40,7 +40,12 @@ class SelectorSettings(Epochs):
 
 @dataclass(frozen=True)
 class ActionGain:
-    """On held-out positions: tokens a step, and speed relative to the best constant action."""
+    """The gain of a choice of actions on held-out positions.
+
+    Attributes:
+        tokens: mean number of tokens per step.
+        speed: tokens per second, relative to the best constant action.
+    """
 
     tokens: float
     speed: float
@@ -52,7 +57,7 @@ class SelectorReport:
 
     Attributes:
         training, held_out: numbers of positions.
-        action: branches, trunk and length of the one action that was best in training.
+        action: branches, trunk and length of the single action that was best in training.
         constant: gain of that action at every position.
         formula: gain of the action that the budget without a selector takes.
         selector: gain of the trained network's actions.
@@ -73,9 +78,9 @@ def fit_selector(
 ) -> tuple[TreeSelector, SelectorReport]:
     """Train a selector on logged positions; equal arguments give equal weights on one machine.
 
-    The loss is that of the paper: -log(S / S0) + lambda * mean over the worst alpha of
-    max(1 - s / s0, 0)^2, with S the tokens per second of a batch under the network's softmax, s of
-    one position, and S0, s0 those of the best constant action.
+    The loss is the paper's: -log(S / S0) + lambda * mean over the worst alpha of max(1 - s / s0,
+    0)^2. Here S is the tokens per second of a batch under the network's softmax, and s that of one
+    position. S0 and s0 are the same for the best constant action.
 
     Raises:
         InvalidInput: if there are too few samples.
@@ -152,12 +157,13 @@ def _report(
         constant = tokens[:, base].sum() / (len(tokens) * seconds[base])
         return ActionGain(float(gained / len(tokens)), float(gained / taken / constant))
 
-    # Actions of one level show how often the first choice is right, or one of several branches.
+    # Actions with one level show how often the first candidate is right, or one of several
+    # branches.
     level = {a.branches: i for i, a in enumerate(options) if (a.trunk, a.length) == (0, 1)}
     rate = {width: samples.tokens[train][:, place].mean() - 1 for width, place in level.items()}
     rate = {width: float(rate.get(width, max(rate.values()))) for width in range(1, 5)}
     promised = [1 + action.tokens(rate[1], rate[action.branches]) for action in options]
-    formula = 1 + int(np.argmax((np.array(promised) / seconds)[1:]))  # It always drafts.
+    formula = 1 + int(np.argmax((np.array(promised) / seconds)[1:]))  # This budget always drafts.
     seen = {name: values[held] for name, values in samples.situation.items()}
     scores = TorchNetworks(torch.device("cpu")).apply(selector.network, [seen])[0]
     best = options[base]

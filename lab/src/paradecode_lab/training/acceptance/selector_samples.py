@@ -1,4 +1,4 @@
-"""Samples for the selector of delayed trees: every position of the target's own texts.
+"""Record samples for the selector of delayed trees, at every position of the target's own texts.
 
 At each position the draft model's best continuations are ranked once. The ranks of the tokens that
 the target chose tell how many tokens of any tree would have been accepted. The paper's sampled
@@ -32,7 +32,7 @@ from paradecode_lab.training.decoding import Progress
 from paradecode_lab.training.samples import MOST_NUMBERS, Origin, Samples
 
 MISSED = BRANCHES
-"""Rank of a token that is not among the draft's ``BRANCHES`` best ones."""
+"""Rank given to a token that is not among the draft's ``BRANCHES`` best ones."""
 SITUATION = (*STATES, "scalars")
 
 Array = NDArray[np.float32]
@@ -43,12 +43,12 @@ class SelectorSamples(Situation, Samples):
     """N positions of the texts, in order, with the network's inputs there.
 
     Attributes:
-        count: most nodes of an action.
-        tokens: float32 [N, A], tokens that a step with each of ``choices(count)`` gives there,
-            including the token of the verification itself.
+        count: the most nodes of an action.
+        tokens: float32 [N, A], number of tokens that a step with each of ``choices(count)`` gives
+            there. The token that the verification itself gives is included.
         seconds: float32 [A], time of each action on this machine, including the draft's first
             forward and the verification.
-        prompt: float32 [N], number of the conversation.
+        prompt: float32 [N], index of the conversation.
     """
 
     kind: ClassVar = "selector samples 1"
@@ -64,19 +64,26 @@ class SelectorSamples(Situation, Samples):
 
     @property
     def situation(self) -> dict[str, Array]:
-        """The inputs of the selector's network."""
+        """The inputs of the selector's network, by name."""
         return {name: getattr(self, name) for name in SITUATION}
 
     @classmethod
     def load(cls, path: Path, origin: Origin, **known: Any) -> SelectorSamples:
-        """The samples of the same workload and ``count``."""
+        """Read samples, and check that they have this origin and ``count``."""
         sizes = {"A": len(choices(known["count"])), "S": len(SCALARS)}
         return super().load(path, origin, **known, **sizes)
 
 
 @dataclass
 class TextRecorder(Budget):
-    """Records while decoding plainly: one level is drafted at each position, none is verified."""
+    """A budget that records samples during plain decoding.
+
+    One level is drafted at each position, and none of it is verified.
+
+    Attributes:
+        rows: the network's inputs at each position, or None where they are unknown.
+        ranks: rank of the target's token among the draft's choices at each position.
+    """
 
     rows: list[Situation | None]
     ranks: list[int] = field(default_factory=list)
@@ -172,11 +179,12 @@ def record_selector_samples(
 
 
 def tokens_of(ranks: NDArray[np.int64], options: Sequence[Action]) -> NDArray[np.float32]:
-    """Tokens that a step with each action gives at each position of a text, float32 [n, A].
+    """Return how many tokens a step with each action gives at each position, float32 [n, A].
 
     Args:
         ranks: int64 [L], rank of each token among the draft's choices for its position. The last
             positions have no result (n < L), because the text after them is not known.
+        options: the actions.
     """
     deepest = max(action.trunk + action.length for action in options)
     places = np.arange(max(len(ranks) - deepest, 0))
@@ -195,7 +203,12 @@ def tokens_of(ranks: NDArray[np.int64], options: Sequence[Action]) -> NDArray[np
 
 
 def seconds_of(action: Action, draft: Sequence[float], verify: Sequence[float]) -> float:
-    """Seconds of an action, including the draft's first forward, which precedes the choice."""
+    """Return the seconds of an action, with the draft's first forward, which precedes the choice.
+
+    Args:
+        draft: seconds of a draft forward with 1, 2, ... rows.
+        verify: seconds of a verification of 0, 1, ... nodes.
+    """
     narrow = max(1, action.trunk + min(action.length, 1))
     wide = max(0, action.length - 1)
     return narrow * draft[0] + wide * draft[action.branches - 1] + verify[action.nodes]

@@ -1,4 +1,4 @@
-"""Decodes a workload with a recording budget instead of the method's own."""
+"""Decode a workload with a recording budget instead of the method's own budget."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from paradecode_lab.training.samples import Origin
 
 @dataclass(frozen=True)
 class DraftWorkload:
-    """Which conversations are decoded for training.
+    """The conversations that are decoded for training, and their settings.
 
     Attributes:
         prompts: JSONL file in the benchmark's format; None takes the package's own file.
         limit: number of conversations, spread evenly over the file; 0 takes all.
-        max_tokens: most tokens of an answer.
-        temperature, seed: of the answers.
+        max_tokens: the most tokens of an answer.
+        temperature, seed: sampling parameters of the answers.
     """
 
     prompts: Path | None = None
@@ -43,7 +43,10 @@ class DraftWorkload:
         )
 
     def items(self, llm: LLM) -> list[Item]:
-        """The turns with the token ids of their prompts; plain decoding gave earlier answers."""
+        """Return the conversations' turns with the token ids of their prompts.
+
+        Plain decoding writes the earlier answers that a prompt contains.
+        """
         prompts = load_prompts(self.prompts)
         if 0 < self.limit < len(prompts):
             chosen = np.linspace(0, len(prompts) - 1, self.limit).round().astype(int)
@@ -61,7 +64,7 @@ class DraftWorkload:
         return make_items(prompts, encode, answer, self.max_tokens)
 
     def origin(self, llm: LLM, spec: Spec) -> Origin:
-        """Names for everything that the samples depend on, except this machine's speed."""
+        """Return digests of everything that the samples depend on, except this machine's speed."""
         text = (self.prompts or DEFAULT_FILE).read_bytes()
         facts = (self.limit, self.max_tokens, self.temperature, self.seed, str(spec))
         models = (llm.model, llm.draft_model, llm.backend.name)
@@ -69,7 +72,7 @@ class DraftWorkload:
 
 
 def drafting(spec: Spec) -> DraftVerify:
-    """The decoder of a spec; raises InvalidInput unless it drafts and verifies."""
+    """Return the decoder of a spec; raise InvalidInput unless it drafts and verifies."""
     decoder = spec()
     if not isinstance(decoder, DraftVerify):
         raise InvalidInput("--decoder", str(spec), "name a method that drafts and verifies")
@@ -77,7 +80,7 @@ def drafting(spec: Spec) -> DraftVerify:
 
 
 def draft_size(decoder: DraftVerify) -> int:
-    """The most nodes of its drafts."""
+    """Return the most nodes of the decoder's drafts."""
     return decoder.budget.count
 
 
@@ -89,9 +92,9 @@ def play(
     record: Callable[[int], Budget],
     progress: Progress,
 ) -> None:
-    """Decode the items one after the other, item i with ``record(i)`` as the budget.
+    """Decode the items one after the other, item i with ``record(i)`` as its budget.
 
-    The items belong to a new tenant, so earlier decodings do not change the recordings.
+    The requests have a salt of their own, so earlier decodings do not change the recordings.
 
     Raises:
         Exception: the error of a request, if one failed.

@@ -1,1 +1,1 @@
-"""Adapting an autoregressive model into a block diffusion model."""
+"""Adapt an autoregressive model into a block diffusion model."""

@@ -1,4 +1,7 @@
-"""Perplexity of held-out texts: a bound for the block diffusion model, exact for the causal one."""
+"""Measure the perplexity of held-out texts for the adapted and for the causal model.
+
+It is an upper bound for the block diffusion model, and exact for the causal one.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,12 @@ QUARTERS = 4
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Figures of held-out answers. Their stop tokens count; the filling after them does not.
+    """Likelihood of held-out answers. Their stop tokens count, but padding after them does not.
 
     Attributes:
         texts, tokens: numbers of texts and tokens.
-        bound: upper bound of the block diffusion model's perplexity, averaged over the masks that
-            were drawn, with a 95 % interval over texts.
+        bound: upper bound of the block diffusion model's perplexity, averaged over the drawn masks,
+            with a 95 % interval over texts.
         autoregressive: perplexity of the causal model.
         cross_entropy: nats per masked position, by the masked share of its block: up to 1/4, 1/2,
             3/4 and 1. NaN for shares that the block is too small for.
@@ -50,10 +53,11 @@ def likelihood(
 ) -> Likelihood:  # fmt: skip
     """Estimate the bound with ``draws`` masks of each block.
 
-    For a block of c answer positions, -log p <= E[c / k * (sum of the k masked positions' cross-
-    entropies)] with k uniform in 1..c (LLaDA, arXiv 2502.09992, eq. 14; blocks as in BD3-LM). This
-    is an average over all orders in which the block can be written one token at a time. The draws
-    of a block spread their k evenly. Filling counts in the bound, but not in the number of tokens.
+    For a block of c answer positions, -log p <= E[c / k * (sum of the k masked positions'
+    cross-entropies)] with k uniform in 1..c (LLaDA, arXiv 2502.09992, eq. 14; blocks as in BD3-LM).
+    The bound is an average over all orders in which the block can be written one token at a time.
+    The draws of a block spread their k evenly. Padding counts in the bound, but not in the number
+    of tokens.
     """
     rows: list[tuple[float, float, float]] = []
     sums = np.zeros((2, QUARTERS))

@@ -1,4 +1,4 @@
-"""A causal model with an adapter beside its weights, and the masks of its training forwards."""
+"""A causal model with an adapter beside its weights, and the attention masks of its training."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
 
 NOISE = 0.1
-"""Noise in the mask token's first embedding, relative to the embeddings' spread."""
+"""Size of the noise in the mask token's initial embedding.
+
+It is relative to the standard deviation of the embeddings.
+"""
 
 
 class Adapted(Transformer):
-    """The torch backend's arithmetic with LoRA beside the matrices.
+    """The torch backend's model with a LoRA beside each matrix.
 
     Args:
         config, weights: configuration and weights of the causal model.
@@ -36,7 +39,10 @@ class Adapted(Transformer):
         self.facts, self.adapter = facts, dict(adapter)
 
     def using(self, adapter: Mapping[str, Tensor]) -> Adapted:
-        """The same weights with another adapter; an empty one gives the causal model itself."""
+        """Return a model with the same weights and another adapter.
+
+        An empty adapter gives the causal model itself.
+        """
         other = copy(self)
         other.adapter = dict(adapter)
         return other
@@ -54,13 +60,12 @@ class Adapted(Transformer):
 
 
 def copies_seen(block: int, length: int, copies: int) -> Tensor:
-    """bool [T, T]: the columns that each column sees. A row has masked copies, and then the clean
-    text.
+    """Return bool [T, T], T = (copies + 1) * length; entry (i, j) says that column i sees column j.
 
-    T is (copies + 1) * length. A masked position sees its own block of its copy, and the earlier
-    blocks of the clean text. A clean position sees its own and the earlier clean blocks, as in
-    decoding. (BD3-LM, arXiv 2503.09573, has one copy; Fast-dLLM v2, 2509.26328, has rows of two
-    copies. Here all copies share one clean text.)
+    A row has masked copies of a text, and then the clean text. A masked position sees its own block
+    of its copy, and the earlier blocks of the clean text. A clean position sees its own block and
+    the earlier clean blocks, as in decoding. BD3-LM (arXiv 2503.09573) has one copy; Fast-dLLM v2
+    (2509.26328) has rows of two copies. Here all copies share one clean text.
     """
     column = torch.arange((copies + 1) * length)
     copy_of, block_of = column // length, column % length // block
@@ -71,10 +76,13 @@ def copies_seen(block: int, length: int, copies: int) -> Tensor:
 
 def about(positions: Tensor, copy_of: Tensor, block: int, length: int, copies: int,
           shift: bool) -> Tensor:  # fmt: skip
-    """The column whose logits predict each masked position of each copy, int64 [K].
+    """Return the column whose logits predict each masked position, int64 [K].
 
-    With shifted logits it is the column to the left. For the first position of a block that is a
-    column of the clean text, because the block before is finished when this one is decoded.
+    With shifted logits it is the column to the left. For the first position of a block, that column
+    is in the clean text, because the block before is finished when this one is decoded.
+
+    Args:
+        positions, copy_of: int64 [K], position and copy of each masked position.
     """
     if not shift:
         return copy_of * length + positions
@@ -85,7 +93,10 @@ def about(positions: Tensor, copy_of: Tensor, block: int, length: int, copies: i
 def new_adapter(
     config: ModelConfig, weights: Weights, facts: Facts, seed: int, device: torch.device
 ) -> dict[str, Tensor]:
-    """Float32 tensors of an adapter without effect; the mask is the mean embedding plus noise."""
+    """Return the float32 tensors of a new adapter, which has no effect yet.
+
+    The mask token's embedding is the mean embedding plus noise.
+    """
     random, made = np.random.default_rng(seed), dict[str, Tensor]()
     for name, shape in adapter_shapes(config, facts.rank).items():
         values = random.standard_normal(shape) / np.sqrt(shape[-1])
@@ -99,11 +110,11 @@ def new_adapter(
 
 
 def tensors_of(adapter: Adapter, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-    """An adapter's tensors in PyTorch, for :class:`Adapted`."""
+    """Return an adapter's tensors in PyTorch, for :class:`Adapted`."""
     return {n: torch.from_numpy(t).to(device, dtype) for n, t in adapter.tensors.items()}
 
 
 def rounded(facts: Facts, adapter: Mapping[str, Tensor]) -> Adapter:
-    """The adapter in float16, as files hold it."""
+    """Return the adapter in float16, as it is stored in files."""
     tensors = {name: t.detach().cpu().numpy().astype(np.float16) for name, t in adapter.items()}
     return Adapter(facts, tensors)

@@ -1,4 +1,4 @@
-"""The answer positions that are masked, and the model's loss at them."""
+"""Choose the answer positions that are masked, and compute the model's loss at them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TextBatch:
 
     Attributes:
         tokens: int64 [B, L]; padding follows all blocks of a text, so no block sees it.
-        answer: bool [B, L], the answers and the filling of their last blocks.
-        text: bool [B, L], the answers without the filling.
+        answer: bool [B, L], the answers with the stop tokens that pad their last blocks.
+        text: bool [B, L], the answers without these added stop tokens.
     """
 
     tokens: NDArray[np.int64]
@@ -34,7 +34,7 @@ class TextBatch:
 
 
 def batch_of(texts: Sequence[BlockText]) -> TextBatch:
-    """The texts as one batch."""
+    """Put texts into one padded batch."""
     width = max(len(text.tokens) for text in texts)
     tokens = np.zeros((len(texts), width), np.int64)
     at = np.arange(width)
@@ -47,14 +47,21 @@ def batch_of(texts: Sequence[BlockText]) -> TextBatch:
 
 
 def in_blocks(values: NDArray[np.bool_], block: int) -> NDArray[np.bool_]:
-    """[..., L] -> [..., L / block, block]."""
+    """Reshape [..., L] to [..., L / block, block]."""
     return values.reshape(*values.shape[:-1], -1, block)
 
 
 def draw(
     chosen: NDArray[np.bool_], counts: NDArray[np.integer], block: int, random: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Draw from ``chosen`` [B, L]: in each block ``counts`` [B, L / block] positions, at random."""
+    """Draw positions at random: in each block ``counts`` [B, L / block] of those in ``chosen``.
+
+    Args:
+        chosen: bool [B, L].
+
+    Returns:
+        bool [B, L], the drawn positions.
+    """
     keys = np.where(in_blocks(chosen, block), random.random(chosen.shape).reshape(
         len(chosen), -1, block), np.inf)  # fmt: skip
     rank = keys.argsort(-1).argsort(-1)
@@ -64,7 +71,7 @@ def draw(
 def complementary(
     batch: TextBatch, block: int, levels: NDArray[np.float64], random: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """bool [B, 2, L]: every answer position is masked in one of two copies.
+    """Return bool [B, 2, L]: two copies in which every answer position is masked exactly once.
 
     Args:
         levels: [B, L / block] from 0 to 1, the share of each block that the first copy masks.
@@ -78,7 +85,7 @@ def complementary(
 def masked_logits(
     model: Adapted, batch: TextBatch, masked: NDArray[np.bool_], block: int
 ) -> tuple[Tensor, Tensor]:
-    """Logits [K, V] for the masked positions, mask token banned, and the right tokens [K].
+    """Return logits [K, V] for the masked positions, the mask token banned, and right tokens [K].
 
     Args:
         masked: bool [B, copies, L]; the order of K is that of ``masked.nonzero()``.
@@ -99,7 +106,11 @@ def masked_logits(
 def causal_logits(
     model: Adapted, batch: TextBatch, wanted: NDArray[np.bool_]
 ) -> tuple[Tensor, Tensor]:
-    """The causal model's logits [K, V] for positions ``wanted`` [B, L], and their tokens [K]."""
+    """Return the causal model's logits [K, V] for positions, and the tokens [K] there.
+
+    Args:
+        wanted: bool [B, L], the positions.
+    """
     tokens = torch.from_numpy(batch.tokens).to(model.device)
     places = torch.arange(tokens.shape[1], device=model.device)
     row, position = torch.from_numpy(wanted).to(model.device).nonzero(as_tuple=True)
@@ -111,9 +122,9 @@ def causal_logits(
 def loss_sum(
     model: Adapted, batch: TextBatch, masked: NDArray[np.bool_], block: int, distil: float
 ) -> Tensor:
-    """The sum of the masked positions' cross-entropies, plus ``distil`` times a divergence.
+    """Return the sum of the masked positions' cross-entropies, plus ``distil`` times a divergence.
 
-    The divergence is that from the causal model, at masked positions with no visible token to the
+    It is the divergence from the causal model, at masked positions with no visible token to their
     right in their block: the causal model cannot see such a token. There its distribution is the
     right one, averaged over texts that were sampled from it. (For greedy texts the text itself is
     the right answer, and the divergence only smooths.)

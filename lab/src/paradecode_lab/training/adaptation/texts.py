@@ -1,4 +1,4 @@
-"""Texts for training: conversations that the model writes, or those of a file."""
+"""Write or read the training texts: conversations that the model makes up, or those of a file."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ FIELD = "--texts"
 MOST_BYTES = 1 << 33
 LONGEST_LINE = 1 << 24
 Round = list[tuple[list[int], list[int]]]
-"""Token ids of (prompt, answer) of some texts."""
+"""Token ids of prompt and answer, for some texts."""
 
 
 @dataclass(frozen=True, eq=False)
 class BlockText:
-    """A conversation in whole blocks.
+    """A conversation that is padded or cut to whole blocks.
 
     Attributes:
         tokens: int32 [n]; n is a multiple of the block, and stop tokens fill the last block.
-        start: where the answer begins.
-        end: where the text ends, after its first stop token; only filling follows.
+        start: index of the answer's first token.
+        end: index after the answer's first stop token; only padding follows.
     """
 
     tokens: NDArray[np.int32]
@@ -59,11 +59,11 @@ def write_rounds(
     rounds: Callable[[int], Iterator[Round]],
     tick: Callable[[int, int], None],
 ) -> None:
-    """Write ``count`` texts into a file, one in a line, or those that it lacks.
+    """Write ``count`` texts into a file, one in a line; lines that exist are kept.
 
     Args:
-        rounds: called with the number of texts to skip, a multiple of TOGETHER; gives the others,
-            TOGETHER at a time.
+        rounds: called with the number of texts to skip, a multiple of TOGETHER; yields the other
+            texts, TOGETHER at a time.
     """
     done = 0
     if path.exists():
@@ -83,16 +83,16 @@ def write_rounds(
 
 
 def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> list[BlockText]:
-    """The conversations of a JSONL file, each once.
+    """Read the conversations of a JSONL file; equal ones are returned once.
 
     A line is an object with ``prompt`` and ``answer``, which are two texts or two lists of token
     ids. Texts are put into the model's chat format, and the answer gets a stop token. If an answer
-    ends with a stop token, more of them fill its last block. Other answers, and conversations
+    ends with a stop token, more stop tokens fill its last block. Other answers, and conversations
     longer than ``length``, are cut to whole blocks. A line may also have such objects in a list,
-    ``texts``, as the file has that `train head` collects.
+    ``texts``, as in the file that `train head` collects.
 
     Raises:
-        InvalidInput: a line cannot be used, or the file has no conversation that can.
+        InvalidInput: a line cannot be used, or no conversation in the file can.
     """
     found: dict[bytes, BlockText] = {}
     try:
@@ -116,7 +116,11 @@ def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> l
 def whole_blocks(
     prompt: list[int], answer: list[int], block: int, length: int, ends: tuple[int, ...]
 ) -> BlockText | None:
-    """The text in whole blocks of at most ``length`` tokens, or None if no answer remains."""
+    """Pad or cut a text to whole blocks of at most ``length`` tokens; None if no answer remains.
+
+    Args:
+        ends: the stop tokens.
+    """
     start, tokens = len(prompt), [*prompt, *answer]
     if answer and answer[-1] in ends and -(-len(tokens) // block) * block <= length:
         end = len(tokens)
@@ -166,7 +170,7 @@ def _ids(field: str, values: Any, checkpoint: Checkpoint) -> list[int]:
 
 
 def digest(texts: Sequence[BlockText]) -> str:
-    """A name for the texts of a run."""
+    """Return a digest that identifies the texts of a run."""
     found = blake2b(digest_size=16)
     for text in texts:
         found.update(np.array([text.start, text.end]).tobytes() + text.tokens.tobytes())

@@ -1,4 +1,4 @@
-"""Training of an adapter; it can be stopped and continued at any step."""
+"""Train an adapter. The training can be stopped and continued at any step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paradecode_lab.training.running import TuneSettings, WeightTraining
 
 ADAPTER = "adapter.safetensors"
 COOLDOWN = 0.2
-"""Share of the steps, at the end, in which the rate falls to 0."""
+"""Share of the steps, at the end, in which the learning rate falls to 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +30,14 @@ class AdaptationPlan(TuneSettings):
     """All settings that the adapter depends on, beside model and texts.
 
     Attributes:
-        rank: rank of LoRA.
-        block: positions of a block, a power of 2. In the first quarter of the steps blocks have a
-            quarter of these positions, in the second quarter half of them.
-        shift: whether the logits of row i predict position i + 1, like in the causal model.
+        rank: rank of the LoRA.
+        block: number of positions in a block, a power of 2. In the first quarter of the steps,
+            blocks have a quarter of these positions; in the second quarter, half of them.
+        shift: whether the logits of row i predict position i + 1, as in the causal model.
         steps: number of optimiser steps.
         batch: number of texts in a step; each is masked in two complementary ways.
         together: number of texts in a forward.
-        rate: learning rate of AdamW; it rises during the first 3 % of the steps.
+        rate: highest learning rate of AdamW; the rate rises during the first 3 % of the steps.
         distil: weight of the divergence from the causal model.
         seed: seed of the adapter and the masks.
     """
@@ -57,12 +57,14 @@ class AdaptationPlan(TuneSettings):
             raise InvalidInput("--block", self.block, "give a power of 2")
 
     def block_at(self, step: int) -> int:
-        """Positions of a block in a step; blocks grow (SDAR, arXiv 2510.06303; LLaDA2.0,
-        2512.15745)."""
+        """Return the number of positions in a block at a step.
+
+        Blocks grow during training (SDAR, arXiv 2510.06303; LLaDA2.0, 2512.15745).
+        """
         return max(1, self.block // (4, 2, 1, 1)[4 * step // self.steps])
 
     def rate_at(self, step: int) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step."""
         rise = (step + 1) / (0.03 * self.steps)
         fall = (self.steps - step) / (COOLDOWN * self.steps)
         return self.rate * min(1.0, rise, fall)
@@ -72,8 +74,11 @@ class AdapterTraining(WeightTraining):
     """An adapter that is being trained.
 
     Args:
+        plan: settings of the training.
         checkpoint: the causal model.
-        device: a torch device; products are in bfloat16 on CUDA, and in float32 on the CPU.
+        facts: facts of the adapter.
+        texts: the training texts.
+        device: a torch device; matrix products are in bfloat16 on CUDA, and in float32 on the CPU.
 
     Attributes:
         model: the causal model with the adapter.
@@ -98,7 +103,7 @@ class AdapterTraining(WeightTraining):
         super().__init__(self.model.adapter, plan, known, (0.9, 0.95))
 
     def losses(self, random: np.random.Generator) -> Iterator[torch.Tensor]:
-        """Parts of the mean loss of an answer position."""
+        """Yield parts of a step's loss, which add up to the mean over answer positions."""
         plan, block = self.plan, self.plan.block_at(self.step)
         chosen = random.choice(len(self.texts), plan.batch, len(self.texts) < plan.batch)
         parts = [
@@ -106,7 +111,8 @@ class AdapterTraining(WeightTraining):
             for first in range(0, plan.batch, plan.together)
         ]
         sizes = [part.answer.size // block for part in parts]
-        # Levels are spread evenly over the step's blocks, with less noise than independent draws.
+        # The levels are spread evenly over the blocks of the step, with less noise than independent
+        # draws.
         levels = (random.random() + random.permutation(sum(sizes)) / sum(sizes)) % 1
         count = sum(int(part.answer.sum()) for part in parts)
         for part, own in zip(parts, np.split(levels, np.cumsum(sizes)[:-1]), strict=True):
@@ -123,5 +129,5 @@ class AdapterTraining(WeightTraining):
         return {"block": self.plan.block_at(self.step - 1)}
 
     def export(self, folder: Path) -> None:
-        """Write ADAPTER."""
+        """Write the adapter into the file ADAPTER."""
         save_adapter(folder / ADAPTER, rounded(self.facts, self.model.adapter))

@@ -1,1 +1,1 @@
-"""Small masked diffusion models for tasks with checkable answers, and autoregressive twins."""
+"""Train small masked diffusion models, and autoregressive twins, on tasks with known answers."""

@@ -1,4 +1,4 @@
-"""Training rows. They depend only on (seed, step), so a training can be continued at any step."""
+"""Make training rows. They depend only on (seed, step), so training can continue at any step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from paradecode_lab.training.diffusion.model import CONTEXT
 from paradecode_lab.training.diffusion.vocabulary import ASSISTANT, END, USER
 
 ROWS_TOGETHER = 32
-"""Rows of a pack. Rows of similar length share a pack, and a pack fits into the CPU's cache."""
+"""Number of rows in a pack.
+
+Rows of similar length share a pack, and a pack fits into the CPU's cache.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +27,8 @@ class Pack:
 
     Attributes:
         tokens: int64 [B, T].
-        start: int64 [B], where the answer begins.
-        end: int64 [B], one past the first END.
+        start: int64 [B], index of the answer's first token.
+        end: int64 [B], index after the first END.
     """
 
     tokens: NDArray[np.int64]
@@ -34,17 +37,18 @@ class Pack:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """The token ids of a prompt in the chat template."""
+    """Return the token ids of a prompt in the chat template."""
     return [USER, *tokenizer.encode(prompt).ids, ASSISTANT]
 
 
 def packs(
     tokenizer: Any, shares: Mapping[str, float], seed: int, step: int, rows: int, tails: bool
 ) -> Iterator[Pack]:
-    """The rows of one optimiser step, shortest first.
+    """Yield the rows of one optimiser step in packs, shortest rows first.
 
     Args:
-        shares: task name -> how often it is drawn, relative to the others.
+        shares: task name -> how often the task is drawn, relative to the others.
+        rows: number of rows.
         tails: whether END is repeated a random number of times after the answer, as on a canvas
             that is longer than its text.
     """
@@ -68,8 +72,10 @@ def packs(
 
 
 def _tail(random: Random) -> int:
-    """The number of repeated ENDs: usually small, because they are easy to learn, and rarely up
-    to 100."""
+    """Draw the number of repeated ENDs: usually a few, because they are easy to learn.
+
+    Rarely it is up to 100.
+    """
     if random.random() < 0.05:
         return random.randint(0, 100)
     return int(random.expovariate(1 / 5))

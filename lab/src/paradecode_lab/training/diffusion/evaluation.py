@@ -1,5 +1,7 @@
-"""A tiny model's exact match on held-out instances of each task: quickly while it is trained, and
-fully at the end."""
+"""Measure the exact match of a tiny model on held-out instances of every task.
+
+The measurement is quick during training, and full at the end.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,15 @@ def fill(
         model: a diffusion model.
         prompts: int64 [B, P].
         length: number of masks after the prompt.
-        block: blocks of this length are filled one after another; 0 is one block.
-        order: ``confidence`` takes the most probable token of the block, the leftmost of equal
+        block: length of the blocks, which are filled one after another; 0 is one block.
+        order: ``confidence`` takes the most probable token of the block, the leftmost among equal
             ones; ``left`` takes the leftmost mask.
 
     Returns:
-        int64 [B, length].
+        The filled canvases without their prompts, int64 [B, length].
+
+    Raises:
+        InvalidInput: for an unknown order.
     """
     if order not in ORDERS:
         raise InvalidInput("order", order, f"use one of {', '.join(ORDERS)}")
@@ -65,9 +70,9 @@ def fill(
 
 @torch.inference_mode()
 def continue_text(model: TinyModel, prompts: Tensor, length: int) -> Tensor:
-    """Greedy decoding of an autoregressive model: prompts int64 [B, P] -> [B, up to length].
+    """Decode greedily with an autoregressive model: prompts int64 [B, P] -> [B, up to length].
 
-    It stops when every row has an END; tokens after a row's END have no meaning.
+    Decoding stops when every row has an END; tokens after a row's END have no meaning.
     """
     tokens, start = prompts, prompts.shape[1]
     for _ in range(length):
@@ -79,26 +84,29 @@ def continue_text(model: TinyModel, prompts: Tensor, length: int) -> Tensor:
 
 
 Decode = Callable[[Tensor, int], Tensor]
-"""(prompts [B, P], length) -> [B, up to length]."""
+"""A decoding function: (prompts [B, P], length) -> tokens [B, up to length]."""
 TOGETHER = 256
 
 
 def decoder_of(model: TinyModel, block: int = 0, order: str = "confidence") -> Decode:
-    """Plain decoding with this model; ``block`` and ``order`` apply to diffusion models."""
+    """Return a function that decodes plainly with this model.
+
+    ``block`` and ``order`` apply to diffusion models only.
+    """
     if model.config.attention == "causal":
         return lambda prompts, length: continue_text(model, prompts, length)
     return lambda prompts, length: fill(model, prompts, length, block, order)
 
 
 def canvas_length(answer: Sequence[int]) -> int:
-    """Length of the canvas for an answer: 32 or 64, as in ParallelBench, with room for END."""
+    """Return the canvas length for an answer: 32 or 64, as in ParallelBench, with room for END."""
     return 32 if len(answer) < 32 else 64
 
 
 def answers(
     decode: Decode, tokenizer: Any, instances: Sequence[TaskInstance], device: torch.device
 ) -> list[str]:
-    """The decoded text of each instance, up to the first END."""
+    """Decode all instances, and return their texts up to the first END."""
     groups: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
     for index, instance in enumerate(instances):
         prompt = prompt_tokens(tokenizer, instance.prompt)
@@ -123,8 +131,10 @@ def exact_match(
     device: torch.device,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Share of right answers among ``count`` held-out instances of each task, with Wilson
-    intervals."""
+    """Return the share of right answers to ``count`` held-out instances of each task.
+
+    The intervals are Wilson's.
+    """
     instances = [instance for task in tasks for instance in task.held_out(count, seed)]
     right: dict[str, int] = defaultdict(int)
     for instance, text in zip(instances, answers(decode, tokenizer, instances, device)):
@@ -137,7 +147,7 @@ EXACT = "exact_match.json"
 
 @dataclass(frozen=True)
 class PlainDecoding:
-    """A kind of plain decoding to evaluate; ``block`` 0 is the whole canvas."""
+    """A variant of plain decoding to evaluate; ``block`` 0 means the whole canvas."""
 
     name: str
     block: int = 0
@@ -151,7 +161,7 @@ VARIANTS = (
 
 
 def look(trainer: TinyTraining, instances: int = 12) -> dict[str, float]:
-    """Share of right answers to ``instances`` held-out instances of each task."""
+    """Return the share of right answers to ``instances`` held-out instances of each task."""
     decode = decoder_of(trainer.average)
     exact = exact_match(
         decode, trainer.tokenizer, tasks_named(trainer.plan.tasks), instances, trainer.device
@@ -162,7 +172,10 @@ def look(trainer: TinyTraining, instances: int = 12) -> dict[str, float]:
 def evaluate(
     trainer: TinyTraining, folder: Path, variants: Sequence[PlainDecoding], instances: int = 200
 ) -> dict[str, dict[str, Interval]]:
-    """Exact match of each variant on each task; also written to EXACT in the folder."""
+    """Measure the exact match of each variant on each task.
+
+    The result is also written to the file EXACT in the folder.
+    """
     results = {
         variant.name: exact_match(
             decoder_of(trainer.average, variant.block, variant.order),

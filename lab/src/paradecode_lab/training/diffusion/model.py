@@ -25,7 +25,10 @@ def tiny_config(
     objective: str, vocab_size: int, hidden_size: int, layers: int, heads: int, inner: int,
     shift: bool = False,
 ) -> ModelConfig:  # fmt: skip
-    """Sizes of a Llama model with full attention (``diffusion``) or causal attention."""
+    """Return the configuration of a tiny Llama model.
+
+    Attention is full if the objective is ``diffusion``, and causal otherwise.
+    """
     diffusion = objective == "diffusion"
     return ModelConfig(
         name=f"tiny-{objective}",
@@ -60,7 +63,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(c.intermediate_size, d, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None) -> Tensor:
-        """[B, T, D] -> [B, T, D]: one layer of the model."""
+        """Compute one layer of the model: [B, T, D] -> [B, T, D]."""
         h = self.attn_norm(x)
         q, k, v = (
             m(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in (self.q, self.k, self.v)
@@ -75,8 +78,8 @@ class TinyModel(nn.Module):
     """A Llama model for rows of equal length, without a K/V cache.
 
     Args:
-        config: from ``tiny_config``.
-        seed: seed of the weights.
+        config: a result of ``tiny_config``.
+        seed: seed of the initial weights.
     """
 
     cos: Tensor
@@ -103,9 +106,10 @@ class TinyModel(nn.Module):
 
     @torch.no_grad()
     def set_alike(self, pairs: Sequence[tuple[int, int]], seed: int) -> None:
-        """Set each first token's vector to the second one's plus a vector that all pairs share.
+        """Make the embeddings of two tokens similar, for each pair of tokens.
 
-        The model then knows from the start that a word with a space before it is the same word.
+        The first token's vector becomes the second one's plus a vector that all pairs share. The
+        model then knows from the start that a word with a space before it is the same word.
         """
         first, second = torch.tensor(pairs, device=self.embed.weight.device).T
         shared = torch.randn(self.config.hidden_size, generator=torch.Generator().manual_seed(seed))
@@ -115,11 +119,12 @@ class TinyModel(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor | None = None, seen: Tensor | None = None
     ) -> Tensor:
-        """Final hidden states [B, T, D], normalised, of tokens int64 [B, T].
+        """Return the normed last states [B, T, D] of tokens int64 [B, T].
 
         Args:
             positions: int64 [T]; 0 to T - 1 by default.
-            seen: bool [T, T], which row sees which; by default that of the model's attention.
+            seen: bool [T, T]; entry (i, j) says that row i sees row j. The default is the model's
+                attention.
         """
         x, length = self.embed(tokens), tokens.shape[1]
         if positions is None:
@@ -132,21 +137,22 @@ class TinyModel(nn.Module):
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> float32 [..., V]: the logits of hidden states."""
+        """Return the logits, float32 [..., V], of hidden states [..., D]."""
         return F.linear(hidden, self.embed.weight).float()
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate [B, H, T, d], each element i with element i + d/2; angles are [T, d/2]."""
+    """Rotate [B, H, T, d]: each element i with element i + d/2; angles are [T, d/2]."""
     a, b = x.chunk(2, -1)
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
-    """Attention of [B, H, T, d] queries, keys and values; a query sees ``seen`` [T, T], or all.
+    """Compute attention of [B, H, T, d] queries, keys and values.
 
-    On a CPU PyTorch's fused kernel takes six times as long for rows as short as these.
+    A query sees what ``seen`` [T, T] says, or everything. On a CPU, PyTorch's fused kernel takes
+    six times as long for rows as short as these.
     """
     scores = ((q * q.shape[-1] ** -0.5) @ k.mT).float()
     if seen is not None:
@@ -158,7 +164,7 @@ def load_weights(model: TinyModel, folder: Path) -> None:
     """Load the weights that ``save_model`` wrote.
 
     Raises:
-        InvalidModel: the folder has no such weights, or those of another size.
+        InvalidModel: the folder has no such weights, or weights of another size.
     """
     try:
         stored = load_file(str(folder / "model.safetensors"))
@@ -174,7 +180,7 @@ def load_weights(model: TinyModel, folder: Path) -> None:
 
 
 def save_model(model: TinyModel, folder: Path) -> None:
-    """Write config.json and model.safetensors (float16)."""
+    """Write config.json and model.safetensors (float16) into a folder."""
     c = model.config
     stored = {
         stored_name(name.removesuffix(".weight")): tensor.detach().cpu().numpy().astype(np.float16)

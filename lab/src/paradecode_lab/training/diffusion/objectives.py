@@ -1,4 +1,4 @@
-"""The losses: masked tokens from all other tokens (diffusion), or the next token."""
+"""Compute the losses: masked tokens from all other tokens (diffusion), or the next token."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from paradecode_lab.training.diffusion.model import CONTEXT, TinyModel
 from paradecode_lab.training.diffusion.vocabulary import END, MASK
 
 BLOCKS = (1 << 16, 1, 4, 8, 16)
-"""Lengths of the blocks in which masks are random; the first is longer than any answer."""
+"""Lengths of the blocks in which masks are random; the first length is longer than any answer."""
 BLOCK_SHARES = (0.6, 0.1, 0.1, 0.1, 0.1)
 TAIL_WEIGHT = 0.1
 ATTENTION_BLOCKS = (4, 8, 16)
-"""Lengths of the blocks of attention, counted from position 0, when a model learns such blocks."""
+"""Lengths of attention blocks, counted from position 0, for models that learn block attention."""
 
 
 def mask(
     pack: Pack, levels: NDArray[np.float64], random: np.random.Generator
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Which positions are masked, and the weight of the loss at each; both [B, T].
+    """Draw which positions are masked, and weigh the loss at each.
 
-    LLaDA (Nie et al. 2025, arXiv:2502.09992) masks each token with probability t and weighs it
-    with 1/t. This is the lower-variance form (their equation 14): an answer has c tokens, the first
-    END included; exactly k of them are masked, with k uniform in 1..c, and each has weight 1/k.
+    LLaDA (Nie et al. 2025, arXiv:2502.09992) masks each token with probability t and weighs it with
+    1/t. This is the lower-variance form (their equation 14). An answer has c tokens, the first END
+    included; exactly k of them are masked, with k uniform in 1..c, and each has weight 1/k.
 
     Some rows have the masks of block-wise decoding: none in earlier blocks, random ones in one
     block, all in later blocks. The ENDs after the first one are masked at the same rate, or not at
@@ -35,6 +35,9 @@ def mask(
 
     Args:
         levels: float64 [B] in [0, 1); k is 1 + floor(level * c).
+
+    Returns:
+        The masked positions, bool [B, T], and their weights, float32 [B, T].
     """
     count, length = pack.tokens.shape
     masked, weight = np.zeros((count, length), bool), np.zeros((count, length), np.float32)
@@ -57,11 +60,12 @@ def mask(
 def diffusion_loss(
     model: TinyModel, pack: Pack, levels: NDArray[np.float64], random: np.random.Generator
 ) -> Tensor:
-    """Sum over rows of the weighted cross-entropy at masked positions."""
+    """Return the sum over rows of the weighted cross-entropy at masked positions."""
     device = model.embed.weight.device
     masked, weight = mask(pack, levels, random)
     inputs = torch.from_numpy(np.where(masked, MASK, pack.tokens)).to(device)
-    # Of a shifted model the row to the left says what a position is; no prompt is empty.
+    # In a shifted model, the row to the left predicts a position. It exists, because no prompt is
+    # empty.
     where = torch.from_numpy(np.roll(masked, -1, 1) if model.config.shift else masked).to(device)
     logits = model.logits(model(inputs)[where])
     targets = torch.from_numpy(pack.tokens[masked]).to(device)
@@ -70,13 +74,15 @@ def diffusion_loss(
 
 
 def block_loss(model: TinyModel, pack: Pack, random: np.random.Generator) -> Tensor:
-    """Like ``diffusion_loss``, for attention in blocks (BD3-LM, Arriola et al. 2025,
-    arXiv:2503.09573): full inside of a block, causal between blocks.
+    """Return a loss like ``diffusion_loss``, but for attention in blocks.
 
-    The rows stand in the batch twice, clean and masked. A masked block sees itself and the clean
-    blocks before it, so all blocks of an answer are trained on at once. The ENDs up to the end of
-    the last block count as the answer's. Every block with c of its tokens has k masks, with k
-    uniform in 1..c, of weight c/k over the number of tokens.
+    Attention is full inside a block and causal between blocks (BD3-LM, Arriola et al. 2025,
+    arXiv:2503.09573). Each row stands in the batch twice, clean and masked. A masked block sees
+    itself and the clean blocks before it, so all blocks of an answer are trained on at once.
+
+    The ENDs up to the end of the last block count as part of the answer. A block with c answer
+    tokens gets k masks, with k uniform in 1..c. Each has the weight c/k, divided by the number of
+    answer tokens.
     """
     device = model.embed.weight.device
     size = int(random.choice(ATTENTION_BLOCKS))
@@ -110,7 +116,7 @@ def block_loss(model: TinyModel, pack: Pack, random: np.random.Generator) -> Ten
     )
     row, column = np.nonzero(masked)
     asked = length + column
-    if model.config.shift:  # The clean row before it says what a block begins with.
+    if model.config.shift:  # The clean row before a block predicts its first token.
         asked = np.where(column % size == 0, first + column, asked) - 1
     logits = model.logits(hidden[torch.from_numpy(row).to(device), torch.from_numpy(asked)])
     targets = torch.from_numpy(tokens[:, first:][masked]).to(device)
@@ -119,7 +125,7 @@ def block_loss(model: TinyModel, pack: Pack, random: np.random.Generator) -> Ten
 
 
 def next_token_loss(model: TinyModel, pack: Pack) -> Tensor:
-    """Sum over rows of the mean cross-entropy of the answer's tokens, the first END included."""
+    """Return the sum over rows of the answer tokens' mean cross-entropy, the first END included."""
     device = model.embed.weight.device
     at = np.arange(1, pack.tokens.shape[1])
     start, end = pack.start[:, None], pack.end[:, None]

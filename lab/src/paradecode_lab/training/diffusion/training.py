@@ -1,4 +1,4 @@
-"""Training of a tiny model; it can be stopped and continued at any step."""
+"""Train a tiny model. The training can be stopped and continued at any step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from paradecode_lab.training.running import Training, check_same, load_checkpoin
 MODEL = "model"
 OBJECTIVES = ("diffusion", "autoregressive")
 HARD = {"addition": 2.0, "word-problem": 4.0, "sort": 1.5, "recall": 1.5, "shuffle": 1.5}
-"""Tasks that are drawn more often than the others."""
+"""Tasks that are drawn more often than others, and how many times as often."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class DiffusionPlan:
 
     Attributes:
         objective: ``diffusion`` or ``autoregressive``.
-        seed: of weights and rows.
+        seed: seed of weights and rows.
         steps: number of optimiser steps.
         rows: number of texts in a step.
         hidden_size, layers, heads, inner: sizes of the model.
@@ -47,12 +47,16 @@ class DiffusionPlan:
         other_rate: learning rate of AdamW, for embedding and norms.
         warmup: number of steps in which the rates rise.
         cooldown: share of the steps, at the end, in which the rates fall to 0.
-        averaging: decay in each step of the weights' average, which is evaluated and saved.
+        averaging: decay per step of the weights' moving average, which is evaluated and saved.
         tasks: the set of tasks, ``simple`` or ``graded``.
-        blocks: share of a diffusion model's rows that are trained with attention in blocks.
-        shift: whether a row's logits predict the next position, like in the autoregressive twin, so
-            that a diffusion model can begin with the twin's weights (Dream, arXiv:2508.15487).
-        start: name or folder of a model of the same size with the first weights; "" means none.
+        blocks: share of a diffusion model's packs that are trained with attention in blocks.
+        shift: whether a row's logits predict the next position, as in the autoregressive twin. A
+            diffusion model can then begin with the twin's weights (Dream, arXiv:2508.15487).
+        start: name or folder of a model of the same size whose weights the training begins with; ""
+            means none.
+
+    Raises:
+        InvalidInput: a setting is out of range, or does not fit the objective.
     """
 
     objective: str = "diffusion"
@@ -90,7 +94,7 @@ class DiffusionPlan:
             raise InvalidInput("hidden_size", self.hidden_size, "make it a multiple of 2 * heads")
 
     def rate(self, step: int) -> float:
-        """The factor of both learning rates in a step."""
+        """Return the factor of both learning rates in a step, from 0 to 1."""
         left = (self.steps - step) / max(1, self.cooldown * self.steps)
         return min(1.0, (step + 1) / (self.warmup + 1), left)
 
@@ -99,11 +103,11 @@ class TinyTraining(Training):
     """A tiny model that is being trained.
 
     Args:
-        plan: what to train.
+        plan: settings of the training.
         device: a torch device.
-        workers: the most threads, each of which works on other packs of a step's rows. On a CPU
-            this is faster than threads inside of each operation, because they wait for one another
-            only once in a step. Equal plans give equal weights if the number of workers is equal.
+        workers: the most threads; each works on other packs of a step's rows. On a CPU this is
+            faster than threads inside each operation, because the threads wait for one another only
+            once in a step. Equal plans give equal weights if the number of workers is equal.
 
     Attributes:
         seconds: CPU time of the training so far, over all runs.
@@ -125,7 +129,7 @@ class TinyTraining(Training):
             entry = find(plan.start)
             load_weights(self.model, (entry and entry.path) or Path(plan.start))
         self.average = deepcopy(self.model)
-        workers = min(workers, -(-plan.rows // ROWS_TOGETHER))  # Others would have no gradients.
+        workers = min(workers, -(-plan.rows // ROWS_TOGETHER))  # More would get no pack.
         self._copies = [self.model, *(self._copy() for _ in range(workers - 1))]
         self._pool = ThreadPoolExecutor(workers)
         matrices = [p for p in self.model.layers.parameters() if p.ndim == 2]
@@ -140,14 +144,14 @@ class TinyTraining(Training):
         ]
 
     def _copy(self) -> TinyModel:
-        """A model that shares the weights and has its own gradients."""
+        """Return a model that shares the weights and has its own gradients."""
         copy = TinyModel(self.model.config, self.plan.seed).to(self.device)
         for own, shared in zip(copy.parameters(), self.model.parameters()):
             own.data = shared.data
         return copy
 
     def advance(self) -> float:
-        """Do one optimiser step; returns the mean loss of a row."""
+        """Do one optimiser step, and return the mean loss of a row."""
         began, plan = time.process_time(), self.plan
         tails = plan.objective == "diffusion"
         work = list(packs(self.tokenizer, self.shares, plan.seed, self.step, plan.rows, tails))
@@ -168,7 +172,7 @@ class TinyTraining(Training):
         return total / plan.rows
 
     def _gradients(self, worker: int, work: Sequence[Pack]) -> float:
-        """Compute the gradients of every n-th pack (n workers); returns the sum of row losses."""
+        """Compute the gradients of every n-th pack (n workers); return the sum of row losses."""
         model, plan, total = self._copies[worker], self.plan, 0.0
         even = np.random.default_rng((plan.seed, self.step))
         levels = (even.random() + even.permutation(plan.rows) / plan.rows) % 1
@@ -176,7 +180,8 @@ class TinyTraining(Training):
             pack, first = work[index], index * ROWS_TOGETHER
             with torch.autocast(self.device.type, torch.bfloat16):
                 random = np.random.default_rng((plan.seed, self.step, index))
-                # Without blocks nothing is drawn for them: older plans give the same weights.
+                # Without blocks no random number is drawn here, so that older plans give the same
+                # weights.
                 if plan.blocks > 0 and random.random() < plan.blocks:
                     loss = block_loss(model, pack, random)
                 elif plan.objective == "diffusion":
@@ -212,11 +217,12 @@ class TinyTraining(Training):
         """Continue from a checkpoint.
 
         Args:
-            plan: the same as before; ``steps`` may change until the learning rate begins to fall.
+            plan: the plan of the checkpoint; ``steps`` may differ until the learning rate begins to
+                fall.
 
         Raises:
             InvalidModel: the file is damaged or not a checkpoint.
-            InvalidInput: it belongs to another plan, or to a model of another size.
+            InvalidInput: the checkpoint belongs to another plan, or to a model of another size.
         """
         state = load_checkpoint(path, device)
         with readable(path):

@@ -30,8 +30,8 @@ SAMPLES = 400
 def build_tokenizer() -> Any:
     """Build a ``tokenizers.Tokenizer``, the same one on every machine.
 
-    Decoding gives every encoded text back, because unknown words become bytes. A word with a space
-    before it has its own token, as in other byte-level vocabularies.
+    Decoding an encoded text gives the text back, because unknown words become bytes. A word with a
+    space before it has its own token, as in other byte-level vocabularies.
     """
     single = sorted(byte_characters(), key=byte_characters().__getitem__)
     ordered = [*SPECIAL, *single, *sorted(_pieces() - set(single))]
@@ -54,7 +54,7 @@ def _splitter() -> Any:
 
 @cache
 def _pieces() -> frozenset[str]:
-    """The words of all tasks."""
+    """Return the words of all tasks."""
     splitter = _splitter()
     pools = (words.NAMES, words.CITIES, words.JOBS, words.THINGS, words.DIGITS)
     texts = [f"{word} {word}" for pool in pools for word in pool]
@@ -67,7 +67,10 @@ def _pieces() -> frozenset[str]:
 
 
 def spaced_words(tokenizer: Any) -> list[tuple[int, int]]:
-    """(id with a space before it, id without) for each word, digit or sign that has both ids."""
+    """Return (id with a space before it, id without) for each word that has both ids.
+
+    Digits and other signs count as words.
+    """
     ids: dict[str, int] = tokenizer.get_vocab()
     return [
         (ids[word], ids[word[1:]]) for word in sorted(ids) if word[0] == "Ġ" and word[1:] in ids

@@ -1,2 +1,1 @@
-"""Draft heads: texts of the target, its states over them, and networks that learn to guess
-further."""
+"""Train draft heads: write texts with the target, record its states, and train networks on them."""

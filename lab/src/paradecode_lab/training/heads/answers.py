@@ -1,4 +1,4 @@
-"""The target's answers, and its states while it writes or reads texts."""
+"""Let the target write answers or read texts, and record its states."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from paradecode_lab.training.decoding import decode_all
 from paradecode_lab.training.ngrams.own_text import TOGETHER, own_questions
 
 ROWS = 256
-"""Rows of a text that are read at a time."""
+"""Number of tokens of a text that are read in one forward."""
 READ_TOGETHER = 16
 LARGEST = 65504.0
-"""The largest float16 number; states beyond it are cut to it."""
+"""The largest float16 number. Larger numbers in states are clipped to it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """An answer to a prompt.
+    """An answer to a prompt, with the target's states.
 
     Attributes:
-        text: the answer without stop tokens.
-        tokens: the answer's tokens with stop tokens.
-        states: float16 [n - 1, layers * D], the layers side by side, for all n tokens of prompt and
-            answer except the last.
+        text: the answer's text, without stop tokens.
+        tokens: the answer's token ids, with stop tokens.
+        states: float16 [n - 1, layers * D], the outputs of the recorded layers side by side. Prompt
+            and answer have n tokens; the last one has no state.
     """
 
     text: str
@@ -44,7 +44,7 @@ class Answer:
 
 
 class StateWriter:
-    """Plain decoding that keeps the states behind some layers."""
+    """A decoder that makes one token a forward, and records the outputs of some layers."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
@@ -53,7 +53,7 @@ class StateWriter:
 
     @property
     def states(self) -> NDArray[np.float16]:
-        """float16 [rows, layers * D]: the states that were kept."""
+        """The recorded states, float16 [rows, layers * D]."""
         return np.concatenate(self._parts)
 
     def decode(self, seq: TokenSequence) -> Steps:
@@ -67,7 +67,10 @@ class StateWriter:
 
 
 class StateReader:
-    """A decoder of one request that commits no token and keeps states; see ``PromptReader``."""
+    """A decoder that reads a prompt, records the outputs of some layers, and adds no token.
+
+    It serves one request; see ``PromptReader``.
+    """
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
@@ -75,11 +78,11 @@ class StateReader:
 
     @property
     def states(self) -> NDArray[np.float16]:
-        """float16 [rows, layers * D]: the states that were kept."""
+        """The recorded states, float16 [rows, layers * D]."""
         return np.concatenate(self._parts)
 
     def decode(self, seq: TokenSequence) -> Steps:
-        tokens = seq.pending.copy()  # All of them: the engine has no prefix cache.
+        tokens = seq.pending.copy()  # The whole prompt: there is no prefix cache.
         for start in range(0, len(tokens), ROWS):
             rows = tokens[start : start + ROWS]
             reply = yield Forward(
@@ -92,16 +95,16 @@ class StateReader:
 
 
 def side_by_side(states: Sequence[NDArray[np.float32]]) -> NDArray[np.float16]:
-    """float16 [rows, layers * D]: the states [rows, D] of the layers, side by side."""
+    """Put the states [rows, D] of several layers side by side: float16 [rows, layers * D]."""
     return np.clip(np.concatenate(states, axis=1), -LARGEST, LARGEST).astype(np.float16)
 
 
 class Writer(Protocol):
-    """Lets the target write, and read.
+    """Interface of an object that lets the target write answers and read texts.
 
     Attributes:
         llm: the target.
-        together: number of texts in a round.
+        together: number of texts that are written together; they form a round.
     """
 
     llm: LLM
@@ -110,31 +113,38 @@ class Writer(Protocol):
     def answers(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, layers: tuple[int, ...]
     ) -> list[Answer]:
-        """Answer prompts, in one batch.
+        """Answer all prompts in one batch.
 
         Args:
-            layers: layers whose states are kept.
+            prompts: token ids of each prompt.
+            layers: layers whose outputs are recorded.
         """
         ...
 
     def sampled(self, prompt: list[int], params: SamplingParams) -> list[Answer]:
-        """A round of different answers to one prompt, without states."""
+        """Write a round of different answers to one prompt, without states."""
         ...
 
     def questions(self, number: int, seed: int) -> list[tuple[str, list[int]]]:
-        """A round of users' questions that the model makes up, with their ids in the chat
-        format."""
+        """Let the model make up a round of users' questions.
+
+        Returns:
+            For each question its text, and its token ids in the chat format.
+        """
         ...
 
     def states(
         self, texts: Sequence[Sequence[int]], layers: tuple[int, ...]
     ) -> list[NDArray[np.float16]]:
-        """float16 [tokens, layers * D] of each text."""
+        """Return the outputs of the layers, float16 [tokens, layers * D], for each text."""
         ...
 
 
 class EngineWriter:
-    """Writes and reads with the engine, which must have no prefix cache."""
+    """A :class:`Writer` that uses the engine.
+
+    The engine must have no prefix cache, because cached tokens would get no states.
+    """
 
     together = TOGETHER
 

@@ -1,4 +1,4 @@
-"""Chimera's head in PyTorch, and its parts before training."""
+"""Chimera's head in PyTorch, and its weights before training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GRAMS = 3
 
 
 class ChimeraNetwork(HeadNetwork):
-    """Chimera's head; like the published code, it learns the text's own tokens."""
+    """Chimera's head. As in the published code, it is trained on the text's own tokens."""
 
     hard = 1.0
 
@@ -24,7 +24,10 @@ class ChimeraNetwork(HeadNetwork):
         self.heads = sum(name.startswith("chimera_head.") for name in self.parameters)
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """The target's last state and the layer's, side by side [rows that draft, 2 D]."""
+        """Return the inputs of each level's head, [rows that draft, 2 D].
+
+        The target's last state and the state of Chimera's layer stand side by side.
+        """
         final = self.target.final(rows.features)
         places = torch.cat([torch.arange(n) for _, n, _ in rows.spans])
         _, keys, values = self.projected(0, self._normed(final), places)
@@ -60,7 +63,7 @@ class ChimeraNetwork(HeadNetwork):
         return self._norm(x, "layers.0.input_layernorm")
 
     def _gram(self, tokens: Tensor) -> Tensor:
-        """[n, D]: the states of trigrams [n, 3]."""
+        """Return the states [n, D] of trigrams [n, 3] of token ids."""
         p = self.parameters
         x = F.embedding(tokens, self.target.embed).flatten(1)
         name = "trimlp.0.linear"
@@ -69,10 +72,14 @@ class ChimeraNetwork(HeadNetwork):
 
 
 def chimera_weights(levels: int, rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-    """First weights: a trigram is its newest token, and a head reads both states like the target's.
+    """Return the initial weights of the trigram MLP and of the heads.
+
+    The state of a trigram is at first the embedding of its newest token. Each head applies the
+    target's LM head to both halves of its input.
 
     Args:
-        rows: [v, D], rows of the target's LM head.
+        levels: number of heads.
+        rows: float32 [v, D], rows of the target's LM head.
     """
     d = rows.shape[1]
     made = {

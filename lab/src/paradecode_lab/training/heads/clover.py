@@ -12,13 +12,15 @@ from paradecode_lab.training.heads.network import HeadNetwork, Rows, first_rows,
 
 
 class CloverNetwork(HeadNetwork):
-    """A head of Clover or Clover-2; its two losses are those of Clover-2 (arXiv 2408.00264)."""
+    """A head of Clover or Clover-2, trained with the two losses of Clover-2 (arXiv 2408.00264)."""
 
     match = 10.0
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """States that draft each level, like all heads' ``states``; the cell is given the tokens of
-        the text."""
+        """Return the states that draft each level, as the ``states`` of every head does.
+
+        The recurrent cell gets the tokens of the text, not those of a draft.
+        """
         state, said = self._text(rows), []
         state = self._norm(state, "clover_norm")
         drafts = rows.drafting(0)
@@ -32,7 +34,7 @@ class CloverNetwork(HeadNetwork):
         return said
 
     def _text(self, rows: Rows) -> Tensor:
-        """The text's rows that draft, behind all layers."""
+        """Return the states after all layers, for the rows of the texts that draft."""
         state, texts, asked = rows.features, rows.whole, rows.drafting(0)
         places, begins = rows.within(texts), [begin - first for first, _, begin in rows.spans]
         for number in range(self.layers):
@@ -50,7 +52,7 @@ class CloverNetwork(HeadNetwork):
         return self._norm(state, "layers.0.input_layernorm"), state
 
     def _step(self, level: int, state: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
-        """The next state, and the input of the norm in front of the LM head."""
+        """Return the cell's next state, and the input of the norm before the LM head."""
         if self.file.kind == "clover":
             x = state = self._merged("clover_head_mlp_rnn", state, embedded)
             number, depth = min(level, self.heads - 1), 0
@@ -64,7 +66,10 @@ class CloverNetwork(HeadNetwork):
         return state, self._linear("clover_head_mlp2", torch.cat([state, embedded], -1))
 
     def _merged(self, cell: str, state: Tensor, embedded: Tensor) -> Tensor:
-        """The state, plus for each attention head the value times the cosine of query and key."""
+        """Let a cell add the token's embedding to the state, and return the new state.
+
+        For each attention head, the cell adds the value times the cosine of query and key.
+        """
         normed = self._norm(state, f"{cell}.input_layernorm")
         q, k, v = (
             self._linear(f"{cell}.{part}", x).unflatten(-1, (self.file.heads, -1))
@@ -82,14 +87,16 @@ class CloverNetwork(HeadNetwork):
 def clover_weights(
     second: bool, d: int, levels: int, norm: NDArray[np.float32]
 ) -> dict[str, NDArray[np.float32]]:
-    """First weights beside the layers; a head with them predicts the same as the target.
+    """Return the initial weights of all tensors but those of the layers.
 
-    The cells' queries and keys begin as their inputs, and their values as zeros.
+    A head with them predicts the same tokens as the target. The cells' queries and keys are at
+    first copies of their inputs, and their values are zeros.
 
     Args:
         second: whether the head is Clover-2.
-        levels: for Clover, levels that have a block of their own.
-        norm: [d], gain of the target's last norm.
+        d: width of the states.
+        levels: number of levels that have a residual block of their own (Clover only).
+        norm: float32 [d], gain of the target's last norm.
     """
     one, none = np.eye(d, dtype=np.float32), np.zeros(d, np.float32)
     made = {"clover_norm.weight": none + 1, "clover_head_norm.weight": norm}

@@ -1,4 +1,4 @@
-"""A folder with the data of heads: texts, and the target's states over them."""
+"""Store the training data of heads in a folder: texts, and the target's states over them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ SOURCE = "source.json"
 
 @dataclass(frozen=True)
 class HeadData:
-    """Texts in a folder.
+    """Training texts in a folder.
 
     Attributes:
+        folder: the folder.
         texts: the texts, in an order that mixes all sources.
-        refused: number of prompts that were left out because they resemble a measured one.
+        refused: number of prompts that were left out because they resemble a prompt used for
+            measuring.
     """
 
     folder: Path
@@ -44,9 +46,14 @@ class HeadData:
     def features(
         self, llm: LLM, layers: tuple[int, ...], most_bytes: float, tick: Progress
     ) -> Features:
-        """The states of these layers, ascending; as many as fit are written now.
+        """Return the target's states over the texts; as many as fit are computed and stored now.
 
-        Stored states of further layers, from the training of another head, are used as well.
+        States that the training of another head stored are used again if they include these layers.
+
+        Args:
+            layers: layers whose outputs are needed, ascending.
+            most_bytes: the most bytes on disk for states.
+            tick: called before each stored file.
         """
         digest = blake2b(b"without last tokens", digest_size=4)
         for text in self.texts:
@@ -68,25 +75,29 @@ def make_data(
     llm: LLM, source: TextSource, folder: Path, tick: Progress, layers: tuple[int, ...] = (),
     most_bytes: float = 0,
 ) -> HeadData:  # fmt: skip
-    """Write the texts of a folder, or those that are missing.
+    """Write the texts of a folder that are still missing, and return all its data.
 
     Args:
-        layers: layers, ascending, whose states are kept while the target writes, so that it does
-            not have to read the texts.
+        source: settings of the texts.
+        folder: the folder; it is created if it does not exist.
+        tick: called before each round of texts.
+        layers: layers, ascending, whose outputs are recorded while the target writes. It does not
+            have to read these texts again later.
         most_bytes: the most bytes of these states.
 
     Raises:
         InvalidInput: if the folder was begun with other settings.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # Two models may have one name: that of a folder, and every training writes OUTPUT/model.
+    # The digest of the weights tells models with equal names apart. A model is named by its folder,
+    # and every training writes OUTPUT/model.
     now: dict[str, Any] = {**asdict(source), "model": llm.model}
     now["weights"] = digest_of(llm.engine.weights)
     for name in ("prompts", "avoid"):
         now[name] = [f"{file} {_digest(file)}" for file in getattr(source, name)]
     if (folder / SOURCE).exists():
         begun = _begun_with(folder / SOURCE)
-        # Older folders do not say whose weights wrote their texts.
+        # Folders of older versions do not contain a digest of the weights.
         check_same(
             folder / SOURCE, now, {"weights": now["weights"], **begun}, ": name a new folder"
         )
@@ -97,7 +108,7 @@ def make_data(
 
 
 def writer_of(llm: LLM) -> Writer:
-    """The faster writer for a target: on PyTorch all texts of a round are one rectangle."""
+    """Return the faster writer for a target: PyTorch models write a round as one rectangle."""
     if not llm.backend.name.startswith("torch"):
         return EngineWriter(llm)
     from paradecode.backends.torch.model import Transformer
@@ -108,7 +119,7 @@ def writer_of(llm: LLM) -> Writer:
 
 
 def _begun_with(path: Path) -> dict[str, Any]:
-    """The settings with which a folder was begun; raises InvalidInput for a damaged file."""
+    """Return the settings that a folder was begun with; raise InvalidInput for a damaged file."""
     try:
         found = json.loads(path.read_text("utf-8"))
         if not isinstance(found, dict):
@@ -121,7 +132,7 @@ def _begun_with(path: Path) -> dict[str, Any]:
 
 
 def _layers_of(path: Path) -> tuple[int, ...]:
-    """The layers whose states a folder has."""
+    """Return the layers whose states a folder contains, read from the folder's name."""
     numbers = path.name.split("-")[1 : -1 if path.name.startswith("states") else None]
     return tuple(int(part) for part in numbers if part.isdigit())
 

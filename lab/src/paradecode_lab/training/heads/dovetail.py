@@ -12,8 +12,11 @@ from paradecode_lab.training.heads.network import HeadNetwork
 
 
 class DovetailNetwork(HeadNetwork):
-    """Dovetail's head, with the weights of its two losses: 1 for the distance of states, 0.1 for
-    the distribution."""
+    """Dovetail's head. It has two losses.
+
+    The distance of states has weight 1, and the distribution has weight 0.1; here both are
+    multiplied by 10.
+    """
 
     match = 10.0
 
@@ -27,7 +30,10 @@ class DovetailNetwork(HeadNetwork):
 
 
 def dovetail_weights(d: int) -> dict[str, NDArray[np.float32]]:
-    """First weights of the fusion: it gives the state, half open to a token without effect."""
+    """Return the initial weights of the fusion, which then passes the state on unchanged.
+
+    The gate is half open, ``W_1`` doubles the state, and the token has no effect.
+    """
     zeros = np.zeros((2 * d, d), np.float32)
     return {
         "input_layernorm.weight": np.ones(d, np.float32), "W_z": zeros, "W_2": zeros[:d],

@@ -15,22 +15,25 @@ from paradecode_lab.training.heads.lstm import lstm_rows
 from paradecode_lab.training.heads.network import HeadNetwork, Rows, attend, first_rows
 
 TOGETHER = 2
-"""Number of rows that see one another; it is the paper's choice."""
+"""Number of tokens that are drafted as one block and see one another; 2, as in the paper."""
 SHOWN = 0.4
-"""Answers that are shown for each wrong guess at the beginning of training; it falls to 0."""
+"""Number of right inputs that the head is shown for each wrong guess at the beginning of training.
+
+The number falls to 0 by the end of training. More make the first steps easier.
+"""
 LAYERS = 2
 Carry = list[tuple[Tensor, Tensor]]
-"""Hidden and cell of each LSTM layer."""
+"""Hidden state and cell state of each LSTM layer."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Text:
-    """The rows of all texts, one text behind the other.
+    """The rows of all texts, one text after the other.
 
     Attributes:
-        inputs: [N, 2 D], input of the first LSTM layer.
-        carry: [N, D], hidden and cell behind each row.
-        keys, values: [N, G, size], those of each row.
+        inputs: [N, 2 D], inputs of the first LSTM layer.
+        carry: hidden and cell state, each [N, D], of every LSTM layer after each row.
+        keys, values: [N, G, size], the attention's keys and values of each row.
     """
 
     inputs: Tensor
@@ -39,22 +42,30 @@ class _Text:
     values: Tensor
 
     def carried(self, rows: Tensor, begins: Tensor) -> Carry:
-        """Hidden and cell behind these rows [n]; zeros in front of the beginnings of their
-        texts."""
+        """Return the LSTM's state after each of these rows.
+
+        Args:
+            rows: int64 [n]; a row before the beginning of its text gets zeros.
+            begins: int64 [n], the first row of the text of each row.
+        """
         there = (rows >= begins)[:, None]
         return [(h[rows.clamp(min=0)] * there, c[rows.clamp(min=0)] * there) for h, c in self.carry]
 
 
 class FalconNetwork(HeadNetwork):
-    """Falcon's head, with its losses and its glancing (CSGD). In training the first rows of some
-    blocks get their answers, more often while more guesses are wrong, so that the other rows
-    learn to continue."""
+    """Falcon's head, with its losses and its glancing training (CSGD).
+
+    In training, the first rows of some blocks get the right inputs instead of their own, so that
+    the other rows learn to continue. The more guesses are wrong, the more blocks are chosen.
+    """
 
     match, hard = 10.0, 0.1
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """States that draft each level, like all heads' ``states``; every row that drafts ends a
-        block."""
+        """Return the states that draft each level, as the ``states`` of every head does.
+
+        Every row that drafts ends a block of its own.
+        """
         text, size = self._read(rows), self.file.block_size
         drafts = [rows.drafting(level) for level in range(count)]
         begins = torch.cat([torch.full_like(each, first)
@@ -86,7 +97,7 @@ class FalconNetwork(HeadNetwork):
         return said
 
     def _read(self, rows: Rows) -> _Text:
-        """Run all texts through the LSTM, side by side."""
+        """Run all texts through the LSTM in one batch."""
         features = self.target.final(rows.features)
         inputs = torch.cat([F.embedding(rows.tokens, self.target.embed), features], -1)
         longest = max(count for _, count, _ in rows.spans)
@@ -100,7 +111,11 @@ class FalconNetwork(HeadNetwork):
         return _Text(inputs, carry, keys, values)
 
     def _along(self, given: Tensor, carry: Carry) -> Carry:
-        """Run rows [n, m, 2 D] of n texts through the LSTM: [n, m, D] for each layer."""
+        """Run m rows of n texts, [n, m, 2 D], through the LSTM.
+
+        Returns:
+            Hidden and cell states, each [n, m, D], of every layer.
+        """
         p, made, x = self.parameters, Carry(), given
         for layer, (h, c) in enumerate(carry):
             bias = p[f"lstm.bias_ih_l{layer}"] + p[f"lstm.bias_hh_l{layer}"]
@@ -113,13 +128,22 @@ class FalconNetwork(HeadNetwork):
         self, rows: Rows, text: _Text, wanted: Sequence[Tensor], given: Tensor, carry: Carry,
         ahead: int, own: Sequence[tuple[Tensor, Tensor]],
     ) -> tuple[Tensor, Carry, list[tuple[Tensor, Tensor]]]:  # fmt: skip
-        """The states [n, k, D] of blocks, the LSTM's state behind them, and their keys and values.
+        """Draft n blocks of k rows.
 
         Args:
-            wanted: for each text the rows whose drafts these are.
-            ahead: place of a block's first row behind such a row; -k for the first block, which the
-                row ends and which stands for the text's own last rows.
+            rows: the rows of all texts.
+            text: the results of the LSTM on these rows.
+            wanted: for each text, the rows after which the blocks are drafted.
+            given: [n, k, 2 D], inputs of the LSTM.
+            carry: the LSTM's state before each block.
+            ahead: offset of a block's first row from the row after which the block is drafted. It
+                is -k for the first block: this block ends with that row, and replaces the text's
+                own last rows.
             own: keys and values of the draft's earlier blocks, each [n, G, size].
+
+        Returns:
+            The states [n, k, D], the LSTM's state after each block, and the keys and values of the
+            blocks.
         """
         size = given.shape[1]
         layers = self._along(given, carry)
@@ -146,7 +170,7 @@ class FalconNetwork(HeadNetwork):
         return state, [(h[:, -1], c[:, -1]) for h, c in layers], fresh
 
     def _shown(self, rows: Rows, text: _Text, given: Tensor, carry: Carry, block: Tensor) -> Tensor:
-        """The inputs of the first blocks, where answers replace some rows' own."""
+        """Return the inputs of the first blocks, some of them replaced by the right inputs."""
         size = given.shape[1]
         ends = torch.cat([torch.full_like(each, first + count - 1) for each, (first, count, _)
                           in zip(rows.drafting(0), rows.spans)])  # fmt: skip
@@ -157,7 +181,8 @@ class FalconNetwork(HeadNetwork):
             right, back = answers.unique(return_inverse=True)
             truth = F.linear(features[right], self.target.rows).argmax(-1)[back]
             wrong = (self.say(made, 0).argmax(-1) != truth).sum(1).cpu().numpy()
-        # As many answers as wrong guesses, times what is shown now: in lots of size / 2.
+        # A chosen block is shown size / 2 right inputs on average. So this chance shows, over all
+        # blocks, SHOWN * (1 - progress) of them for each wrong guess.
         chance = SHOWN * (1 - self.progress) * wrong / (size / 2)
         lot = self.random.integers(1, size, len(wrong))
         lot = torch.as_tensor(np.where(self.random.random(len(wrong)) < chance, lot, 0))
@@ -166,7 +191,7 @@ class FalconNetwork(HeadNetwork):
 
 
 def _flat(x: Tensor, rows: Rows) -> Tensor:
-    """[texts, m, D] -> [N, D]."""
+    """Turn a batch of texts [texts, m, D] into rows [N, D], without padding."""
     return torch.cat([each[:count] for each, (_, count, _) in zip(x, rows.spans)])
 
 
@@ -175,7 +200,7 @@ def _kept(before: Sequence[Tensor], now: Sequence[Tensor]) -> Tensor:
 
 
 def falcon_weights(d: int, random: np.random.Generator) -> dict[str, NDArray[np.float32]]:
-    """First weights of the LSTM; they are those that PyTorch begins with."""
+    """Return random initial weights of the LSTM, drawn as PyTorch draws them."""
     made = {}
     for layer, entering in enumerate((2 * d, d)):
         for name, shape in (("weight_ih", (4 * d, entering)), ("weight_hh", (4 * d, d)),

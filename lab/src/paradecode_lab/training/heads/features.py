@@ -1,4 +1,4 @@
-"""States of the target over texts: kept when it wrote them, or read by prefill and kept on disk."""
+"""Provide the target's states over texts, which were kept at writing or are computed by prefill."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from paradecode_lab.training.heads.answers import Writer
 from paradecode_lab.training.heads.texts import HeadText
 
 SHARD = 64
-"""Number of texts in a file."""
+"""Number of texts in a file of the cache."""
 
 
 class Features:
-    """States over all tokens of a run's texts except the last token of each, behind which is
-    nothing.
+    """The target's states over the texts of a training run, except at the last token of each text.
+
+    Nothing follows the last token, so no draft begins there.
 
     Args:
         writer: reads the texts.
-        layers: layers whose outputs are wanted, ascending.
+        texts: the texts of the run.
+        layers: layers whose outputs are needed, ascending.
         folder: folder of the cache; its files belong to these texts and layers.
-        most_bytes: bytes of the cache; other shards are computed again at each use.
-        written: folder of the states that were kept when the texts were written, with a file for
+        most_bytes: the most bytes of the cache. States that do not fit are computed again at each
+            use.
+        written: folder with the states that were kept when the texts were written, one file for
             each round.
     """
 
@@ -40,7 +43,7 @@ class Features:
         self._width = len(layers) * writer.llm.config.hidden_size
         self._check_written()
         row = 2 * self._width
-        # States that were written are not in a shard; nothing of them is computed again.
+        # A shard does not contain states that were kept at writing, because they need no computing.
         rows = [0 if text.round in self._written else len(text.tokens) - 1 for text in texts]
         self._starts = np.concatenate([[0], np.cumsum(rows)])
         most_bytes -= sum(file.stat().st_size for file in self._written.values())
@@ -48,7 +51,7 @@ class Features:
         self._shards = int(np.searchsorted(np.array(ends) * row, most_bytes, side="right"))
 
     def _check_written(self) -> None:
-        """Raise InvalidInput for a file without the states of all texts of its round."""
+        """Raise InvalidInput if a file of kept states lacks states of texts of its round."""
         rows: dict[int, int] = {}
         for text in self.texts:
             rows[text.round] = max(rows.get(text.round, 0), text.row + len(text.tokens) - 1)
@@ -56,7 +59,12 @@ class Features:
             self._opened(file, rows.get(number, 0))
 
     def fill(self, tick: Progress) -> None:
-        """Make the files of the cache that are not there yet; it may be stopped at any moment.
+        """Compute and store the files of the cache that are missing.
+
+        It may be stopped at any moment.
+
+        Args:
+            tick: called before each file.
 
         Raises:
             InvalidInput: an existing file does not have the states of its texts.
@@ -78,7 +86,11 @@ class Features:
         tick(self._shards, self._shards)
 
     def of(self, wanted: Sequence[int]) -> list[NDArray[np.float16]]:
-        """float16 [tokens - 1, layers * D] of each of these texts."""
+        """Return the states, float16 [tokens - 1, layers * D], for each of these texts.
+
+        Args:
+            wanted: indices of the texts.
+        """
         missing = [i for i in wanted if i // SHARD >= self._shards
                    and self.texts[i].round not in self._written]  # fmt: skip
         fresh = dict(zip(missing, self._compute(missing)))
@@ -93,14 +105,18 @@ class Features:
         return self._shard(shard)[start:end]
 
     def _shard(self, number: int) -> NDArray[np.float16]:
-        """The rows of a shard, as many as its texts have."""
+        """Return the states of a shard; raise InvalidInput if it has too many or too few."""
         first, last = number * SHARD, min((number + 1) * SHARD, len(self.texts))
         rows = int(self._starts[last] - self._starts[first])
         return self._opened(self._file(number), rows, exactly=True)
 
     def _opened(self, file: Path, rows: int, exactly: bool = False) -> NDArray[np.float16]:
-        """The states in a file with ``rows`` rows or more; raises InvalidInput for a damaged
-        file."""
+        """Return the states in a file; raise InvalidInput if it is damaged or has too few rows.
+
+        Args:
+            rows: the fewest rows.
+            exactly: refuse a file that has more rows.
+        """
         fix = "it is damaged, or of other texts: remove it, and the same command makes it again"
         try:
             found: NDArray[np.float16] = np.load(file, mmap_mode="r")

@@ -1,4 +1,4 @@
-"""The first state of a head: sizes, its vocabulary, and weights that copy the target's state."""
+"""Make new heads: choose their sizes and vocabulary, and weights that copy the target's state."""
 
 from __future__ import annotations
 
@@ -29,19 +29,25 @@ METHODS = {
     "longspec": "longspec", "dovetail": "dovetail", "kangaroo": "kangaroo", "m2r2": "m2r2",
     "ppd": "ppd", "hidden-transfer": "hidden-transfer", "flexdraft": "flexdraft",
 }  # fmt: skip
-"""Kind of head that can be trained -> the method that runs it."""
+"""Kind of head that can be trained -> name of the method that drafts with it."""
 DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0, "flexdraft": 1.0}
-"""Weight of a level relative to the one before it, for heads that differ from the usual weight."""
+"""Kind of head -> weight of a level's loss relative to the level before it.
+
+Other heads use ``HeadPlan.decay``.
+"""
 RANK = 256
-"""Width of FlexDraft's calibration, as published."""
+"""Default inner width of FlexDraft's calibration MLP, as published."""
 SHARE = 8
-"""Width of the states over that of M2R2's additions."""
+"""The default width of M2R2's additions is the width of the states divided by this number."""
 CLOVERS = ("clover", "clover-2")
 ONE_LAYER = ("eagle1", "mtp", "falcon", "chimera", "longspec")
 EXITS = ("kangaroo", "m2r2")
-"""Heads behind the target's first layers, which run on each draft token."""
+"""Heads that draft from the output of one of the target's first layers.
+
+The target's layers up to there run on each draft token.
+"""
 OF_ROWS = ("ppd", "hidden-transfer", "flexdraft")
-"""Heads whose rows go through the target's own layers."""
+"""Heads that add rows to the forward, which pass the target's own layers."""
 Array = NDArray[np.float32]
 
 
@@ -51,20 +57,24 @@ class HeadShape:
 
     Attributes:
         method: one of METHODS.
-        taps: layers of the target. EAGLE-3 and P-EAGLE read their outputs (empty: an early, a
-            middle and the last layer). Kangaroo drafts behind its one (empty: the second). For M2R2
-            it is the last layer that runs for a draft; the stream also passes the next one (empty:
-            a sixth of the layers). Behind them enter the rows of Hidden Transfer (ascending, one
-            for all or one for each level) and FlexDraft's masks (empty: two thirds of the layers).
+        taps: layers of the target, counted from 0; their meaning depends on the method. EAGLE-3 and
+            P-EAGLE read the outputs of these layers (empty: an early, a middle and the last layer).
+            Kangaroo drafts from the output of one layer (empty: the second). For M2R2, the named
+            layer is the last one that runs for a draft; its stream also passes the next layer
+            (empty: a sixth of the layers). Rows of Hidden Transfer and masks of FlexDraft enter
+            after the named layer (empty: two thirds of the layers). Hidden Transfer takes one layer
+            for all levels, or one for each level, ascending.
         layers: number of layers of EAGLE-3, P-EAGLE, Clover, Dovetail and Kangaroo; number of
-            residual blocks of each Medusa head.
-        inner: width of the MLP (0: the target's; Kangaroo then has none), of FlexDraft's
+            residual blocks in each Medusa head.
+        inner: width of the MLP (0: the target's; Kangaroo then has no MLP), of FlexDraft's
             calibration (0: RANK), or of M2R2's additions (0: an eighth of the states' width).
-        vocabulary: number of tokens that can be drafted, the commonest of the training texts.
-        levels: heads of Medusa and Chimera; prompt tokens of PPD; matrices of Hidden Transfer;
-            masks of FlexDraft that guess; levels of Clover that have a block of their own.
-        own_rows: whether rows of the LM head are trained, which begin as the target's. Medusa,
-            Clover and LongSpec have none.
+        vocabulary: number of tokens that can be drafted: the most frequent ones in the training
+            texts.
+        levels: number of heads of Medusa and Chimera, of prompt tokens of PPD, of matrices of
+            Hidden Transfer, of guessing masks of FlexDraft, or of Clover's levels with a block of
+            their own.
+        own_rows: whether the head trains its own rows of the LM head, which are at first the
+            target's. Medusa, Clover and LongSpec have none.
     """
 
     method: str = "eagle3"
@@ -82,13 +92,19 @@ class HeadShape:
             raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
 
     def width(self, config: ModelConfig) -> int:
-        """The value of ``inner``, or its default; 0 means that there is no MLP."""
+        """Return ``inner``, or the method's default if it is 0; a result of 0 means no MLP."""
         usual = {"kangaroo": 0, "flexdraft": RANK, "m2r2": max(1, config.hidden_size // SHARE)}
         return self.inner or usual.get(self.method, config.intermediate_size)
 
     def entered(self, config: ModelConfig) -> tuple[int, ...]:
-        """The layers, from 0, behind which the rows of Hidden Transfer enter, one for each
-        level; or whose outputs are the inputs of the layers that FlexDraft's masks pass."""
+        """Return the layers, from 0, that Hidden Transfer's rows or FlexDraft's masks follow.
+
+        For Hidden Transfer, each level's row enters after its layer. For FlexDraft, the masks pass
+        every layer that comes after one of these.
+
+        Raises:
+            InvalidInput: ``taps`` has a wrong number of layers, or layers out of range or order.
+        """
         last = config.layers - 2
         taps = self.taps or (max(2 * config.layers // 3 - 1, 0),)
         one = len(taps) == 1
@@ -103,9 +119,13 @@ class HeadShape:
         return taps * self.levels if one else taps
 
     def tapped(self, config: ModelConfig) -> tuple[int, ...]:
-        """The layers, from 0, whose outputs the head reads."""
+        """Return the layers, counted from 0, whose outputs the head reads; -1 is the last layer.
+
+        Raises:
+            InvalidInput: ``taps`` does not fit the method or the model.
+        """
         if self.method in ("hidden-transfer", "flexdraft"):
-            self.entered(config)  # Refused here, before texts are made.
+            self.entered(config)  # It refuses bad taps before texts are made.
         last = config.layers - 1
         if self.method == "longspec":
             if last == 0:
@@ -131,8 +151,13 @@ class HeadShape:
 
 
 def common_tokens(texts: Sequence[HeadText], count: int, size: int) -> NDArray[np.int64]:
-    """The ``count`` tokens that answers use most, ascending; of equally rare ones, the lowest
-    ids."""
+    """Return the ids of the ``count`` tokens that answers use most, int64, ascending.
+
+    Among tokens of equal frequency, lower ids are chosen.
+
+    Args:
+        size: number of tokens of the vocabulary.
+    """
     seen = np.zeros(size, np.int64)
     for text in texts:
         np.add.at(seen, text.tokens[text.start :], 1)
@@ -140,10 +165,13 @@ def common_tokens(texts: Sequence[HeadText], count: int, size: int) -> NDArray[n
 
 
 def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed: int) -> HeadFile:
-    """A head for ``target`` that drafts the tokens ``ids``.
+    """Return a new head for ``target`` that drafts the tokens ``ids``.
 
-    Attention and MLP begin as those of the target's last layer and add nothing to the state, so the
-    head first repeats the target's prediction.
+    Attention and MLP are copies from the target's last layer but add nothing to the state at first,
+    so the head repeats the target's prediction.
+
+    Raises:
+        InvalidInput: the model is a mixture of experts, or does not fit the shape.
     """
     config, weights = target.config, target.weights
     if config.mixture is not None:
@@ -164,14 +192,14 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
                 tensors[f"{level}.{block}.linear.weight"] = np.zeros((d, d), np.float32)
                 tensors[f"{level}.{block}.linear.bias"] = np.zeros(d, np.float32)
         return HeadFile("medusa", tensors, (-1,), verifier=config.name)
-    if shape.method == "hidden-transfer":  # They begin as copies of the state.
+    if shape.method == "hidden-transfer":  # At first pseudo states are copies.
         for level in range(shape.levels):
             tensors[f"transfer.{level}.weight"] = np.eye(d, dtype=np.float32)
         del tensors["d2t"]
         return HeadFile(shape.method, tensors, shape.entered(config), verifier=config.name)
     if shape.method == "flexdraft":
         return _masks(shape, target, tensors, normal)
-    if shape.method == "ppd":  # They begin as tokens that the answers use.
+    if shape.method == "ppd":  # Prompt tokens begin as tokens of answers.
         rows = weights["embed"].float32()[random.choice(ids, shape.levels)]
         return HeadFile("ppd", {"prompt_embeddings": rows}, (-1,), verifier=config.name)
     if shape.method == "m2r2":
@@ -182,7 +210,7 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
         return HeadFile("longspec", tensors, taps, config.heads, config.kv_heads, config.head_dim,
                         config.norm_eps, config.rope, verifier=config.name)  # fmt: skip
     three = shape.method in ("eagle3", "p-eagle")
-    # Kangaroo begins as the layer that it stands in for first.
+    # Kangaroo's first layer is a copy of the first target layer that it replaces.
     last = f"layers.{taps[0] + 1 if shape.method == 'kangaroo' else config.layers - 1}."
     own = {part: weights[f"{last}{part}"].float32() for part in ("q", "k", "v", "gate", "up")}
     for number in range(shape.layers):
@@ -236,13 +264,13 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
 
 
 def begun_with(fresh: HeadFile, before: HeadFile) -> HeadFile:
-    """The head ``fresh`` with the weights of ``before``, which is trained; its vocabulary stays its
-    own.
+    """Return the new head ``fresh`` with the weights of the trained head ``before``.
 
-    Rows of an own LM head are taken over for the tokens that both draft.
+    The vocabulary stays that of ``fresh``. If the heads train own rows of the LM head, the rows of
+    tokens that both heads draft are taken over.
 
     Raises:
-        InvalidInput: naming the first tensor that only one of them has, or whose sizes differ.
+        InvalidInput: naming the first tensor that only one of the heads has, or whose sizes differ.
     """
     if before.kind != fresh.kind or before.gated:
         raise InvalidInput("--from", before.kind, f"give a head of the kind {fresh.kind}")
@@ -267,7 +295,10 @@ def begun_with(fresh: HeadFile, before: HeadFile) -> HeadFile:
 
 
 def _around(method: str, taps: Sequence[int], weights: Weights, last: str) -> dict[str, Array]:
-    """First weights before and behind the layers, which copy the target's last state."""
+    """Return the initial weights of the tensors before and after the layers.
+
+    They copy the target's last state.
+    """
     norm = weights["norm"].float32()
     ones, copied = np.ones_like(norm), np.eye(len(norm), dtype=np.float32)
     both = np.concatenate([np.zeros_like(copied), copied], axis=1)
@@ -287,8 +318,10 @@ def _masks(
     shape: HeadShape, target: Checkpoint, tensors: dict[str, NDArray[np.generic]],
     normal: Callable[..., Array],
 ) -> HeadFile:  # fmt: skip
-    """A new head of FlexDraft: attention begins as the target's, and the calibration adds
-    nothing."""
+    """Return a new head of FlexDraft.
+
+    The attention is a copy of the target's, and the calibration adds nothing at first.
+    """
     config, weights = target.config, target.weights
     d, rank, taps = config.hidden_size, shape.width(config), shape.entered(config)
     guessed = len(tensors["d2t"])

@@ -15,31 +15,35 @@ from paradecode.models.weights import Weights
 from paradecode_lab.training.heads.network import HeadNetwork, Rows, attend, rms
 
 KEPT = ("attn_norm", "k", "k.bias", "k_norm", "v", "v.bias")
-"""Tensors of the target's last layer that make its keys and values."""
+"""Names of the tensors of the target's last layer that make its keys and values."""
 SINK, FARTHEST, SHORT = 4, 30000, 1200
-"""The most tokens that stay in place; the last position that a shift reaches; the length from
-which on a text is not shifted."""
+"""Limits of the random shifts of a text, in tokens.
+
+SINK: how many tokens at the beginning may stay in place. FARTHEST: the last position that a shift
+may reach. SHORT: length of the longest text that is shifted.
+"""
 SPARE = 1000
-"""Positions at the end of the target's context to which nothing is shifted."""
+"""Number of positions at the end of the target's context that no shift reaches."""
 
 
 class LongSpecNetwork(HeadNetwork):
-    """LongSpec's layer; like the published code, it learns the text's own tokens.
+    """LongSpec's layer. As in the published code, it is trained on the text's own tokens.
 
-    In training the first tokens of a text stay and the others are shifted by a random offset
-    (anchor-offset indices), so that short texts teach far positions. Level i sees the target's keys
-    up to i + 1 positions before its own, like in a draft; the published code draws a lag of 1 to 4.
+    In training, the first tokens of a text keep their positions and the others are shifted by a
+    random offset (anchor-offset indices), so that short texts teach far positions. Level i sees the
+    target's keys up to i + 1 positions before its own, as in a draft. The published code draws a
+    lag of 1 to 4.
     """
 
     hard = 1.0
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """The inputs of the LM head [rows that draft, D] at each level."""
+        """Return the inputs of the LM head, [rows that draft, D], at each level."""
         said: list[list[Tensor]] = [[] for _ in range(count)]
         for (first, size, begin), begun in zip(rows.spans, rows.begun):
             tokens = torch.cat([begun[None], rows.tokens[first : first + size - 1]])
             places = self._places(size)
-            root = begin - first + 1  # The first token behind which there is a draft.
+            root = begin - first + 1  # The first token after which a draft begins.
             x = self._own(F.embedding(tokens, self.target.embed), places, root)
             queries = self.heads_of(
                 "cross.self_attn.q_proj", self._norm(x, "cross.input_layernorm")
@@ -52,13 +56,16 @@ class LongSpecNetwork(HeadNetwork):
         return [torch.cat(each) for each in said]
 
     def _own(self, embedded: Tensor, places: Tensor, begin: int) -> Tensor:
-        """The rows from ``begin`` on, behind attention to their window."""
+        """Return the states of the rows from ``begin`` on after the first layer.
+
+        Its attention sees only a window of the text.
+        """
         q, k, v = self.projected(0, self._norm(embedded, "layers.0.input_layernorm"), places)
         mixed = attend(q[begin:], k, v, begin, [], WINDOW)
         return self.after("layers.0.", embedded[begin:], mixed)
 
     def _of_target(self, states: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the target's last layer, from the states that enter it."""
+        """Return keys and values of the target's last layer, from the states that enter it."""
         last, epsilon = self.target.last, self.target.epsilon
         with torch.no_grad(), torch.autocast(states.device.type, enabled=False):
             x = rms(states, last["attn_norm"], epsilon)
@@ -69,7 +76,7 @@ class LongSpecNetwork(HeadNetwork):
             return rotate(k, *self.turn(places)), v
 
     def _places(self, size: int) -> Tensor:
-        """Positions of a text's tokens."""
+        """Return the positions of a text's tokens; training shifts short texts at random."""
         places = torch.arange(size)
         room = min(FARTHEST, self.target.context - SPARE) - size
         if self.progress < 1 and size <= SHORT and room > 0:
@@ -80,9 +87,9 @@ class LongSpecNetwork(HeadNetwork):
 def longspec_weights(
     config: ModelConfig, weights: Weights, inner: int, random: np.random.Generator
 ) -> dict[str, NDArray[np.float32]]:
-    """First weights of the layer: its parts are those of the target's last layer.
+    """Return the initial weights of the layer, copied from the target's last layer.
 
-    The first attention and the MLP add nothing yet.
+    The first attention and the MLP add nothing at first.
 
     Args:
         inner: width of the MLP.

@@ -1,4 +1,4 @@
-"""An LSTM layer that returns all its cells, and learns in one product over all rows."""
+"""An LSTM layer that returns all its cell states and computes the weights' gradient at once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 def lstm_rows(given: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """Hidden and cells [n, m, D] of n texts of m rows.
+    """Return hidden and cell states, each [n, m, D], for n texts of m rows.
 
-    PyTorch's layer returns the last cell only, and a loop over its steps would add up a gradient of
-    the weights for each row.
+    PyTorch's layer returns the last cell state only. A loop over its steps would add up one
+    gradient of the weights for each row; here one matrix product gives their sum.
 
     Args:
-        given: float32 [n, m, 4 D], the rows' inputs of the gates (input, forget, candidate,
-            output).
-        weight: [4 D, D], weights of the hidden states.
-        hidden, cell: [n, D], states in front of the first rows.
+        given: float32 [n, m, 4 D], what the rows' inputs contribute to the gates (input, forget,
+            candidate, output).
+        weight: [4 D, D], weights for the hidden states.
+        hidden, cell: [n, D], states before the first rows.
     """
     made: tuple[Tensor, Tensor] = _Rows.apply(given, weight, hidden, cell)
     return made

@@ -1,4 +1,4 @@
-"""M2R2's stream in PyTorch, and the first weights of what it adds to the target's layers."""
+"""M2R2's stream in PyTorch, and the initial weights of what it adds to the target's layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = ("gate", "up", "down")
 
 
 class StreamNetwork(HeadNetwork):
-    """M2R2's stream, which learns to be the target's last state behind its last layer.
+    """M2R2's stream. It is trained to give, after its own last layer, the target's last state.
 
     Only rows that draft have a stream. They see the keys and values of all rows in the target's own
     layers.
@@ -27,8 +27,10 @@ class StreamNetwork(HeadNetwork):
     match = 1.0
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """The inputs of the LM head [rows that draft, D] at each level. Level i is the guess of
-        the row that is i + 1 further on."""
+        """Return the inputs of the LM head, [rows that draft, D], at each level.
+
+        The guess at level i is that of the row i + 1 positions later.
+        """
         model, own = self.target.model, self._own_layers()
         assert model is not None
         sizes = [size for _, size, _ in rows.spans]
@@ -59,7 +61,7 @@ class StreamNetwork(HeadNetwork):
         return [torch.cat([each[level:] for each in every]) for level in range(count)]
 
     def _own_layers(self) -> Transformer:
-        """The target's layers with the trained additions."""
+        """Return the target's layers with the trained additions."""
         model, p = self.target.model, self.parameters
         assert model is not None
         own, made = copy(model), dict[str, Tensor]()
@@ -81,12 +83,12 @@ class StreamNetwork(HeadNetwork):
 def stream_weights(
     config: ModelConfig, layers: int, rank: int, normal: Callable[..., NDArray[np.float32]]
 ) -> dict[str, NDArray[np.float32]]:
-    """First weights of the additions to each layer of the stream; they have no effect yet.
+    """Return the initial weights of the additions to each layer; they have no effect at first.
 
     Args:
         layers: number of layers of the stream.
         rank: rank of the addition to the queries' matrix, and number of units added to the MLP.
-        normal: draws small numbers of a shape.
+        normal: draws an array of small random numbers with these sizes.
     """
     d, made = config.hidden_size, dict[str, NDArray[np.float32]]()
     for number in range(layers):

@@ -17,19 +17,19 @@ from paradecode.models.heads import HeadFile
 from paradecode_lab.training.batched import spread
 
 Keys = tuple[Tensor, Tensor, list[int]]
-"""Keys and values [N, G, size] of rows, and the number of rows of each text."""
+"""Keys and values, each [N, G, size], of rows, and the number of rows of each text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What heads share with their target, in float32.
+    """The weights that heads share with their target, in float32.
 
     Attributes:
-        embed: [V, D].
+        embed: [V, D], the embeddings.
         norm: [D], gain of the last norm.
         rows: [v, D], the rows of the LM head for the draft's vocabulary.
         epsilon: epsilon of the norm.
-        model: the target's layers, for heads whose rows go through them.
+        model: the target's layers, for heads whose rows pass them.
         last: name -> tensor of the last layer's keys and values, for heads that see them.
         context: number of positions of the target.
     """
@@ -43,20 +43,22 @@ class Target:
     context: int = 0
 
     def final(self, states: Tensor) -> Tensor:
-        """The target's last states behind its last norm."""
+        """Apply the target's last norm to its last states."""
         return rms(states, self.norm, self.epsilon)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of several texts, one text behind the other. Row t of a text has the target's states at
-    t and the token at t + 1. Level i of a draft behind it predicts the token at t + 2 + i.
+    """Rows of several texts, one text after the other.
+
+    Row t of a text has the target's states at position t and the token at t + 1. Level i of a draft
+    from this row predicts the token at t + 2 + i.
 
     Attributes:
-        features: float32 [N, F].
-        tokens: int64 [N], the token behind each row.
-        spans: (first row, rows, first row that drafts) of each text; all rows from there on draft
-            but the last of a text, of whose drafts nothing is known.
+        features: float32 [N, F], the states that the head reads.
+        tokens: int64 [N], the token after each row.
+        spans: (first row, number of rows, first row that drafts) of each text. All rows from there
+            on draft except the last one, whose next tokens are unknown.
         begun: int64 [texts], the token of each text's first row.
     """
 
@@ -66,20 +68,27 @@ class Rows:
     begun: Tensor
 
     def drafting(self, level: int) -> tuple[Tensor, ...]:
-        """For each text the rows whose drafts are known at a level, int64 [at least 0]."""
+        """Return, for each text, the rows whose draft at this level can be compared with the text.
+
+        Each tensor is int64 and may be empty.
+        """
         every = [np.arange(begin, max(begin, first + count - 1 - level))
                  for first, count, begin in self.spans]  # fmt: skip
         return torch.as_tensor(np.concatenate(every)).split([len(each) for each in every])
 
     def within(self, wanted: Sequence[Tensor]) -> Tensor:
-        """int64 [N]: the places of the rows ``wanted`` of each text among all rows."""
+        """Return the positions of rows within their texts, int64 [N].
+
+        Args:
+            wanted: for each text the indices of its rows among all rows.
+        """
         firsts = [first for first, _, _ in self.spans]
         begins = torch.as_tensor(np.repeat(firsts, [len(each) for each in wanted]))
         return torch.cat([*wanted]) - begins
 
     @property
     def whole(self) -> tuple[Tensor, ...]:
-        """All rows of each text."""
+        """The indices of all rows, split by text."""
         return torch.arange(len(self.tokens)).split([count for _, count, _ in self.spans])
 
 
@@ -89,21 +98,22 @@ def rms(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
 
 
 class HeadNetwork:
-    """A head whose tensors can be trained.
+    """A draft head whose tensors can be trained.
 
     Attributes:
-        file: the head at the beginning.
-        scale: [F], scale of the features before ``fc`` of EAGLE-3 and P-EAGLE, because layers
-            differ in size, and a matrix learns best from inputs of size 1. A stored head has it in
+        file: the head before training.
+        scale: [F], factors of the features before ``fc`` of EAGLE-3 and P-EAGLE. Layers differ in
+            size, and a matrix learns best from inputs of size 1. A stored head has the factors in
             ``fc``.
         parameters: name -> trained tensor.
         layers: number of layers with attention.
-        heads: number of Medusa's heads, or of Clover's levels that have blocks of their own.
+        heads: number of Medusa's heads, or of Clover's levels with blocks of their own.
         progress: progress of the training, from 0 to 1; 1 when the head is used.
-        random: random generator of this step of the training.
-        hard: weight of the text's own token in the cross-entropy, from 0 to 1.
-        match: weight of a second loss beside the cross-entropy: the distance between the inputs of
-            the head's and the target's LM head (SmoothL1, the mean over a row's numbers).
+        random: random generator of the present training step.
+        hard: weight of the text's own token in the cross-entropy, from 0 to 1; the target's
+            distribution has the rest.
+        match: weight of a second loss: the distance between the inputs of the head's and the
+            target's LM head (SmoothL1, the mean over a row's numbers).
     """
 
     match = 0.0
@@ -123,14 +133,14 @@ class HeadNetwork:
         self.heads = sum(name.endswith(".0.linear.weight") for name in self.parameters)
 
     def levels(self, rows: Rows, count: int) -> list[Tensor]:
-        """Logits [rows that draft, v] of each level, one text behind the other."""
+        """Return the logits, [rows that draft, v], of each level, one text after the other."""
         return [self.say(state, i) for i, state in enumerate(self.states(rows, count))]
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
-        """The inputs of the LM head [rows that draft, D] at each level.
+        """Return the inputs of the LM head, [rows that draft, D], at each level.
 
-        The head sees its own states, like in a draft, and the tokens of the text, as if all earlier
-        drafts were right (training-time test, EAGLE-3).
+        From the second level on, the head sees its own states, as in a draft. It sees the tokens of
+        the text, as if all earlier drafts were right (training-time test, EAGLE-3).
         """
         if self.file.kind == "medusa":
             return [self._medusa(rows, level) for level in range(count)]
@@ -154,7 +164,8 @@ class HeadNetwork:
                     state = self._back(made[first_rows(sizes_of(drafts), sizes_of(wanted))])
             places = rows.within(entered) + level
             for number in range(self.layers):
-                # The text's own rows go through all layers, those that do not draft but the last.
+                # All rows of the text pass every layer. In the last layer, rows that do not draft
+                # only give keys and values.
                 last = level == 0 and number == self.layers - 1
                 state = self._layer(
                     number, state, token, places, sizes_of(entered), wanted if last else None,
@@ -165,12 +176,15 @@ class HeadNetwork:
         return said
 
     def say(self, state: Tensor, level: int) -> Tensor:
-        """Logits [n, v] from the inputs of a level's LM head."""
+        """Return the logits [n, v] that a level's LM head gives for its inputs."""
         return F.linear(state, self.parameters.get("lm_head.weight", self.target.rows)).float()
 
     def _behind_the_exit(self, rows: Rows, count: int) -> list[Tensor]:
-        """The inputs of the LM head behind an exit. Level i is the guess of the row i + 1
-        further on, because the exit's layers read every draft token."""
+        """Return the inputs of the LM head after Kangaroo's layers, at each level.
+
+        The guess at level i is that of the row i + 1 positions later, because the target's first
+        layers read every draft token.
+        """
         wanted, state, texts = rows.drafting(0), rows.features, rows.whole
         for number in range(self.layers):
             last = number == self.layers - 1
@@ -188,7 +202,7 @@ class HeadNetwork:
         return F.linear(features * self.scale, self.parameters["fc.weight"])
 
     def stored(self) -> dict[str, NDArray[np.float32]]:
-        """The tensors in the form of a folder."""
+        """Return the tensors as they are stored in a folder."""
         whole = {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
         return for_features(self.file.kind, whole, self.scale.cpu().numpy())
 
@@ -199,7 +213,7 @@ class HeadNetwork:
         return rms(x, self.parameters[f"{name}.weight"], self.file.epsilon)
 
     def _first(self, state: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-        """The input of the first attention, and the value that goes on beside it."""
+        """Return the input of the first attention, and the residual that its output is added to."""
         p, kind, name = self.parameters, self.file.kind, "layers.0."
         if kind == "kangaroo":
             return self._norm(state, f"{name}input_layernorm"), state
@@ -219,13 +233,17 @@ class HeadNetwork:
         self, number: int, state: Tensor, token: Tensor, places: Tensor, sizes: list[int],
         asked: Sequence[Tensor] | None, begins: Sequence[int], keys: list[Keys],
     ) -> Tensor:  # fmt: skip
-        """The states behind a layer; keys and values of this level are added to ``keys``.
+        """Return the states after a layer, and add this level's keys and values to ``keys``.
 
         Args:
+            number: index of the layer.
+            state: [N, D], the layer's inputs.
+            token: int64 [N], the token after each row, which the first layer reads.
             places: int64 [N], positions of the rows.
-            sizes: rows of each text.
-            asked: for each text the rows that go on; None means all.
-            begins: position of each text's first row that goes on, at level 0.
+            sizes: number of rows of each text.
+            asked: for each text the rows whose states are returned; None means all.
+            begins: for each text the position of the first such row at level 0.
+            keys: keys and values of earlier levels.
         """
         name = f"layers.{number}."
         if number == 0:
@@ -240,26 +258,33 @@ class HeadNetwork:
         return self.after(name, going, attend_each(queries, sizes, begins, keys))
 
     def projected(self, number: int, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [n, heads, size] of rows at these positions."""
+        """Return queries, keys and values, each [n, heads, size], of rows at these positions."""
         turn = self.turn(places)
         q, k, v = (self.heads_of(f"layers.{number}.self_attn.{part}_proj", x) for part in "qkv")
         return rotate(q, *turn), rotate(k, *turn), v
 
     def turn(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [n, 1, dim / 2] by which positions rotate queries and keys."""
+        """Return cosines and sines, each [n, 1, dim / 2], that rotate queries and keys."""
         angles = places.double()[:, None, None] * self.frequencies
         scale = self.file.rope.attention_factor
         return (scale * angles.cos()).float(), (scale * angles.sin()).float()
 
     def heads_of(self, name: str, x: Tensor) -> Tensor:
-        """[n, heads, size]: rows times a matrix, plus its bias if it has one."""
+        """Multiply rows by a matrix, and split by head: [n, heads, size].
+
+        The matrix's bias is added if it has one.
+        """
         p = self.parameters
         made = F.linear(x, p[f"{name}.weight"], p.get(f"{name}.bias")).float()
         return made.unflatten(-1, (-1, self.file.head_dim))
 
     def after(self, name: str, going: Tensor, mixed: Tensor) -> Tensor:
-        """The states behind the layer ``name``, from the result of its attention and the value
-        beside it."""
+        """Finish the layer ``name``: return its states.
+
+        Args:
+            going: the residual that the attention's result is added to.
+            mixed: the result of the attention, before the output projection.
+        """
         p = self.parameters
         state = going + F.linear(mixed, p[f"{name}self_attn.o_proj.weight"])
         if f"{name}mlp.gate_proj.weight" not in p:
@@ -282,8 +307,10 @@ class HeadNetwork:
 def for_features(
     kind: str, tensors: Mapping[str, NDArray[Any]], scale: NDArray[np.float32]
 ) -> dict[str, NDArray[Any]]:
-    """The tensors of a head for features without a scale, from those for features times
-    ``scale``; with 1 / ``scale`` the other way."""
+    """Return a head's tensors for unscaled features, made from those for features times ``scale``.
+
+    With 1 / ``scale`` it converts the other way.
+    """
     made = dict(tensors)
     if kind in ("eagle3", "p-eagle"):
         made["fc.weight"] = made["fc.weight"] * scale
@@ -293,26 +320,31 @@ def for_features(
 
 
 def sizes_of(rows: Sequence[Tensor]) -> list[int]:
-    """Number of rows of each text."""
+    """Return the number of rows of each text."""
     return [len(each) for each in rows]
 
 
 def first_rows(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:
-    """The numbers of the rows that stay if the first ``kept`` of each group stay."""
+    """Return the indices of the rows that remain if only the first ones of each group remain.
+
+    Args:
+        sizes: number of rows of each group.
+        kept: number of rows of each group that remain.
+    """
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
     return torch.as_tensor(np.concatenate([np.arange(s, s + n) for s, n in zip(starts, kept)]))
 
 
 def attend_each(q: Tensor, sizes: list[int], begins: Sequence[int], keys: Sequence[Keys]) -> Tensor:
-    """float32 [n, H * size]: :func:`attend` of several texts, one behind the other.
+    """Compute :func:`attend` for several texts, one after the other: float32 [n, H * size].
 
     Args:
-        q: [n, H, size].
-        sizes: rows of each text.
-        begins: first position of each text.
-        keys: keys and values of the texts, and of levels 1, 2, ... of the drafts.
+        q: [n, H, size], the queries.
+        sizes: number of queries of each text.
+        begins: position of each text's first query.
+        keys: keys and values of the texts, then of levels 1, 2, ... of the drafts.
     """
-    if q.device.type == "cpu":  # Where a launch costs nothing, a rectangle takes a fifth longer.
+    if q.device.type == "cpu":  # A rectangle takes a fifth longer here.
         levels = [list(zip(k.split(counts), v.split(counts))) for k, v, counts in keys]
         return torch.cat([
             attend(query, *levels[0][i], begin, [level[i] for level in levels[1:]])
@@ -324,7 +356,7 @@ def attend_each(q: Tensor, sizes: list[int], begins: Sequence[int], keys: Sequen
 def attend_rectangle(
     q: Tensor, sizes: Sequence[int], begins: Sequence[int], keys: Sequence[Keys]
 ) -> Tensor:
-    """Compute what :func:`attend_each` does, for all texts in one operation."""
+    """Compute the same as :func:`attend_each`, for all texts in one operation."""
     (k, v, counts), own = keys[0], keys[1:]
     groups = k.shape[1]
     wide = q.unflatten(1, (groups, q.shape[1] // groups)) * q.shape[-1] ** -0.5
@@ -350,7 +382,7 @@ def attend_rectangle(
 
 
 def _rectangle(sizes: Sequence[int]) -> Tensor:
-    """bool [texts, longest]: the rows of each text."""
+    """Return bool [texts, longest]; true entries are the rows of each text."""
     return torch.arange(max(sizes)) < torch.as_tensor(np.array(sizes))[:, None]
 
 
@@ -358,14 +390,16 @@ def attend(
     q: Tensor, keys: Tensor, values: Tensor, begin: int, own: Sequence[tuple[Tensor, Tensor]],
     window: int = 1 << 40,
 ) -> Tensor:  # fmt: skip
-    """float32 [n, H * size]: the attention of rows. Row j sees the text's rows up to ``begin`` + j,
-    and the earlier levels of its own draft.
+    """Compute attention: float32 [n, H * size].
+
+    Query j sees the text's rows up to ``begin`` + j, and the earlier levels of its own draft.
 
     Args:
-        q: [n, H, size].
-        keys, values: [m, G, size], those of the text.
-        own: keys and values [at least n, G, size] of levels 1, 2, ...
-        window: the most rows of the text that row j sees.
+        q: [n, H, size], the queries.
+        keys, values: [m, G, size], keys and values of the text.
+        begin: position of the first query in the text.
+        own: keys and values, each [at least n, G, size], of levels 1, 2, ...
+        window: a query does not see rows more than this many positions before it.
     """
     rows, heads, size = q.shape
     groups = keys.shape[1]

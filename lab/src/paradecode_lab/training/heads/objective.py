@@ -1,5 +1,4 @@
-"""The loss of a head: the target's distribution at each level; and how much of a draft is
-accepted."""
+"""Compute the loss of a head at each level, and how many of its draft tokens are accepted."""
 
 from __future__ import annotations
 
@@ -16,19 +15,20 @@ from paradecode_lab.training.heads.network import HeadNetwork, Rows, sizes_of
 from paradecode_lab.training.heads.texts import HeadText
 
 DEPTH = 5
-"""Levels of the chains whose acceptance is shown."""
+"""Number of levels of the drafts whose acceptance is measured."""
 TEXTS_TOGETHER = 16
 
 
 @dataclass(frozen=True, eq=False)
 class HeadBatch:
-    """Texts for one step.
+    """The texts of one optimiser step.
 
     Attributes:
         rows: the inputs of the head.
-        final: float32 [M, D], the target's last states, which predict the first level's tokens; for
-            level i of a text, those from the i-th on.
-        wanted: int64 [M], the draft's number of the token that follows each state, or -1.
+        final: float32 [M, D], the target's last states, which predict the tokens of the first
+            level. Level i of a text uses them from the i-th on.
+        wanted: int64 [M], index in the draft's vocabulary of the token that follows each state, or
+            -1 if it cannot be drafted.
     """
 
     rows: Rows
@@ -36,7 +36,7 @@ class HeadBatch:
     wanted: Tensor
 
     def at(self, level: int) -> Tensor:
-        """int64, the rows of ``final`` and ``wanted`` for a level's logits."""
+        """Return the rows of ``final`` and ``wanted`` that belong to a level's logits, int64."""
         sizes = sizes_of(self.rows.drafting(0))
         parts = [np.arange(end - n + min(level, n), end) for n, end in zip(sizes, np.cumsum(sizes))]
         return torch.as_tensor(np.concatenate(parts))
@@ -46,12 +46,14 @@ def batch_of(
     texts: Sequence[HeadText], states: Sequence[NDArray[np.float16]], layers: Sequence[int],
     taps: Sequence[int], numbers: NDArray[np.int64],
 ) -> HeadBatch:  # fmt: skip
-    """A batch of texts.
+    """Make a batch of texts.
 
     Args:
-        states: [n, layers * D] of each, of ``layers``; the last of these is the target's last.
+        texts: the texts.
+        states: for each text float16 [n, layers * D], outputs of ``layers``.
+        layers: the layers in ``states``; the last one is the target's last layer.
         taps: the layers that the head reads.
-        numbers: int64 [V], the draft's number of each token, or -1.
+        numbers: int64 [V], index of each token in the draft's vocabulary, or -1.
     """
     counts = [len(text.tokens) - 1 for text in texts]
     firsts = [sum(counts[:number]) for number in range(len(texts))]
@@ -72,9 +74,12 @@ def batch_of(
 
 
 def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> Tensor:
-    """Cross-entropy to the target's distribution over the draft's vocabulary, the mean over
-    rows, plus the head's loss for states that differ from the target's. Level i has the weight
-    ``decay`` ** i. Rows whose token cannot be drafted do not count."""
+    """Return the mean loss over rows, as a weighted mean over levels.
+
+    A level's loss is the cross-entropy to the target's distribution over the draft's vocabulary,
+    plus the head's loss for states that differ from the target's. Level i has the weight ``decay``
+    ** i. Rows whose token cannot be drafted do not count.
+    """
     with torch.no_grad():
         target = head.target
         final = target.final(batch.final)
@@ -96,11 +101,11 @@ def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> T
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How often drafts of held-out greedy texts were right.
+    """How well drafts for held-out greedy texts agree with these texts.
 
     Attributes:
-        levels: share of drafts whose tokens up to each level are right.
-        tokens_a_forward: tokens for each forward of greedy decoding with such chains.
+        levels: for each level, the share of drafts whose tokens up to this level are all right.
+        tokens_a_forward: mean number of tokens per forward when greedy decoding uses such drafts.
         rows: number of drafts.
     """
 
@@ -110,7 +115,7 @@ class Acceptance:
 
 
 def acceptance(head: HeadNetwork, batches: Iterable[HeadBatch]) -> Acceptance:
-    """The acceptance over batches."""
+    """Draft after every row of the batches, and return the acceptance."""
     depth = head.heads or DEPTH
     right, rows, forwards, tokens = np.zeros(depth), 0, 0, 0
     for batch in batches:
@@ -129,7 +134,8 @@ def acceptance(head: HeadNetwork, batches: Iterable[HeadBatch]) -> Acceptance:
         for own in lengths.cpu().split(sizes_of(batch.rows.drafting(0))):
             place = 0
             while place < len(own):
-                # The text may end with the draft; nothing follows its last token.
+                # A draft may reach beyond the end of the text, but decoding makes no more tokens
+                # there.
                 made_now = min(int(own[place]) + 1, len(own) - place)
                 forwards, tokens, place = forwards + 1, tokens + made_now, place + made_now
     share = tuple((right / max(rows, 1)).tolist())

@@ -1,5 +1,4 @@
-"""Prompts that train heads: tasks made of parts, and prompts of files, without any measured
-prompt."""
+"""Provide prompts that train heads, from task templates and files, without any measured prompt."""
 
 from __future__ import annotations
 
@@ -15,14 +14,16 @@ from paradecode_lab.measure.prompts import Conversation
 
 PARTS = Path(__file__).with_name("tasks.json")
 RUN = 8
-"""A prompt is unfit for training if it shares so many words in a row with a measured prompt."""
+"""A prompt that shares this many words in a row with a measured prompt is not used for training."""
 FOLLOWED = 0.25
 """Share of the tasks that have a second turn."""
 
 
 def task_prompts(count: int, seed: int) -> list[Conversation]:
-    """Conversations in which users ask for common things; equal arguments give equal
-    conversations."""
+    """Make conversations in which users ask for common things.
+
+    Equal arguments give equal conversations.
+    """
     parts: dict[str, list[str]] = json.loads(PARTS.read_text("utf-8"))
     random = np.random.default_rng(seed)
 
@@ -46,7 +47,7 @@ class MeasuredPrompts:
     """The prompts that are used for measuring, to keep them out of training.
 
     Args:
-        sources: files of prompts for ``read_prompts``, beside the package's own.
+        sources: files of prompts that ``read_prompts`` reads, beside the package's own.
     """
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
@@ -57,8 +58,10 @@ class MeasuredPrompts:
                     self._runs.update(_runs(text))
 
     def has(self, texts: Iterable[str]) -> bool:
-        """Whether a text shares RUN words in a row with a measured prompt, or equals a short
-        one."""
+        """Decide whether a text shares RUN words in a row with a measured prompt.
+
+        Texts shorter than RUN words must equal a short measured prompt.
+        """
         return any(not self._runs.isdisjoint(_runs(text)) for text in texts)
 
 

@@ -1,5 +1,7 @@
-"""Plain decoding of many prompts at once with PyTorch, in one rectangle. It suits devices on
-which a forward of a thousand rows takes little longer than one of ten."""
+"""Decode many prompts at once with PyTorch, one token a forward, in one rectangular batch.
+
+It suits devices on which a forward of a thousand rows takes little longer than one of ten.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,24 @@ from paradecode_lab.training.heads.answers import LARGEST, Answer
 from paradecode_lab.training.ngrams.own_text import QUESTION_TOKENS, before_the_user
 
 READ = 1 << 14
-"""The most places of a rectangle of prompts that is read at a time."""
+"""The most places, with padding, of a rectangle of prompts that is read in one forward.
+
+More places need more memory.
+"""
 LOOK = 16
-"""Steps between two checks of which answers have ended; those leave the rectangle."""
+"""Number of steps between two checks for ended answers.
+
+A higher number checks less often, but computes more tokens after the ends.
+"""
 FULL = 0.6
-"""The share of texts that go on below which the rectangle is made smaller."""
+"""Ended texts are removed from the rectangle when the share of unended ones is below this."""
 GRAPHS = ("cuda",)
-"""Devices on which steps are recorded once and played again."""
+"""Types of devices on which a step is recorded as a graph and replayed."""
 BUCKET = 64
-"""The number of seen places of a rectangle grows by this much at a time; more repeat fewer
-graphs."""
+"""Unit in which the number of places that attention sees grows.
+
+A larger unit needs fewer recorded graphs, but reads more unused places.
+"""
 
 
 @dataclass(eq=False)
@@ -38,8 +48,8 @@ class Rectangle:
 
     Attributes:
         keys, values: [B, G, T, size] for each layer.
-        lengths: int64 [B], number of filled places of each text.
-        numbers: int64 [B], number of the text in each row.
+        lengths: int64 [B], number of tokens of each text in the cache.
+        numbers: int64 [B], index of the text in each row.
     """
 
     keys: list[Tensor]
@@ -48,7 +58,7 @@ class Rectangle:
     numbers: Tensor
 
     def keep(self, rows: Tensor) -> None:
-        """Keep only these rows."""
+        """Keep only these rows of the rectangle."""
         for cache in (self.keys, self.values):
             cache[:] = [each[rows] for each in cache]
         self.lengths, self.numbers = self.lengths[rows], self.numbers[rows]
@@ -57,11 +67,12 @@ class Rectangle:
 class RectangleWriter:
     """A :class:`paradecode_lab.training.heads.answers.Writer` on PyTorch.
 
-    PyTorch draws sampled tokens, so they differ from the engine's. Equal arguments give equal texts
-    on one machine.
+    PyTorch draws the sampled tokens, so they differ from the engine's. Equal arguments give equal
+    texts on one machine.
 
     Args:
         llm: a model on PyTorch.
+        model: the network of ``llm``.
         together: number of texts in a round.
     """
 
@@ -111,8 +122,13 @@ class RectangleWriter:
     def _write(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, layers: tuple[int, ...]
     ) -> tuple[Tensor, dict[int, Tensor], Tensor]:
-        """The tokens [B, max_tokens] of the answers, with arbitrary ones behind their ends; and
-        the states of each prompt, and of the answers [B, max_tokens, layers * D]."""
+        """Write an answer to each prompt.
+
+        Returns:
+            The tokens int64 [B, max_tokens] of the answers, where those after an answer's end are
+            arbitrary; for each prompt its states; and the states [B, max_tokens, layers * D] of the
+            answers.
+        """
         model, count, most, device = self.model, len(prompts), params.max_tokens, self.model.device
         draw = torch.Generator(device).manual_seed(params.seed or 0)
         lengths = torch.tensor([len(each) for each in prompts], device=device)
@@ -164,10 +180,15 @@ class RectangleWriter:
         self, prompts: Sequence[Sequence[int]], layers: tuple[int, ...],
         into: tuple[Rectangle, Tensor] | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The last state [B, D] of each prompt, and float16 [N, layers * D] of all their tokens.
+        """Read prompts in one forward.
 
         Args:
-            into: a rectangle, and its rows to which keys and values go.
+            layers: layers whose outputs are returned.
+            into: a rectangle that gets the keys and values, and its rows for these prompts.
+
+        Returns:
+            The last state [B, D] of each prompt, and float16 [N, layers * D] for all tokens of the
+            prompts.
         """
         model, window, device = self.model, self.model.config.sliding_window, self.model.device
         sizes = torch.tensor([len(each) for each in prompts], device=device)
@@ -197,10 +218,11 @@ class RectangleWriter:
     def _step(
         self, going: Rectangle, token: Tensor, layers: tuple[int, ...], longest: int
     ) -> tuple[Tensor, Tensor]:
-        """The logits [B, V] behind one more token of each text, and float16 [B, layers * D].
+        """Add one token to each text; return logits [B, V] and states, float16 [B, layers * D].
 
         Args:
-            longest: the most places of a text, with this token.
+            longest: number of cache places that attention reads; no text may be longer with this
+                token.
         """
         model, window = self.model, self.model.config.sliding_window
         rows, places = torch.arange(len(token), device=token.device), going.lengths
@@ -213,7 +235,7 @@ class RectangleWriter:
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = going.keys[layer], going.values[layer]
             keys[rows, :, places], values[rows, :, places] = k, v
-            # The queries of a group are the rows that see its keys.
+            # All query heads that share a key head are handled as rows that see its keys.
             grouped = q.unflatten(1, (k.shape[1], -1))
             mixed = F.scaled_dot_product_attention(
                 grouped, keys[:, :, :longest], values[:, :, :longest], seen
@@ -231,8 +253,10 @@ class RectangleWriter:
 
 
 class _Graph:
-    """A step as a CUDA graph, because launching its kernels one by one takes longer than running
-    them."""
+    """A decoding step that is recorded as a CUDA graph.
+
+    Launching its kernels one by one would take longer than running them.
+    """
 
     def __init__(
         self, writer: RectangleWriter, going: Rectangle, token: Tensor, layers: tuple[int, ...],
@@ -243,7 +267,10 @@ class _Graph:
             self._made = writer._step(going, self._token, layers, reach)
 
     def run(self, token: Tensor) -> tuple[Tensor, Tensor]:
-        """Do a step of ``RectangleWriter._step``; the next call overwrites the result."""
+        """Replay ``RectangleWriter._step`` for these tokens.
+
+        The next call overwrites the result.
+        """
         self._token.copy_(token)
         self._graph.replay()
         return self._made
@@ -254,22 +281,26 @@ def _rounded(places: int) -> int:
 
 
 def until(tokens: list[int], stops: Sequence[int]) -> list[int]:
-    """The tokens up to the first stop token, with it."""
+    """Return the tokens up to and including the first stop token."""
     ends = [place for place, token in enumerate(tokens) if token in stops]
     return tokens[: ends[0] + 1] if ends else tokens
 
 
 def _beside(x: Tensor, kept: list[Tensor]) -> Tensor:
-    """float16 [N, layers * D]: the states behind some layers, side by side.
+    """Put the outputs of some layers side by side: float16 [N, layers * D].
 
     Args:
-        x: [N, D].
+        x: [N, D], a tensor on the right device; its values are not used.
+        kept: [N, D] for each layer.
     """
     return torch.cat([x[:, :0], *kept], 1).float().clamp(-LARGEST, LARGEST).half()
 
 
 def _parts(texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Numbers of texts of similar lengths, in parts of READ places."""
+    """Group texts of similar lengths, and yield their indices.
+
+    A group, padded to its longest text, has at most READ places.
+    """
     some: list[int] = []
     for number in sorted(range(len(texts)), key=lambda i: len(texts[i])):
         if some and (len(some) + 1) * len(texts[number]) > READ:
@@ -281,7 +312,7 @@ def _parts(texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
 
 
 def _drawn(logits: Tensor, params: SamplingParams, draw: torch.Generator) -> Tensor:
-    """A token for each row [B, V]: the likeliest, or one drawn by its probability."""
+    """Return a token for each row of logits [B, V]: the most likely one, or a sampled one."""
     if not params.temperature:
         return logits.argmax(-1)
     chances = (logits / params.temperature).softmax(-1)

@@ -1,5 +1,7 @@
-"""Rows behind every token of a text, through the target's own layers, in PyTorch: prompt tokens
-(PPD), pseudo states (Hidden Transfer) and masks (FlexDraft)."""
+"""Networks of rows that follow every token of a text and pass the target's own layers.
+
+The rows are prompt tokens (PPD), pseudo states (Hidden Transfer) or masks (FlexDraft).
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,14 @@ from paradecode_lab.training.heads.network import HeadNetwork, Rows, Target
 
 
 class RowNetwork(HeadNetwork):
-    """Row k behind a token sees the text up to it, and the rows before its own.
+    """Base class: extra rows follow each token of a text; each sees the text up to this token.
 
-    Nothing else sees these rows, so the text's own pass needs no gradient.
+    A row also sees the extra rows of its token before itself. Nothing else sees the extra rows, so
+    the text's own forward needs no gradient.
 
     Attributes:
-        own: the layers that the rows pass.
-        mutual: whether all rows behind a token see one another.
+        own: the layers that the extra rows pass.
+        mutual: whether all extra rows of a token see one another.
     """
 
     mutual = False
@@ -33,11 +36,14 @@ class RowNetwork(HeadNetwork):
         self.model = self.own = target.model
 
     def entering(self, layer: int, states: Tensor, count: int) -> Tensor:
-        """[R, rows, D]: the rows that enter at a layer, behind rows that entered earlier.
+        """Return the extra rows [R, rows, D] that enter at a layer.
+
+        They come after the rows that entered at earlier layers.
 
         Args:
-            states: [R, D], the layer's inputs for the tokens that the rows follow.
-            count: the most rows behind a token.
+            layer: index of the layer.
+            states: [R, D], the layer's inputs at the tokens that the rows follow.
+            count: the most rows after a token.
         """
         raise NotImplementedError
 
@@ -52,11 +58,16 @@ class RowNetwork(HeadNetwork):
         return [torch.cat(each) for each in made]
 
     def _guessing(self, tokens: Tensor, behind: Tensor, count: int) -> Tensor:
-        """[R, count, D]: the inputs of the LM head at each level behind R positions of a text."""
+        """Return the inputs of the LM head, [R, count, D], after R positions of a text."""
         return self._behind(tokens, behind, count)
 
     def _behind(self, tokens: Tensor, behind: Tensor, count: int) -> Tensor:
-        """[R, count, D]: the states of ``count`` rows behind R positions of a text, normed."""
+        """Return the normed last states [R, count, D] of ``count`` extra rows after R positions.
+
+        Args:
+            tokens: int64, the text.
+            behind: int64 [R], the positions that the rows follow.
+        """
         model = self.model
         at = torch.arange(len(tokens))
         causal = at[:, None] >= at
@@ -89,8 +100,10 @@ class RowNetwork(HeadNetwork):
         return self.target.final(x)
 
     def _sight(self, at: Tensor, behind: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The places of ``count`` rows behind each position; and which rows of the text, and of
-        these rows, they see."""
+        """Return the positions of ``count`` rows after each token, and a mask of what they see.
+
+        The columns of the mask are the rows of the text, then the extra rows.
+        """
         places = (behind[:, None] + 1 + torch.arange(count)).flatten()
         order = torch.arange(len(places))
         chain = order // count
@@ -105,7 +118,7 @@ class RowNetwork(HeadNetwork):
 
 
 class PromptNetwork(RowNetwork):
-    """PPD's network, whose rows are prompt tokens."""
+    """PPD's network, whose extra rows are prompt tokens."""
 
     def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
         super().__init__(file, target, scale)
@@ -117,7 +130,7 @@ class PromptNetwork(RowNetwork):
 
 
 class TransferNetwork(RowNetwork):
-    """Hidden Transfer's network: matrices make the rows from states in the middle of the layers."""
+    """Hidden Transfer's network: matrices make the extra rows from states of the middle layers."""
 
     def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
         super().__init__(file, target, scale)
@@ -130,9 +143,12 @@ class TransferNetwork(RowNetwork):
 
 
 class FlexDraftNetwork(RowNetwork):
-    """FlexDraft's network. Its rows are masks that enter in the middle of the layers, see one
-    another, and have their own projections of attention there. The first mask stands for the
-    token that is known by then."""
+    """FlexDraft's network, whose extra rows are masks.
+
+    The masks enter in the middle of the layers, see one another, and have their own attention
+    projections there. The first mask stands for the token that is already known when a draft
+    begins.
+    """
 
     mutual = True
 
@@ -151,7 +167,7 @@ class FlexDraftNetwork(RowNetwork):
         return self.parameters["mask_embedding"].expand(len(states), masks, -1)
 
     def _guessing(self, tokens: Tensor, behind: Tensor, count: int) -> Tensor:
-        """[R, count, 2 * D]: each state, and beside it the embedding of the known token."""
+        """Return the masks' states, [R, count, 2 D], each beside the known token's embedding."""
         masks = self._behind(tokens, behind, self.file.block_size)[:, 1 : count + 1]
         known = self.model.embed(tokens[behind + 1])[:, None].expand(masks.shape)
         return torch.cat([masks, known], -1)

@@ -1,4 +1,4 @@
-"""Forecasts what more data or a larger head will bring, from a few short runs."""
+"""Forecast from a few short training runs what more data or a larger head will bring."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 
-# Quantiles 0.975 of Student's distribution, for 1, 2, ... degrees of freedom.
+# Quantiles 0.975 of Student's t distribution, for 1, 2, ... degrees of freedom.
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 FEWEST = 4
 
 
 @dataclass(frozen=True)
 class ShortRun:
-    """One short training.
+    """The result of one short training run.
 
     Attributes:
-        tokens: number of answer tokens that it was trained on.
+        tokens: number of answer tokens that the head was trained on.
         parameters: number of the head's parameters.
-        gain: tokens for each forward of held-out texts, minus 1.
+        gain: mean number of tokens per forward on held-out texts, minus 1.
     """
 
     tokens: int
@@ -33,7 +33,7 @@ class ShortRun:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The expected tokens for each forward, with a 95 % interval of prediction."""
+    """The expected number of tokens per forward, with a 95 % prediction interval."""
 
     value: float
     low: float
@@ -41,15 +41,17 @@ class Forecast:
 
 
 class ScalingLaw:
-    """Accepted tokens as a linear function of the logarithms of tokens and parameters (Scylla,
-    arXiv:2505.07858), fitted by least squares.
+    """A fitted law: accepted tokens are linear in the logarithms of training tokens and parameters.
+
+    The law is Scylla's (arXiv:2505.07858), and is fitted by least squares.
 
     Raises:
-        InvalidInput: for fewer than FEWEST runs, or runs that do not differ in both.
+        InvalidInput: for fewer than FEWEST runs, or runs that do not differ both in tokens and in
+            parameters.
 
     Attributes:
-        gains: tokens for each forward that a doubling of the tokens adds, and one of the
-            parameters.
+        gains: tokens per forward added by a doubling of the training tokens, and by a doubling of
+            the parameters.
     """
 
     def __init__(self, runs: Sequence[ShortRun]) -> None:
@@ -66,7 +68,7 @@ class ScalingLaw:
         self.gains = float(self._weights[1]), float(self._weights[2])
 
     def at(self, tokens: float, parameters: float) -> Forecast:
-        """The forecast for a run with equally many steps."""
+        """Return the forecast for a run that has as many steps as the short ones."""
         row = np.array(self._row(tokens, parameters))
         value = 1 + float(row @ self._weights)
         wide = self._student * math.sqrt(self._variance * float(1 + row @ self._inverse @ row))
@@ -74,5 +76,5 @@ class ScalingLaw:
 
     @staticmethod
     def _row(tokens: float, parameters: float) -> list[float]:
-        # About a typical head, which keeps the numbers of the fit small.
+        # The numbers are relative to those of a typical head, which keeps the fit's numbers small.
         return [1.0, math.log2(tokens / 1e5), math.log2(parameters / 1e6)]

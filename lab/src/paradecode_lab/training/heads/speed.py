@@ -1,4 +1,4 @@
-"""Measures a head's gain on this machine: held-out prompts with it and plainly, in turns."""
+"""Measure a head's gain on this machine: decode held-out prompts with it and without, in turns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from paradecode_lab.training.decoding import Progress
 
 @dataclass(frozen=True)
 class HeadSpeed:
-    """Greedy decoding of some prompts, one at a time.
+    """The result of decoding some prompts greedily, one at a time.
 
     Attributes:
         speedup: seconds of plain decoding divided by seconds with the head.
-        tokens_a_forward: tokens for each forward with the head.
-        equal: number of outputs that equal the plain ones.
+        tokens_a_forward: mean number of tokens per forward with the head.
+        equal: number of outputs that equal those of plain decoding.
         outputs: number of all outputs.
     """
 
@@ -31,7 +31,11 @@ class HeadSpeed:
 def head_speed(
     llm: LLM, prompts: Sequence[Sequence[int]], decoder: str, max_tokens: int, tick: Progress
 ) -> HeadSpeed:
-    """Decode each prompt plainly and with ``decoder``."""
+    """Decode each prompt plainly and with ``decoder``, and compare.
+
+    Raises:
+        Exception: the error of a request, if one failed.
+    """
     seconds, tokens, forwards, equal = [0.0, 0.0], 0, 0, 0
     warm_up(llm, [decoder])
     for number, prompt in enumerate(prompts, 1):

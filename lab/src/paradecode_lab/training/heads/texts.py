@@ -1,7 +1,7 @@
-"""The target's own answers, in a file that grows by whole rounds and can be continued.
+"""Write the target's own answers to a file, which grows by whole rounds and can be continued.
 
-The target's states while it wrote them may be kept, with a file for each round, so that nothing has
-to be read twice.
+The target's states while it wrote may be kept, with a file for each round, so that it does not have
+to read the texts again.
 """
 
 from __future__ import annotations
@@ -29,26 +29,30 @@ from paradecode_lab.training.heads.prompts import MeasuredPrompts, task_prompts
 from paradecode_lab.training.ngrams.own_text import before_the_user
 
 TEXTS = "texts.jsonl"
-"""Name of the file in a folder of data."""
+"""Name of the file of texts in a folder of training data."""
 LONGEST_TEXT = 1 << 16
 """The most tokens of a text."""
 BEGUN = 12
-"""Tokens of a text's beginning, which replaces a question for models without a chat format."""
+"""Number of tokens of a beginning.
+
+A model without a chat format continues a beginning instead of answering a question.
+"""
 FEWEST = 4
-"""The fewest tokens of an answer that is kept; a draft begins behind the first token."""
+"""The fewest tokens of an answer that is kept. A draft begins after its first token."""
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """Where the texts come from.
+    """Settings of the texts: where they come from and how they are sampled.
 
     Attributes:
         prompts: files of prompts, each answered once.
-        own: number of further texts, half of them tasks of the package, half questions that the
-            model makes up (Magpie).
+        own: number of further texts. Half of them answer tasks of the package, half answer
+            questions that the model makes up (Magpie).
         avoid: files of prompts that are used for measuring, beside the package's own.
         max_tokens: the most tokens of an answer.
-        length: the most tokens of a text with its prompt; longer texts are left out.
+        length: the most tokens of a text with its prompt. Longer texts are cut, and texts whose
+            prompt leaves no room for an answer are left out.
         sampled: share of the rounds whose answers are sampled; the others are greedy.
         temperature: temperature of sampled answers.
         seed: seed of tasks, questions and sampling.
@@ -69,11 +73,11 @@ class HeadText:
     """A prompt and its answer.
 
     Attributes:
-        tokens: int32 [n].
-        start: where the answer begins.
-        greedy: whether each token of the answer was the likeliest.
-        round: number of the round that made the text.
-        row: first row of its states among those that were kept of this round, if any.
+        tokens: int32 [n], prompt and answer.
+        start: index of the answer's first token.
+        greedy: whether each token of the answer was the most likely one.
+        round: index of the round that made the text.
+        row: index of the text's first row among the states that were kept of its round.
     """
 
     tokens: NDArray[np.int32]
@@ -85,7 +89,7 @@ class HeadText:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """The result of a round.
+    """The texts that one round wrote.
 
     Attributes:
         texts: entries for the file.
@@ -100,8 +104,14 @@ class Round:
 
 @dataclass
 class Rounds:
-    """Rounds of as many texts as the writer makes together. Rounds of files and tasks alternate
-    with rounds of the model's own questions."""
+    """Makes rounds of texts, each with as many texts as the writer makes together.
+
+    Rounds that answer prompts of files and tasks are mixed with rounds that answer the model's own
+    questions.
+
+    Raises:
+        InvalidInput: the model is not autoregressive, or no prompt is left.
+    """
 
     writer: Writer
     source: TextSource
@@ -131,8 +141,8 @@ class Rounds:
             raise InvalidInput("--prompts", f"{self.refused} refused", "give others, or more --own")
 
     def make(self, number: int, layers: tuple[int, ...] = ()) -> Round:
-        """A round, with the states behind these layers."""
-        # Both kinds are spread evenly over all rounds.
+        """Write a round of texts, and record the outputs of these layers."""
+        # The model's own questions are spread evenly over all rounds.
         before, behind = (n * self._own // self.rounds for n in (number, number + 1))
         if behind > before:
             return self._made_up(before, layers)
@@ -172,14 +182,19 @@ class Rounds:
             asked = self._begun(number)
         else:
             asked = self.writer.questions(number, source.seed)
-        # The user's words alone: with the chat format around them no text would be a short one.
+        # Only the user's words are compared: with the chat format around them, a short text would
+        # not be recognised as short.
         fit = [prompt for text, prompt in asked if not self.measured.has([text])]
         greedy = SamplingParams(temperature=0.0, max_tokens=source.max_tokens)
         answers = self.writer.answers(fit, greedy, layers)
         return _round(list(zip(fit, answers)), True, len(asked) - len(fit))
 
     def _begun(self, number: int) -> list[tuple[str, list[int]]]:
-        """Beginnings that a model without a chat format samples, with their prompts."""
+        """Let a model without a chat format sample beginnings.
+
+        Returns:
+            For each beginning its text, and its token ids as a prompt.
+        """
         start = before_the_user(self.llm)
         params = SamplingParams(temperature=1.0, top_p=0.95, max_tokens=BEGUN,
                                 seed=self.source.seed + number)  # fmt: skip
@@ -193,40 +208,47 @@ def _round(pairs: list[tuple[list[int], Answer]], greedy: bool, refused: int = 0
 
 
 def kept_states(folder: Path, layers: Sequence[int]) -> Path:
-    """The folder of the states behind these layers that were kept when the texts were written."""
+    """Return the folder of the states of these layers that were kept when texts were written."""
     return folder / f"written-{'-'.join(map(str, layers))}"
 
 
 def make_texts(
     path: Path, rounds: Rounds, tick: Progress, layers: tuple[int, ...] = (), most_bytes: float = 0
 ) -> int:
-    """Write the texts, with a line for each round; returns the number of refused prompts.
+    """Write the missing rounds of texts, one line each; return the number of refused prompts.
 
-    Existing lines are kept, and a line that was cut off is made again. Equal arguments give equal
+    Existing lines are kept, and an incomplete last line is made again. Equal arguments give equal
     files.
 
     Args:
-        layers: layers whose states are kept in :func:`kept_states`, beside the file.
-        most_bytes: bytes of these states; the states of later rounds are not kept.
+        path: the file of texts.
+        rounds: makes the rounds.
+        tick: called before each round.
+        layers: layers whose outputs are kept in :func:`kept_states`, beside the file.
+        most_bytes: the most bytes of these states. After that, the states of later rounds are not
+            kept.
+
+    Raises:
+        InvalidInput: a line of the file is damaged.
     """
     begun = path.read_bytes() if path.exists() else b""
     whole = begun[: begun.rfind(b"\n") + 1]
     if whole != begun:
         path.write_bytes(whole)
-    made_before = [*_parsed(path, whole.split(b"\n")[:-1])]  # Checked before hours of work.
+    made_before = [*_parsed(path, whole.split(b"\n")[:-1])]  # Refuse damage before hours of work.
     refused = rounds.refused + sum(entry["refused"] for entry in made_before)
     kept = kept_states(path.parent, layers)
     size = sum(file.stat().st_size for file in kept.glob("*.npy"))
     with path.open("a", encoding="utf-8") as file, ThreadPoolExecutor(1) as saver:
 
         def put(number: int, made: Round, room: bool) -> None:
-            """Write a round, with its states first."""
+            """Write a round to disk, its states first."""
             if room and made.states:
                 _save(kept / f"{number:06}.npy", np.concatenate(made.states))
             file.write(json.dumps({"texts": made.texts, "refused": made.refused}) + "\n")
             file.flush()
 
-        # A round is written while the next one is made.
+        # One round is written to disk while the next round is made.
         written: Future[None] | None = None
         for number in range(len(made_before), rounds.rounds):
             tick(number, rounds.rounds)
@@ -253,7 +275,10 @@ def _save(path: Path, states: NDArray[np.float16]) -> None:
 
 
 def read_texts(path: Path, length: int) -> list[HeadText]:
-    """The texts of a file that fit, one for each prompt; raises InvalidInput for a damaged file."""
+    """Return the texts of a file, one for each prompt; raise InvalidInput for a damaged file.
+
+    Texts are cut to ``length`` tokens, and those with a too short answer are left out.
+    """
     found: dict[tuple[int, ...], HeadText] = {}
     try:
         with path.open("rb") as file:
@@ -272,7 +297,7 @@ def read_texts(path: Path, length: int) -> list[HeadText]:
 
 
 def _parsed(path: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The rounds of a file; raises InvalidInput that names the first line that is damaged."""
+    """Yield the rounds of a file; raise InvalidInput that names the first damaged line."""
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
@@ -288,7 +313,10 @@ def _parsed(path: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _is_text(text: Any) -> bool:
-    """Whether an entry of a round is a text; raises KeyError or TypeError for some that are not."""
+    """Decide whether an entry of a round is a valid text.
+
+    Some invalid entries raise KeyError or TypeError instead.
+    """
     ids = text["prompt"], text["answer"]
     known = all(type(token) is int and 0 <= token < 1 << 31 for some in ids for token in some)
     return known and type(text["greedy"]) is bool

@@ -1,4 +1,4 @@
-"""Training of a draft head; it can be stopped and continued at any step."""
+"""Train a draft head. The training can be stopped and continued at any step."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": Falcon
             "chimera": ChimeraNetwork, "longspec": LongSpecNetwork, "dovetail": DovetailNetwork,
             "m2r2": StreamNetwork, "ppd": PromptNetwork, "hidden-transfer": TransferNetwork,
             "flexdraft": FlexDraftNetwork}  # fmt: skip
-"""Method -> network of its head, where :class:`HeadNetwork` does not fit."""
+"""Method -> network of its head, for methods that :class:`HeadNetwork` does not fit."""
 WITHOUT_ROWS = ("medusa", "clover", "kangaroo", "m2r2", "chimera", "longspec")
-"""Methods whose files have no rows of the target's LM head."""
+"""Methods whose files contain no rows of the target's LM head."""
 WARMUP = 100
-"""The most steps in which the rate rises; it is never more than a tenth of all steps."""
+"""The most steps in which the learning rate rises; at most a tenth of all steps."""
 CPU = torch.device("cpu")
 
 
@@ -78,11 +78,13 @@ class HeadPlan:
     Attributes:
         steps: number of optimiser steps.
         batch: number of texts in a step.
-        rate: learning rate of AdamW; it rises in the first steps and falls in the last part.
+        rate: highest learning rate of AdamW. The rate rises in the first steps and falls to 0 in
+            the last ones.
         cooldown: share of the steps in which the rate falls.
-        levels: number of trained levels; a head sees its own states from the second on.
-        decay: weight of a level relative to the one before it.
-        averaging: decay in each step of the weights' average, which is evaluated and written.
+        levels: number of trained levels. A head sees its own states from the second level on.
+        decay: weight of a level's loss relative to the level before it.
+        averaging: decay per step of the weights' moving average, which is evaluated and written. A
+            higher value averages over more steps.
         seed: seed of weights and batches.
     """
 
@@ -96,7 +98,7 @@ class HeadPlan:
     seed: int = 0
 
     def rate_at(self, step: int) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step."""
         rise = (step + 1) / max(1.0, min(0.1 * self.steps, WARMUP))
         fall = (self.steps - step) / max(1.0, self.cooldown * self.steps)
         return self.rate * min(1.0, rise, fall)
@@ -106,17 +108,23 @@ class HeadTraining(Training):
     """A head that is being trained.
 
     Args:
-            target: the target model.
-            features: states of the texts; the first ``held_out`` texts are not trained on.
-            most: number of the other texts that are used; None uses all.
-            before: a head with whose weights the training begins.
-            device: device of the training.
+        shape: sizes of the head.
+        plan: settings of the training.
+        target: the target model.
+        features: states of the texts.
+        held_out: number of texts, from the first on, that are not trained on.
+        most: number of the other texts that are used; None uses all.
+        before: a head with whose weights the training begins.
+        device: device of the training.
 
     Attributes:
-        head: the average of the weights, which is evaluated and written.
-        held_out: numbers of the held-out texts that are greedy.
-        bits: bits of a number in the written head: 16, or 8 for this engine only.
-        coverage: share of the answers' tokens that can be drafted.
+        head: a network with the average of the weights, which is evaluated and written.
+        held_out: indices of the held-out texts that are greedy.
+        bits: bits of a number in the written head: 16, or 8, which only this engine reads.
+        coverage: share of the tokens in held-out answers that can be drafted.
+
+    Raises:
+        InvalidInput: there are too few texts, or no held-out text is greedy.
     """
 
     def __init__(
@@ -197,7 +205,7 @@ class HeadTraining(Training):
         return sum(tensor.numel() for tensor in self.head.parameters.values())
 
     def advance(self) -> float:
-        """Do one optimiser step; returns the loss."""
+        """Do one optimiser step, and return the loss."""
         plan = self.plan
         self._live.progress = self.step / self.steps
         self._live.random = np.random.default_rng((plan.seed, self.step))
@@ -207,23 +215,26 @@ class HeadTraining(Training):
         torch.autograd.backward(loss)
         descend(self._optimizer, plan.rate_at(self.step))
         self.step += 1
-        # At the beginning the average forgets as fast as there are weights to average.
+        # In the first steps the average forgets faster, because few weights have been averaged yet.
         keep = min(plan.averaging, self.step / (self.step + 9))
         with torch.no_grad():
             for name, tensor in self._live.parameters.items():
                 self.head.parameters[name].lerp_(tensor, 1 - keep)
-        # It is made while a device still computes this step.
+        # The next batch is made while a device still computes this step.
         more = self.step < self.steps
         self._ahead = self._maker.submit(self._batch, self._chosen()) if more else None
         return loss.item()
 
     def _levels(self) -> int:
         if self.shape.method in EXITS:
-            return 1  # The others say the same: its layers see what was drafted.
+            return 1  # All levels guess the same: the layers read every draft token.
         return self.head.heads or self.plan.levels
 
     def _chosen(self) -> list[int]:
-        """Numbers of the texts of this step: every text once, then again in another order."""
+        """Return the indices of this step's texts.
+
+        All texts come once in a random order, then once in another order, and so on.
+        """
         count, batch = len(self._trained), self.plan.batch
         places = range(self.step * batch, (self.step + 1) * batch)
         orders = {
@@ -237,7 +248,7 @@ class HeadTraining(Training):
         return self.batch(texts, self.features.of(wanted))
 
     def batch(self, texts: Sequence[HeadText], states: Sequence[NDArray[np.float16]]) -> HeadBatch:
-        """A batch of texts; ``states`` come from ``Features``."""
+        """Make a batch of texts; ``states`` come from ``Features``."""
         layers = self.features.layers
         taps = [tap % self._config.layers for tap in self.shape.tapped(self._config)]
         with self.device:
@@ -256,7 +267,7 @@ class HeadTraining(Training):
             wait([self._ahead])
 
     def evaluate(self) -> Acceptance:
-        """The acceptance of held-out texts."""
+        """Return the acceptance on held-out texts."""
         self._settle()
         parts = range(0, len(self.held_out), TEXTS_TOGETHER)
         batches = (self._batch(self.held_out[first : first + TEXTS_TOGETHER]) for first in parts)
@@ -272,22 +283,22 @@ class HeadTraining(Training):
         }  # fmt: skip
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint, and the present head."""
+        """Write a checkpoint, and export the present head."""
         super().save(path)
         self.export(path.parent)
 
     def stored(self) -> HeadFile:
-        """The head, in float16."""
+        """Return the trained head, with its tensors in float16."""
         tensors: dict[str, NDArray[Any]] = {"d2t": self._file.tensors["d2t"]}
         tensors |= {n: t.astype(np.float16) for n, t in self.head.stored().items()}
         if self.bits == 16 and self.shape.method not in WITHOUT_ROWS:
-            # Other engines look for them.
+            # Other engines expect the rows of the LM head in the file.
             rows = self.head.target.rows.cpu().numpy()
             tensors.setdefault("lm_head.weight", rows.astype(np.float16))
         return replace(self._file, tensors=tensors)
 
     def export(self, folder: Path) -> None:
-        """Write HEAD."""
+        """Write the head into the folder HEAD inside ``folder``."""
         config = self._config
         sizes = {
             "hidden_size": config.hidden_size, "vocab_size": config.vocab_size,
@@ -296,18 +307,19 @@ class HeadTraining(Training):
         write_head(self.stored(), folder / HEAD, sizes, bits=self.bits)
 
     def resume(self, path: Path) -> None:
-        """Continue from a checkpoint of the same plan, shape and texts; ``steps`` and ``cooldown``
-        may differ until the rate begins to fall.
+        """Continue from a checkpoint of the same plan, shape and texts.
+
+        ``steps`` and ``cooldown`` may differ as long as the learning rate has not begun to fall.
 
         Raises:
             InvalidModel: the file is damaged.
-            InvalidInput: it belongs to another run.
+            InvalidInput: the checkpoint belongs to another run.
         """
         state = load_checkpoint(path, self.device)
         with readable(path):
             begun = {**state["plan"], "shape": state["shape"], "texts": state["texts"]}
             for name, ours in (("target", self._target), ("from", self._before)):
-                begun[name] = state.get(name, ours)  # Older ones do not say.
+                begun[name] = state.get(name, ours)  # Older checkpoints lack it.
             step, fall = int(state["step"]), 1 - max(float(begun["cooldown"]), self.plan.cooldown)
             free = step <= fall * min(int(begun["steps"]), self.plan.steps)
         now = {**asdict(self.plan), "shape": repr(self.shape), "texts": self._digest}
@@ -324,16 +336,19 @@ class HeadTraining(Training):
 
 
 def layers_of(taps: Sequence[int], layers: int) -> tuple[int, ...]:
-    """The layers whose states a head needs for training, ascending: its taps and the last."""
+    """Return the layers whose states a head's training needs, ascending: its taps and the last."""
     return tuple(sorted({*(tap % layers for tap in taps), layers - 1}))
 
 
 WINDOW, SHOWN = 32, 64
-"""Tokens of an answer that one step trains on, and tokens of a held-out text that are evaluated."""
+"""Number of tokens that are used of an answer.
+
+One step trains on WINDOW tokens of a text. Evaluation uses SHOWN tokens of a held-out text.
+"""
 
 
 class RowTraining(HeadTraining):
-    """A head of rows that is being trained; see ``RowNetwork``."""
+    """Training of a head that is a ``RowNetwork``."""
 
     def stored(self) -> HeadFile:
         whole = {n: t for n, t in self._file.tensors.items() if t.dtype.kind != "f"}

@@ -1,1 +1,1 @@
-"""Jacobi Forcing: an autoregressive model learns to be right behind wrong tokens."""
+"""Jacobi Forcing: an autoregressive model learns to predict right tokens after wrong ones."""

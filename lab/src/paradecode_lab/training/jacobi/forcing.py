@@ -1,5 +1,4 @@
-"""Jacobi Forcing's loss: behind wrong tokens the model must predict the same as behind right
-ones."""
+"""Jacobi Forcing's loss: after wrong tokens, predict the same as after right ones."""
 
 from __future__ import annotations
 
@@ -26,18 +25,18 @@ Marks = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class JacobiSettings(TuneSettings):
-    """Settings of the training; ``weight`` is that of the next-token loss."""
+    """Settings of the training; ``weight`` is the weight of the next-token loss."""
 
     weight: float = 10.0
 
 
 @dataclass(frozen=True)
 class Foresight:
-    """Shares of the answer tokens of held-out texts that are the best token of their row.
+    """Shares of held-out answers' tokens that are the most likely token of the row before them.
 
     Attributes:
-        behind_text: rows behind the text itself, as in plain decoding.
-        behind_noise: rows behind noisy tokens, in the noisy copies.
+        behind_text: the share for rows of the text itself, as in plain decoding.
+        behind_noise: the share for rows of the noisy copies, which follow noisy tokens.
     """
 
     behind_text: float
@@ -65,13 +64,14 @@ def fit_jacobi(
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The predictions of each answer token in a batch of texts.
+    """The predictions of the answer tokens in a batch of texts.
 
     Attributes:
-        plain: logits [K, V] behind the text.
+        plain: logits [K, V] of the rows before these tokens in the text.
         right: int64 [K], the right tokens.
-        noisy: logits [J, V] behind noisy tokens, for those of the K tokens that have any.
-        behind: int64 [J], the number among the K of each.
+        noisy: logits [J, V] after noisy tokens, for those of the K tokens that have noise before
+            them.
+        behind: int64 [J], index among the K tokens for each row of ``noisy``.
     """
 
     plain: Tensor
@@ -81,8 +81,10 @@ class Pairs:
 
 
 def pairs(model: BatchedModel, made: JacobiStates, rows: Rows, copy: int) -> Pairs:
-    """The logits of one forward over each text and its noisy copy, side by side with equal
-    positions."""
+    """Predict answer tokens in one forward over each text and its noisy copy, side by side.
+
+    Both have the same positions.
+    """
     length = int(made.end[rows].max())
     tokens = made.tokens[rows, :length].astype(np.int64)
     noisy = made.noisy[rows, copy, :length].astype(np.int64)
@@ -99,7 +101,7 @@ def pairs(model: BatchedModel, made: JacobiStates, rows: Rows, copy: int) -> Pai
         torch.from_numpy(seen[:, None]).to(model.device),
     )  # fmt: skip
     at = np.arange(length)
-    about = (at >= start - 1) & (at < end - 1)  # Rows in front of an answer token.
+    about = (at >= start - 1) & (at < end - 1)  # Rows that predict an answer token.
     wrong = differs(tokens, noisy, first) & about
     where, which = np.nonzero(about), np.nonzero(wrong)
     number = np.cumsum(about.ravel()).reshape(about.shape) - 1
@@ -113,17 +115,20 @@ def pairs(model: BatchedModel, made: JacobiStates, rows: Rows, copy: int) -> Pai
 def first_of_window(
     start: NDArray[np.int64], skipped: int, window: int, length: int
 ) -> NDArray[np.int64]:
-    """[B, L]: the first position of the window that each position is in; ``start`` is [B, 1].
+    """Return the first position of each position's window, int64 [B, L].
 
-    Windows of ``window`` positions count from ``skipped`` positions before the answer; the first
-    one has only what is left of it. In the prompt the values mean nothing.
+    Windows of ``window`` positions are counted from ``skipped`` positions before the answer, so the
+    first one is shorter. Values at prompt positions have no meaning.
+
+    Args:
+        start: int64 [B, 1], index of each answer's first token.
     """
     at = np.arange(length)[None]
     return np.maximum(start, start - skipped + (at - start + skipped) // window * window)
 
 
 def columns_seen(first: NDArray[np.int64], start: NDArray[np.int64]) -> Marks:
-    """bool [B, 2L, 2L]: the columns that each column of [text | noisy copy] sees.
+    """Return bool [B, 2L, 2L]: which columns of [text | noisy copy] each column sees.
 
     The text sees itself, causally. A noisy answer token sees the text before its window, and the
     noisy tokens of its window up to itself. Noisy prompt columns only see themselves.
@@ -140,15 +145,18 @@ def columns_seen(first: NDArray[np.int64], start: NDArray[np.int64]) -> Marks:
 
 
 def differs(tokens: NDArray[np.int64], noisy: NDArray[np.int64], first: NDArray[np.int64]) -> Marks:
-    """bool [B, L]: whether some noisy token of the window, up to this one, is wrong."""
+    """Return bool [B, L]: whether any noisy token from the window's start to here is wrong."""
     wrong = np.cumsum(tokens != noisy, 1)
     before = np.where(first > 0, np.take_along_axis(wrong, np.maximum(first - 1, 0), 1), 0)
     return wrong > before
 
 
 def forced(model: BatchedModel, made: JacobiStates, rows: Rows, copy: int, weight: float) -> Tensor:
-    """The cross-entropy of noisy rows to the model's predictions behind the text, which get no
-    gradient, plus ``weight`` times the next-token loss (Hu et al. 2025, arXiv 2512.14681)."""
+    """Return the consistency loss plus ``weight`` times the next-token loss.
+
+    The consistency loss is the cross-entropy of noisy rows to the model's own predictions after the
+    text, which get no gradient (Hu et al. 2025, arXiv 2512.14681).
+    """
     found = pairs(model, made, rows, copy)
     loss = weight * F.cross_entropy(found.plain, found.right)
     if len(found.behind):
@@ -159,7 +167,7 @@ def forced(model: BatchedModel, made: JacobiStates, rows: Rows, copy: int, weigh
 
 @torch.no_grad()
 def _measured(model: BatchedModel, made: JacobiStates, held: Rows, batch: int) -> Foresight:
-    """Measure every held-out text with one of its copies, these in turn."""
+    """Measure every held-out text once, with the noisy copies taken in turn."""
     sums, copies = np.zeros(4), made.noisy.shape[1]
     for number, rows in enumerate(np.array_split(held, -(-len(held) // batch))):
         found = pairs(model, made, rows, number % copies)

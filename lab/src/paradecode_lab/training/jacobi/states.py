@@ -1,4 +1,4 @@
-"""Greedy answers, and the states of the Jacobi iteration that leads to each of their blocks."""
+"""Record greedy answers, and the states of the Jacobi iteration that leads to each block."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ WHOLE = {"num_speculative_tokens": MAX_DRAFT, "budget": "fixed"}
 
 @dataclass(frozen=True, eq=False)
 class JacobiStates(Samples):
-    """M texts of at most N tokens, and S noisy copies of each.
+    """M texts of at most N tokens, and S noisy copies of every text.
 
-    In a copy each block of the answer is one of the states of its iteration. Copies are cut into
-    windows of S blocks: the first block of a window is clean, the last one wrong from its first
+    In a copy, each block of the answer is one of the states of its iteration. Copies are cut into
+    windows of S blocks. The first block of a window is clean, the last one is wrong from its first
     token if there is such a state, and the others lie in between (the paper's progressive noise).
-    Copy s begins with a window's block number s.
+    Copy s begins with block number s of a window.
 
     Attributes:
-        block: tokens of a block.
-        tokens: float32 [M, N] token ids of prompt and answer; 0 after the end.
+        block: number of tokens in a block.
+        tokens: float32 [M, N], token ids of prompt and answer; 0 after the end.
         noisy: float32 [M, S, N], the copies.
-        start, end: float32 [M], where the answer begins, and one past its last token.
+        start, end: float32 [M], index of the answer's first token, and index after its last one.
     """
 
     kind: ClassVar = "jacobi states 1"
@@ -51,7 +51,7 @@ class JacobiStates(Samples):
 
     @classmethod
     def load(cls, path: Path, origin: Origin, **known: Any) -> JacobiStates:
-        """The states of the same workload, of tokens below ``vocab_size``."""
+        """Read states, and check their origin and that their tokens are below ``vocab_size``."""
         vocab_size = known.pop("vocab_size")
         made = super().load(path, origin, **known)
         ids = np.concatenate([made.tokens[:, None], made.noisy], 1)
@@ -65,9 +65,10 @@ class JacobiStates(Samples):
 
 @dataclass
 class BlockIteration(Drafter):
-    """Iterates one block of ``size`` tokens after another to its end, and remembers each state.
+    """A drafter that iterates one block of ``size`` tokens after another until it is right.
 
-    A block begins as random tokens of the text. The last block is cut where there is no more room.
+    It records each state. A block begins as random tokens of the text, and the last block is cut
+    where there is no more room.
     """
 
     size: int
@@ -90,14 +91,14 @@ class BlockIteration(Drafter):
     def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         said = reply.logits.argmax()[1:].tolist()
         corrected = [*said, *self._guess[len(said) + 1 :]]
-        # What follows the last guess is not in the block.
+        # The prediction after the last guess is outside the block.
         self._guess = corrected[len(verdict.tokens) - 1 : len(self._guess) - 1]
 
 
 def record_states(
     llm: LLM, workload: CanvasWorkload, block: int, window: int, progress: Progress
 ) -> JacobiStates:
-    """Decode a workload block by block, greedily.
+    """Decode a workload block by block, greedily, and return texts and noisy copies.
 
     Raises:
         InvalidInput: for a model that is not autoregressive.
@@ -135,10 +136,10 @@ def noisy_answer(
     window: int,
     copy: int,
 ) -> list[int]:
-    """The answer, in which each block is the state whose share of noise is nearest to the planned.
+    """Return the answer with each block replaced by the state with the most fitting share of noise.
 
     The share is that of the tokens from the first wrong one on. It is planned to grow from 0 to 1
-    over the blocks of a window; of equally near states the earlier one is taken.
+    over the blocks of a window. Among equally near states the earlier one is taken.
     """
     made: list[int] = []
     for number, first in enumerate(range(0, len(answer), block)):
@@ -151,6 +152,9 @@ def noisy_answer(
 
 
 def noise(state: Sequence[int], right: Sequence[int]) -> float:
-    """The share of the tokens from the first wrong one on; 0 for none."""
+    """Return the share of tokens that come at or after the first wrong one.
+
+    It is 0 if no token is wrong.
+    """
     wrong = (at for at, (a, b) in enumerate(zip(state, right, strict=True)) if a != b)
     return 1 - next(wrong, len(right)) / max(len(right), 1)

@@ -1,4 +1,4 @@
-"""Counts what follows n-grams in a corpus, and keeps the entries that pay."""
+"""Count which tokens follow n-grams in a corpus, and keep the entries that help to draft."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from paradecode.methods.draft.ngram_table import (
 )
 
 PIECE = 256
-"""Tokens of a piece; longer texts are cut into pieces."""
+"""The most tokens of a piece. Longer texts are cut into pieces."""
 SET_ASIDE = 10
-"""One piece in so many is not counted, to measure how often the counts are right."""
+"""One piece in this many is not counted at first. It measures how often the counts are right."""
 
 
 def count_ngrams(texts: Sequence[Sequence[int]], vocabulary: int, ranks: int = 1) -> NgramTable:
-    """The table of a corpus.
+    """Return the n-gram table of a corpus.
 
     Args:
-        texts: token ids of each text; n-grams do not reach over their ends.
+        texts: token ids of each text; n-grams do not cross the ends of texts.
         vocabulary: number of token ids; all ids are below it.
         ranks: the most tokens that are kept for a context.
 
     Raises:
-        InvalidInput: for fewer than SET_ASIDE pieces of text, or ids above the vocabulary.
+        InvalidInput: for fewer than SET_ASIDE pieces of text, ids out of range, or a vocabulary
+            that is too large.
     """
     pieces = [text[i : i + PIECE] for text in texts for i in range(0, len(text), PIECE)]
     if len(pieces) < SET_ASIDE:
@@ -59,13 +60,13 @@ _SIZES = range(1, ORDER + 1)
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """All places of a corpus behind a context of one size.
+    """All places of a corpus that follow a context of ``size`` tokens.
 
     Attributes:
         size: number of tokens in a context.
-        keys: uint32 [n], keys of the contexts.
+        keys: uint32 [n], hash keys of the contexts.
         following: int64 [n], the token at each place.
-        shorter: uint32 [n, size - 1], keys of the contexts of 1, 2, ... tokens there.
+        shorter: uint32 [n, size - 1], hash keys of the last 1, 2, ... tokens of each context.
     """
 
     size: int
@@ -86,10 +87,13 @@ class Ends:
         return cls(size, keys[:, -1], tokens[ends], keys[:, :-1])
 
     def entries(self, ranks: int) -> Entries:
-        """The ``ranks`` tokens that most often follow each context, if they are worth counting."""
+        """Return, for each context, the ``ranks`` tokens that follow it most often.
+
+        Contexts of 3 or more tokens need at least two occurrences of the token.
+        """
         pair = np.lexsort((self.following, self.keys))
         keys, tokens = self.keys[pair], self.following[pair]
-        first = np.flatnonzero(_news(keys) | _news(tokens))  # Of each pair of context and token.
+        first = np.flatnonzero(_news(keys) | _news(tokens))  # Where each pair begins.
         counts = np.diff(np.append(first, len(keys)))
         keys, tokens, places = keys[first], tokens[first], pair[first]
         order = np.lexsort((tokens, -counts, keys))
@@ -98,7 +102,7 @@ class Ends:
         group = np.cumsum(_news(keys)) - 1
         rank = np.arange(len(keys)) - begin[group]
         total = np.add.reduceat(counts, begin)[group] if len(keys) else counts
-        # What was seen once is right half of the time.
+        # The 1 in the divisor gives the share one half to a context that was seen only once.
         share = counts * SHARES // (total + 1)
         kept = (rank < ranks) & ((counts > 1) | (self.size <= 2))
         buckets = ((self.size - 1) * RANKS + np.minimum(rank, RANKS - 1)) * SHARES + share
@@ -107,8 +111,10 @@ class Ends:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Entries for one size of context, [n] each, in the order of a table; for ``shorter`` see
-    :class:`Ends`."""
+    """Table entries for contexts of one size, each array with n elements in the table's order.
+
+    For ``shorter``, see :class:`Ends`.
+    """
 
     keys: Numbers
     tokens: NDArray[np.int64]
@@ -116,7 +122,7 @@ class Entries:
     shorter: Numbers
 
     def find(self, keys: Numbers) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The place of each key's first entry, and whether it has one."""
+        """Return the index of each key's first entry, and whether the key has an entry."""
         place = np.searchsorted(self.keys, keys)
         there = place < len(self.keys)
         place[~there] = 0
@@ -129,7 +135,7 @@ class Entries:
 
 
 def _news(values: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Where a sorted array has another value than at the place before."""
+    """Return where a sorted array differs from the element before; the first element counts."""
     return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
 
 
@@ -144,8 +150,11 @@ def _table(entries: Sequence[Entries], priors: tuple[float, ...], vocabulary: in
 
 
 def _right(table: NgramTable, texts: Sequence[Sequence[int]]) -> tuple[float, ...]:
-    """How often the tokens of each bucket are right in these texts, where no longer context has
-    an entry."""
+    """Measure how often the tokens of each bucket are right in these texts.
+
+    A bucket holds entries of equal context size, rank, and share of the context's counts. Only the
+    longest context that has an entry counts at each place.
+    """
     right, tried = np.zeros((2, BUCKETS))
     for text in texts:
         for end in range(1, len(text)):
@@ -163,22 +172,25 @@ def _right(table: NgramTable, texts: Sequence[Sequence[int]]) -> tuple[float, ..
 def _worthwhile(
     pieces: Sequence[Sequence[int]], priors: Sequence[float], ranks: int
 ) -> list[Entries]:
-    """Entries that are right often enough, and that add something to the shorter context behind
-    them."""
+    """Return entries that are right often enough, and that differ from their shorter context.
+
+    Args:
+        priors: for each bucket, how often its tokens are right.
+    """
     chances = np.array(priors)
     kept: list[Entries] = []
     for size in _SIZES:
         found = Ends.of(pieces, size).entries(ranks)
         chance = chances[found.buckets]
         heard, said, sure = np.zeros(len(chance), np.bool_), found.tokens.copy(), 0 * chance
-        for other, keys in zip(reversed(kept), found.shorter.T[::-1]):  # The longest is heard.
+        for other, keys in zip(reversed(kept), found.shorter.T[::-1]):  # The longest counts.
             place, there = other.find(keys)
             new = there & ~heard
             said[new], sure[new] = other.tokens[place[new]], chances[other.buckets[place[new]]]
             heard |= there
         worth = (chance >= LEAST) | heard
         worth &= ~heard | (said != found.tokens) | (chance > sure + 0.1)
-        # Without the likeliest token of a context the others are those of the shorter one.
+        # If a context's most likely token is left out, its other tokens repeat the shorter context.
         begin = _news(found.keys)
         worth = np.where(begin, worth, worth[begin][np.cumsum(begin) - 1] & (chance >= LEAST))
         kept.append(found.where(worth))

@@ -1,4 +1,4 @@
-"""Texts that a model makes up, so that its frequent n-grams can be counted without data."""
+"""Let a model make up texts, so that its frequent n-grams can be counted without data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUESTION_TOKENS = 80
 def own_answers(
     llm: LLM, count: int, max_tokens: int, seed: int, tick: Callable[[int, int], None]
 ) -> list[list[int]]:
-    """Token ids of ``count`` greedy answers to questions that the model asks itself.
+    """Return token ids of ``count`` greedy answers to questions that the model asks itself.
 
     Stop tokens are included. Equal arguments give equal texts. ``tick`` gets (done, count).
     """
@@ -30,15 +30,18 @@ def own_answers(
 def own_conversations(
     llm: LLM, count: int, max_tokens: int, seed: int, done: int = 0
 ) -> Iterator[list[tuple[list[int], list[int]]]]:
-    """Prompts and greedy answers that the model makes up, TOGETHER at a time.
+    """Let the model make up prompts and answer them greedily, TOGETHER at a time.
 
-    A model without a chat template writes the texts themselves, after an empty prompt.
+    A model without a chat template writes sampled texts after an empty prompt instead.
 
     Args:
+        count: number of texts.
+        max_tokens: the most tokens of an answer.
         done: number of texts to skip at the beginning, a multiple of TOGETHER.
 
     Yields:
-        (token ids of the prompt in the chat format, token ids of the answer) for each text.
+        A list with (token ids of the prompt in the chat format, token ids of the answer) for each
+        text.
     """
     if llm.chat_template is None:
         head = before_the_user(llm)
@@ -56,14 +59,18 @@ def own_conversations(
 def own_questions(
     llm: LLM, count: int, seed: int, done: int = 0
 ) -> Iterator[list[tuple[str, list[int]]]]:
-    """Users' texts that the model makes up, with token ids in the chat format, TOGETHER at a time.
+    """Let the model make up users' questions, TOGETHER at a time.
 
     Magpie (Xu et al. 2024, arXiv:2406.08464): if a conversation stops where the user would speak, a
     chat model writes what users say. These prompts are sampled at temperature 1, each with its own
     seed.
 
     Args:
-        done: number of prompts to skip at the beginning, a multiple of TOGETHER.
+        count: number of questions.
+        done: number of questions to skip at the beginning, a multiple of TOGETHER.
+
+    Yields:
+        A list with (text, token ids in the chat format) for each question.
     """
     head = before_the_user(llm)
     for first in range(done, count, TOGETHER):
@@ -86,7 +93,7 @@ def _sampled(
 
 
 def before_the_user(llm: LLM) -> list[int]:
-    """Token ids of a conversation up to the place of the user's first words."""
+    """Return the token ids of a conversation that stops before the user's first words."""
     if llm.chat_template is None:
         return llm.tokenizer.encode("") or [llm.config.eos_tokens[0]]
     one, other = (llm.chat_tokens([{"role": "user", "content": text}]) for text in ("A", "7"))

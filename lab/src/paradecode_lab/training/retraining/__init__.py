@@ -1,1 +1,1 @@
-"""Training of models that decode in another way, from a model that decodes plainly."""
+"""Retrain a model that decodes plainly, so that it can decode by another method."""

@@ -1,4 +1,4 @@
-"""Texts of the model that a drafter is trained for: its own answers to the tasks."""
+"""Write texts of the model that a drafter is trained for: its own answers to the tasks."""
 
 from __future__ import annotations
 

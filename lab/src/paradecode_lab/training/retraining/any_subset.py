@@ -1,8 +1,8 @@
-"""ASSD (arXiv 2504.20456): a masked diffusion model learns the density that the method asks for.
+"""ASSD (arXiv 2504.20456): a masked diffusion model learns the densities that the method needs.
 
 Some tokens of an answer are given beside the prompt, and the others follow one by one, from left to
-right. Each text has a second part: for each token that follows, the decoder's row that predicts it.
-One forward thus has the whole chain.
+right. Each text is followed by extra rows: for each token that is not given, the decoder's row that
+predicts it. One forward thus computes the whole chain.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ Places = NDArray[np.int64]
 
 
 class AnySubsetObjective(Objective):
-    """All weights of a masked diffusion model learn each token of an answer behind those before it.
+    """Trains all weights of a masked diffusion model to predict answer tokens.
+
+    Each token is predicted from the given tokens and those before it.
 
     Args:
         checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
         placed: the largest share of an answer that is given.
-        drafts: masks of a draft. Half of the tokens are learnt as the first mask, which knows all
-            tokens before it, and the others as a later mask, which does not know those between.
+        drafts: number of masks in a draft. Half of the tokens are learnt as the first mask, which
+            sees all tokens before it. The others are learnt as a later mask, which does not see the
+            tokens between.
 
     Raises:
         InvalidInput: if the model cannot be written, or has no mask token.
@@ -50,13 +53,13 @@ class AnySubsetObjective(Objective):
         self.trained = self.model.parameters
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """The mean cross-entropy of the tokens that are not given."""
+        """Return the mean cross-entropy of the tokens that are not given."""
         known, limit = drawn(rows.answers.cpu().numpy(), self.placed, self.drafts, random)
         states, right = self.chain(rows, known, limit)
         return F.cross_entropy(self.model.logits(states), right)
 
     def chain(self, rows: AnswerRows, known: Marks, limit: Places) -> tuple[Tensor, Tensor]:
-        """States [K, D] that predict the tokens that are not given, and these tokens [K].
+        """Return states [K, D] that predict the tokens that are not given, and these tokens [K].
 
         Args:
             known, limit: [B, L], results of :func:`drawn`.
@@ -86,13 +89,14 @@ def drawn(
     """Draw which tokens are given, and how far each other token sees the tokens that are not.
 
     Args:
-        answers: bool [B, L].
-        placed: the share of an answer that is given is uniform from 0 to this; it is rounded down.
+        answers: bool [B, L], the answers' tokens.
+        placed: the given share of an answer is uniform from 0 to this; the number of tokens is
+            rounded down.
         drafts: see :class:`AnySubsetObjective`.
 
     Returns:
-        bool [B, L], the prompts and the given tokens; and int64 [B, L], for a token that is not
-        given its limit: the place from which on it sees no other token that is not given.
+        bool [B, L], the prompts and the given tokens; and int64 [B, L], the limit of each token
+        that is not given. From its limit on, a token sees no other token that is not given.
     """
     known = answers.cumsum(1) == 0
     limit = np.zeros(answers.shape, np.int64)
@@ -107,18 +111,21 @@ def drawn(
 
 
 def columns_seen(known: Marks, asked: Marks, limit: Places, groups: Places, shift: int) -> Marks:
-    """bool [B, L + Q, L + Q]: the columns that each column of [text | rows that predict] sees.
+    """Return bool [B, L + Q, L + Q]: which columns of [text | predicting rows] each column sees.
 
     A given token sees the given tokens of its own group and of earlier groups. Another token sees
     all given tokens, and the other tokens before it. The row that predicts a token sees all given
-    tokens, those before its limit, and itself. In a model that shifts, this row is at the place of
-    the token before. It does not see that token, except where the decoder's cache has it: if the
-    token was given, and the row sees tokens that were not given.
+    tokens, those before its limit, and itself.
+
+    In a model that shifts, this row is at the place of the token before. It does not see that
+    token, except where the decoder's cache has it: if the token was given, and the row sees tokens
+    that were not given.
 
     Args:
         known, limit: [B, L], results of :func:`drawn`.
         asked: bool [B, Q], which of the last Q tokens are learnt.
         groups: int64 [L], from :meth:`BatchedModel.groups`.
+        shift: 1 in a model that shifts, otherwise 0.
     """
     (size, length), count = known.shape, asked.shape[1]
     at, last = np.arange(length), np.arange(length - count, length)

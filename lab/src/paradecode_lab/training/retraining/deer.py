@@ -1,13 +1,13 @@
 """DEER (arXiv 2512.15176): the first layers of a model learn to draft for it, all masks at once.
 
-Stage I: an answer is cut somewhere, and tokens behind the cut are masked with a probability that is
-drawn for each text, as in masked diffusion. Stage II: the few tokens behind the cut are all masked,
-and the nearest count most, because a draft ends with its first wrong token.
+Stage I: an answer is cut at a random place, and tokens after the cut are masked with a probability
+that is drawn for each text, as in masked diffusion. Stage II: only a few tokens after the cut
+remain, all masked, and the nearest weigh most, because a draft ends with its first wrong token.
 
 Two things differ from the paper. Attention stays causal, which these layers are used to. The keys
-and values of a text therefore stay, and a draft computes only its masks and the new tokens. A row
-predicts the next position, so the last token of the text, and not a mask, gives the first token of
-a draft. Between prompt and cut these rows go on learning the next token.
+and values of a text therefore stay valid, and a draft computes only its masks and the new tokens. A
+row predicts the next position, so the last token of the text, and not a mask, gives the first token
+of a draft. Between prompt and cut these rows go on learning the next token.
 """
 
 from __future__ import annotations
@@ -29,22 +29,25 @@ from paradecode_lab.training.retraining.texts import MODEL, AnswerRows
 from paradecode_lab.training.unmasking.folder import change_config
 
 LEAST_SHARE = 1e-3
-"""The least probability of a mask in stage I; the weight of a mask is 1 over its probability.
-LLaDA has the same."""
+"""The least probability of a mask in stage I.
+
+A mask weighs 1 over its probability, so a higher least probability limits the weights. LLaDA uses
+the same value.
+"""
 Weights = NDArray[np.float64]
-"""[B, L]: the weight of each token's loss; above 0 for masked tokens."""
+"""[B, L]: the weight of each token's loss; it is above 0 for masked tokens."""
 
 
 class DeerObjective(MaskedObjective):
-    """Trains all weights of a drafter, which begins as the first layers of its target.
+    """Trains all weights of a drafter, which is at first a copy of its target's first layers.
 
     Args:
         checkpoint: the target; see :class:`MaskedObjective`.
         layers: number of layers of the drafter.
-        refined: share of the steps that are stage II.
-        reach: the most masks of stage II.
-        base: a mask of stage II counts ``base`` times as much as the one behind it.
-        weight: weight of the next-token loss; that of the masks is 1.
+        refined: share of the steps that belong to stage II.
+        reach: the most masks of a text in stage II.
+        base: a mask of stage II weighs ``base`` times as much as the mask after it.
+        weight: weight of the next-token loss; the weight of the masks' loss is 1.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class DeerObjective(MaskedObjective):
         self.refined, self.reach, self.base, self.weight = refined, reach, base, weight
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """The mean over texts of the masks' loss, and of all next tokens' before the cut."""
+        """Return the weighted mean of the masks' loss and the next-token loss before the cut."""
         start, end = rows.start.cpu().numpy(), rows.end.cpu().numpy()
         cut, length = random.integers(start, end), rows.tokens.shape[1]
         if done < 1.0 - self.refined:
@@ -79,7 +82,7 @@ class DeerObjective(MaskedObjective):
         return (drafted + self.weight * plain) / (1 + self.weight)
 
     def _each(self, states: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
-        """The cross-entropy of each wanted token, by the row before it."""
+        """Return the cross-entropy of each wanted token, as predicted by the row before it."""
         row, at = wanted.nonzero(as_tuple=True)
         logits = self.model.logits(states[row, at - 1])
         return F.cross_entropy(logits, tokens[row, at], reduction="none")
@@ -92,12 +95,12 @@ class DeerObjective(MaskedObjective):
 def continued(
     cut: NDArray[np.int64], end: NDArray[np.int64], length: int, random: np.random.Generator
 ) -> Weights:
-    """Stage I: each token behind the cut is masked with a probability t that its text draws.
+    """Stage I: mask each token after the cut with a probability t that is drawn for each text.
 
-    A mask counts 1 / (t times the number of tokens behind the cut).
+    A mask has the weight 1 / (t times the number of tokens after the cut).
 
     Args:
-        cut, end: [B]; 0 < cut < end <= length.
+        cut, end: int64 [B]; 0 < cut < end <= length.
     """
     weights = np.zeros((len(cut), length))
     for row, first, last in zip(weights, cut, end, strict=True):
@@ -111,9 +114,9 @@ def refined(
     cut: NDArray[np.int64], end: NDArray[np.int64], length: int, reach: int, base: float,
     random: np.random.Generator,
 ) -> Weights:  # fmt: skip
-    """Stage II: R tokens behind the cut are masked, R uniform in 1..``reach``, and none follows.
+    """Stage II: mask R tokens after the cut, R uniform in 1..``reach``.
 
-    Mask i (from 1) counts base^(R - i), divided by the sum of these of its text.
+    Mask i (from 1) has the weight base^(R - i), divided by the sum of these weights in its text.
     """
     weights = np.zeros((len(cut), length))
     for row, first, last in zip(weights, cut, end, strict=True):

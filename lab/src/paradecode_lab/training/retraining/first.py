@@ -1,10 +1,9 @@
-"""FiRST (arXiv 2410.12513): routers learn which layers a text needs, and a LoRA replaces the
-others.
+"""FiRST (arXiv 2410.12513): routers learn which layers a text needs; a LoRA replaces the others.
 
-In the first half of the steps the model is frozen. Layer l adds g_l * F_l(x) to the tokens behind
-the prompt, with g_l between 0 and 1 from its router, and every layer has a price. In the second
-half the routers are frozen. A layer then runs or does not run, and a LoRA on all matrices learns to
-replace the layers that do not.
+In the first half of the steps the model is frozen. Layer l adds g_l * F_l(x) to the states of
+tokens after the prompt, with g_l between 0 and 1 from its router, and every layer has a price. In
+the second half the routers are frozen. A layer then runs or does not run, and a LoRA on all
+matrices learns to replace the layers that do not run.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ THRESHOLD = 0.5
 
 
 class Gated(Adapted):
-    """A model whose layers are gated behind the prompt.
+    """A model whose layers are gated for the tokens after the prompt.
 
     Attributes:
         weight, bias: [layers - 1, D] and [layers - 1], weights of the routers.
         hard: whether gates are 0 or 1.
-        last: int64 [B], rows of the last tokens of the prompts.
-        behind: int64 [N], for a row of an answer the number of its text; -1 for rows of prompts.
-        scores: float32 [B] for each layer that ran, its gates.
+        last: int64 [B], rows of the prompts' last tokens.
+        behind: int64 [N], for a row of an answer the index of its text; -1 for rows of prompts.
+        scores: float32 [B] for each layer that ran: the gates of the texts.
     """
 
     weight: Tensor
@@ -63,12 +62,12 @@ class Gated(Adapted):
 
 
 class FirstObjective(Objective):
-    """Trains routers, and a LoRA.
+    """Trains routers, and then a LoRA.
 
     Args:
         checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
         rank: rank of the LoRA.
-        price: price of a layer that runs, in nats of loss for each token.
+        price: price of a layer that runs, in nats of loss per token.
     """
 
     def __init__(
@@ -89,19 +88,19 @@ class FirstObjective(Objective):
         self.trained = {**adapter, "weight": self.model.weight, "bias": self.model.bias}
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """Cross-entropy of the answers; in the first half also the price of the layers."""
+        """Return the answers' cross-entropy; in the first half also the price of the layers."""
         self.model.hard = done >= 0.5
         model = self.model if self.model.hard else cast(Gated, self.model.using({}))
         logits, right = answers_of(model, rows)
         loss = F.cross_entropy(logits, right)
         if model.hard:
             return loss
-        # Concave, so that gates do not stay between 0 and 1.
+        # The price is concave in a gate, so that gates do not stay between 0 and 1.
         gates = torch.stack(model.scores)
         return loss + self.price * (gates * (2 - gates)).sum(0).mean()
 
     def export(self, folder: Path) -> None:
-        """Write MODEL, a folder with the LoRA merged, and ROUTERS."""
+        """Write MODEL, a folder with the LoRA merged, and the file ROUTERS."""
         model, merged = self.model, {}
         for name, weight in model.w.items():
             a, b = (model.adapter.get(f"{name}.{part}") for part in "ab")
@@ -114,7 +113,7 @@ class FirstObjective(Objective):
 
 
 def answers_of(model: Gated, rows: AnswerRows) -> tuple[Tensor, Tensor]:
-    """Logits [K, V] that predict the answers' tokens, and these tokens [K]."""
+    """Return logits [K, V] that predict the answers' tokens, and these tokens [K]."""
     answers, inside = rows.answers, rows.inside
     number = torch.arange(len(inside), device=inside.device)
     counts = inside.sum(1)

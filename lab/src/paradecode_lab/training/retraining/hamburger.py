@@ -1,7 +1,7 @@
 """HAMburger (arXiv 2505.20438): a model learns to read and to write groups of tokens.
 
-The groups of a text are made by the entropies that the model, before this training, has at its
-tokens. All weights are trained, and with them what merges a group and what unrolls it.
+The groups of a text follow from the entropies that the model, before this training, has at its
+tokens. All weights are trained, together with the networks that merge a group and unroll it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,22 @@ from paradecode_lab.training.unmasking.folder import save_folder
 
 PARTS = "parts.safetensors"
 LOW, RATIO = 0.05, 0.3
-"""Limits of the entropy with which a token joins its group: in nats, and as a share of the highest
-entropy in the group. One of the two suffices."""
+"""Limits of the entropy with which a token joins the group before it.
+
+LOW is in nats. RATIO is relative to the highest entropy in the group. An entropy below one of the
+limits suffices. Higher limits make longer groups.
+"""
 STOP = 0.5
-"""Weight of the loss of the end of groups."""
+"""Weight of the loss for the ends of groups."""
 
 
 def lengths(entropies: Iterable[float], most: int) -> list[int]:
-    """How many tokens each group has; the paper's rule ``decreasing_v2``."""
+    """Return how many tokens each group has, by the paper's rule ``decreasing_v2``.
+
+    Args:
+        entropies: entropy at each token, in nats.
+        most: the most tokens of a group.
+    """
     made, highest = list[int](), 0.0
     for value in entropies:
         if made and made[-1] < most and (value < LOW or value < RATIO * highest):
@@ -53,12 +61,12 @@ def lengths(entropies: Iterable[float], most: int) -> list[int]:
 
 
 class HamburgerObjective(Objective):
-    """Trains a model and its networks.
+    """Trains a model together with the networks that merge and unroll groups.
 
     Args:
         checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
         most: the most tokens of a group.
-        blocks: number of layers of the small decoder.
+        blocks: number of layers of the small decoder that unrolls groups.
     """
 
     def __init__(
@@ -85,13 +93,13 @@ class HamburgerObjective(Objective):
         self.trained = {**self.model.w, **self.parts}
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """Cross-entropy of the answers, and of the ends of groups."""
+        """Return the cross-entropy of the answers, plus the weighted loss of the ends of groups."""
         logits, right, ends, last = self.answers(rows, self.groups(rows))
         return F.cross_entropy(logits, right) + STOP * F.binary_cross_entropy(ends, last)
 
     @torch.no_grad()
     def groups(self, rows: AnswerRows) -> Tensor:
-        """int64 [G, 3]: the text, the first column and the end of each group of the answers."""
+        """Return the answers' groups, int64 [G, 3]: text, first column and end of each group."""
         states, _ = rows.predicted(causal_states(self.before, rows))
         logs = self.before.logits(states).log_softmax(-1)
         entropies = spread(-(logs.exp() * logs).sum(-1), rows.answers)
@@ -103,8 +111,12 @@ class HamburgerObjective(Objective):
         return torch.tensor(made, device=self.device)
 
     def answers(self, rows: AnswerRows, groups: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logits [K, V] that predict the answers' tokens, and these tokens [K]; the predicted
-        chances [K] that a group ends with each token, and whether it does, float32 [K]."""
+        """Predict the answers' tokens, and the ends of groups.
+
+        Returns:
+            Logits [K, V] and right tokens [K] of the answers; the predicted chance, float32 [K],
+            that a group ends with each token; and float32 [K], 1 where it does.
+        """
         tokens, model, most = rows.tokens, self.model, self.sizes["most"]
         size, length = tokens.shape
         text, begin, end = groups.T
@@ -113,7 +125,7 @@ class HamburgerObjective(Objective):
         at = at.clamp(max=length - 1)
         words = model.embed(tokens.flatten()).unflatten(0, (size, length))
         own = words[text[:, None], at]
-        # A group's row is in the column of its last token; its other columns are left out.
+        # A group's row is in the column of its last token; the group's other columns are left out.
         x, several = words.clone(), end - begin > 1
         x[text[several], end[several] - 1] = self._merged(own, inside)[several]
         slots = rows.inside & ~rows.answers
@@ -137,7 +149,7 @@ class HamburgerObjective(Objective):
         return model.logits(told), tokens[text[:, None], at][inside], ends, last
 
     def _merged(self, words: Tensor, inside: Tensor) -> Tensor:
-        """[G, most, D] -> [G, D]: the merged row of each group."""
+        """Return the merged row of each group: [G, most, D] -> [G, D]."""
         shape, share = inside.shape, inside[..., None] / inside.sum(1)[:, None, None]
         mean = (words * share).sum(1, keepdim=True).expand(words.shape)
         given = {
@@ -148,7 +160,7 @@ class HamburgerObjective(Objective):
         return compute(merge_steps(self.sizes), given, self.parts)[:, 0]
 
     def export(self, folder: Path) -> None:
-        """Write MODEL and PARTS."""
+        """Write the folder MODEL and the file PARTS."""
         save_folder(self.checkpoint, self.model.w, folder / MODEL)
         tensors = {name: tensor.detach().cpu().numpy() for name, tensor in self.parts.items()}
         TokenGroups(self.sizes, tensors).save(folder / PARTS)

@@ -1,8 +1,8 @@
 """LoRA-Drop (arXiv 2601.02569): a LoRA learns to correct a layer's output for an earlier token.
 
-The model is frozen. Behind the prompt, one token in ``window`` + 1 runs the dropped layers, like in
-decoding. The other tokens take these layers' outputs for the last such token, plus the LoRA, and
-have no keys and values in these layers.
+The model is frozen. After the prompt, one token in ``window`` + 1 runs the dropped layers, as in
+decoding; this is a refresh. The other tokens take these layers' outputs from the last refresh, plus
+the LoRA's output, and have no keys and values in these layers.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ADAPTERS = "adapters.safetensors"
 
 
 def inner_layers(config: ModelConfig, share: float) -> list[int]:
-    """The layers to drop: ``share`` of all, side by side before the last one.
+    """Return the layers to drop: ``share`` of all, side by side before the last one.
 
-    Neighbouring layers are one piece of a forward. Like in the paper, the first three layers and
-    the last one always run, if the model has so many.
+    Neighbouring layers are one piece of a forward. As in the paper, the first three layers and the
+    last one always run, if the model has so many.
 
     Raises:
         InvalidInput: the model has fewer than three layers.
@@ -45,11 +45,11 @@ def inner_layers(config: ModelConfig, share: float) -> list[int]:
 
 
 class Dropping(Transformer):
-    """A frozen model whose tokens behind the prompt skip layers.
+    """A frozen model in which tokens after the prompt skip layers.
 
     Attributes:
         loras: ``<layer>.a`` [D, rank] and ``<layer>.b`` [rank, D] of the dropped layers.
-        latest: int64 [N], for each row that of the last refresh; its own for a refresh.
+        latest: int64 [N], for each row the row of the last refresh; for a refresh, the row itself.
         holes: the attention of dropped layers, in which only refreshes are seen.
     """
 
@@ -109,12 +109,12 @@ class LoraDropObjective(Objective):
         self.model = Dropping(config, checkpoint.weights, self.trained, device)
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """Cross-entropy of the answers."""
+        """Return the cross-entropy of the answers."""
         logits, right = self.answers(rows)
         return F.cross_entropy(logits, right)
 
     def answers(self, rows: AnswerRows) -> tuple[Tensor, Tensor]:
-        """Logits [K, V] that predict the answers' tokens, and these tokens [K]."""
+        """Return logits [K, V] that predict the answers' tokens, and these tokens [K]."""
         tokens, inside = rows.tokens, rows.inside
         places = torch.arange(tokens.shape[1], device=self.device)
         behind = (places - (rows.start[:, None] - 1)).clamp(min=0)
@@ -122,7 +122,8 @@ class LoraDropObjective(Objective):
         ago = since[inside]
         self.model.latest = torch.arange(len(ago), device=self.device) - ago
         causal = places <= places[:, None]
-        # A row that is no refresh runs in vain here, and has to see something.
+        # Rows that are no refresh run here too, although their results are not used. They must see
+        # something.
         seen = causal & (since == 0)[:, None] | torch.eye(len(places), device=self.device).bool()
         self.model.holes = attention_in(inside, seen[:, None])
         states = final_states(self.model, tokens, places, causal, inside)
@@ -130,6 +131,6 @@ class LoraDropObjective(Objective):
         return self.model.logits(before), right
 
     def export(self, folder: Path) -> None:
-        """Write ADAPTERS; the model itself is unchanged, and is not written."""
+        """Write the LoRAs into the file ADAPTERS; the unchanged model is not written."""
         tensors = {name: tensor.detach().cpu().numpy() for name, tensor in self.trained.items()}
         DropAdapters(self.sizes, tensors).save(folder / ADAPTERS)

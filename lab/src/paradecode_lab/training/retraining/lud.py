@@ -1,10 +1,10 @@
 """Lexical units (LUD, arXiv 2405.15208): a model learns to write several sure tokens at once.
 
-A unit is a token and the run of tokens behind it of which the model is sure before this training.
+A unit is a token and the run of tokens after it that the model, before this training, is sure of.
 The paper re-arranges its texts so that placeholders stand where a unit begins, and the model has to
-give the whole unit there. Here a text has placeholders behind several of its tokens at the same
-time. Neither the text nor another group sees a group of placeholders, so all tokens also remain
-ordinary samples of the next token.
+give the whole unit there. Here a text has groups of placeholders after several of its tokens at the
+same time. Neither the text nor another group sees a group of placeholders, so all tokens also
+remain ordinary samples of the next token.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from paradecode_lab.training.retraining.run import MaskedObjective
 from paradecode_lab.training.retraining.texts import AnswerRows, causal_states
 
 GROUPS = 8
-"""Groups of placeholders in a text, each behind another token of its answer."""
+"""Number of groups of placeholders in a text; each follows another token."""
 
 
 def units(sure: Tensor, most: int) -> Tensor:
-    """int64 [B, L]: the length of the unit that begins at each token, at most ``most``.
+    """Return the length of the unit that begins at each token, int64 [B, L].
 
     Args:
         sure: bool [B, L], answer tokens whose probability is above the threshold.
+        most: the most tokens of a unit.
     """
     length = torch.ones(sure.shape, dtype=torch.int64, device=sure.device)
     for at in range(sure.shape[1] - 2, -1, -1):
@@ -43,8 +44,9 @@ class LexicalUnitObjective(MaskedObjective):
 
     Args:
         checkpoint: see :class:`MaskedObjective`; its mask is the placeholder.
-        placeholders: the most tokens behind the first one of a unit.
-        confident: probability from which the model counts as sure of a token.
+        placeholders: number of placeholders in a group: the most tokens of a unit after its first
+            one.
+        confident: probability from which on the model counts as sure of a token.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class LexicalUnitObjective(MaskedObjective):
         self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """Cross-entropy of the next token, plus that of the units at their placeholders."""
+        """Return the cross-entropy of next tokens, plus that of units at their placeholders."""
         tokens, answers = rows.tokens, rows.answers
         length = tokens.shape[1]
         sure = (self._chances(rows) >= self.confident) & answers
@@ -64,7 +66,8 @@ class LexicalUnitObjective(MaskedObjective):
         wanted, labels = self._labels(tokens, roots, units(sure, self.placeholders + 1))
         columns, places, seen = with_placeholders(tokens, roots, self.placeholders, self.mask)
         places = places.clamp(max=self.checkpoint.config.context_length - 1)
-        # A placeholder that is not trained is behind those of its group that are: none sees it.
+        # In a group, placeholders that are not trained follow those that are, so no trained one
+        # sees them.
         needed = torch.cat([rows.inside, wanted], 1)
         states = final_states(self.model, columns, places, seen[:, None], needed)
         before, right = rows.predicted(states)
@@ -74,24 +77,28 @@ class LexicalUnitObjective(MaskedObjective):
 
     @torch.no_grad()
     def _chances(self, rows: AnswerRows) -> Tensor:
-        """float32 [B, L]: each answer token's probability before this training; 0 for other
-        tokens."""
+        """Return each answer token's probability before training, float32 [B, L]; 0 elsewhere."""
         states, right = rows.predicted(causal_states(self.before, rows))
         chances = self.before.logits(states).softmax(-1)
         return spread(chances.gather(-1, right[:, None])[:, 0], rows.answers)
 
     def _roots(self, rows: AnswerRows, random: np.random.Generator) -> Tensor:
-        """int64 [B, GROUPS]: tokens whose next token belongs to the answer."""
+        """Draw the tokens that groups of placeholders follow, int64 [B, GROUPS].
+
+        A drawn token is one whose next token belongs to the answer.
+        """
         drawn = torch.from_numpy(random.random((len(rows.tokens), GROUPS))).to(self.device)
         first, count = rows.start[:, None] - 1, (rows.end - rows.start)[:, None]
         return first + (drawn * count).long()
 
     def _labels(self, tokens: Tensor, roots: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """bool and int64 [B, GROUPS * placeholders]: which placeholders are trained, and on which
-        token.
+        """Return which placeholders are trained, and on which tokens.
 
-        A placeholder inside of the unit must give its token. The first one behind the unit must
-        give the placeholder itself. The others are not trained.
+        A placeholder inside the unit must give its token. The first one after the unit must give
+        the placeholder itself. The others are not trained.
+
+        Returns:
+            bool and int64, each [B, GROUPS * placeholders].
         """
         number = torch.arange(1, self.placeholders + 1, device=self.device)
         unit = units.gather(1, roots + 1)[..., None]
@@ -104,15 +111,17 @@ class LexicalUnitObjective(MaskedObjective):
 def with_placeholders(
     tokens: Tensor, roots: Tensor, count: int, mask: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Texts, and behind them ``count`` placeholders for each root.
+    """Append ``count`` placeholders for each root to the texts.
 
     Args:
         tokens: int64 [B, L].
-        roots: int64 [B, G], columns of tokens.
+        roots: int64 [B, G], columns of the tokens that the placeholders follow.
+        count: number of placeholders in a group.
+        mask: id of the placeholder.
 
     Returns:
-        Tokens and places, int64 [B, T] with T = L + G * count, and what each column sees, bool
-        [B, T, T]: the text up to its root, and the placeholders of its group up to itself.
+        Tokens and positions, int64 [B, T] with T = L + G * count, and what each column sees, bool
+        [B, T, T]. A placeholder sees the text up to its root, and its group up to itself.
     """
     size, length = tokens.shape
     device, groups = tokens.device, roots.shape[1]

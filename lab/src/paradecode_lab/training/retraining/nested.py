@@ -1,8 +1,8 @@
 """Nested exits (SortedNet, arXiv 2309.00255; SoFT of S2D, arXiv 2407.01955).
 
-The first layers of a model learn to be models as well: behind each exit, the last norm and the LM
-head, which all exits share, guess the next token. A step minimises the mean of all exits' losses
-(SoFT), or the loss of one exit that is drawn (SortedNet), where deeper layers do not run.
+The first layers of a model learn to be models as well. After each exit, the last norm and the LM
+head, which all exits share, predict the next token. A step minimises the mean of all exits' losses
+(SoFT), or the loss of drawn exits (SortedNet), where deeper layers do not run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NestedModel(Transformer):
     """A model that keeps the outputs of its layers.
 
     Attributes:
-        behind: number of layers -> float32 [N, D], the states behind so many layers.
+        behind: number of layers -> float32 [N, D], the states after that many layers.
     """
 
     behind: dict[int, Tensor]
@@ -46,8 +46,8 @@ class NestedObjective(Objective):
 
     Args:
         checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
-        exits: number of layers before each exit, ascending; none are the usual ones.
-        drawn: number of exits that a step learns from; 0 means all.
+        exits: number of layers before each exit, ascending; empty takes the usual ones.
+        drawn: number of exits, drawn at random, that a step learns from; 0 means all.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class NestedObjective(Objective):
         self.trained = self.model.w
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """The mean over exits of the cross-entropy of the answers."""
+        """Return the mean over exits of the cross-entropy of the answers."""
         model = copy(self.model)
         exits: list[int] = list(self.exits)
         if self.drawn:

@@ -1,4 +1,4 @@
-"""Models that are trained to decode in another way: what is trained, and the training."""
+"""Retrain models for another decoding method: what an objective trains, and its training."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from paradecode_lab.training.unmasking.folder import change_config, save_folder,
 
 
 class Objective:
-    """The common part of objectives.
+    """Base class of objectives: what is trained, its loss, and how the result is written.
 
     Args:
         checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
+        device: a torch device.
         name: name of the objective.
         settings: settings that the result depends on.
 
     Attributes:
         trained: name -> tensor that the optimiser changes.
-        facts: settings, objective and weights; a checkpoint with others is refused.
+        facts: settings, objective and a digest of the weights; a checkpoint with other facts is
+            refused.
 
     Raises:
         InvalidInput, InvalidModel: if the model cannot be written.
@@ -49,7 +51,7 @@ class Objective:
         }
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """The loss of a step; ``done`` is the share of all steps that are done."""
+        """Return the loss of a step; ``done`` is the share of all steps that are done."""
         raise NotImplementedError
 
     def export(self, folder: Path) -> None:
@@ -58,18 +60,17 @@ class Objective:
 
 
 class MaskedObjective(Objective):
-    """Training of all weights of a causal model that gets a mask token.
+    """Base class of objectives that train all weights of a causal model, which gets a mask token.
 
     Args:
-        checkpoint: its configuration may have fewer layers than the file; deeper ones are left
-            out.
+        checkpoint: its configuration may have fewer layers than the file; deeper ones are left out.
 
     Attributes:
         mask: id of the mask token.
 
     Raises:
         InvalidInput, InvalidModel: if the model cannot be written, is not dense and causal, or has
-            no token to spare.
+            no unused token.
     """
 
     def __init__(
@@ -90,8 +91,7 @@ class MaskedObjective(Objective):
 
 @dataclass(frozen=True, kw_only=True)
 class RetrainingPlan(TuneSettings):
-    """Settings of the training; ``seed`` is that of each step's texts and of the objective's
-    draws."""
+    """Settings of the training; ``seed`` is the seed of each step's texts and of random draws."""
 
     steps: int = 600
     batch: int = 32
@@ -99,7 +99,7 @@ class RetrainingPlan(TuneSettings):
 
 
 class Retraining(WeightTraining):
-    """The training of an objective."""
+    """The training of an objective on texts."""
 
     def __init__(
         self, plan: RetrainingPlan, objective: Objective, texts: Sequence[BlockText]

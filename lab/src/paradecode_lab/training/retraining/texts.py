@@ -1,4 +1,7 @@
-"""Texts to train on: tasks with right answers, like those that the tiny models have learned."""
+"""Write training texts, and put them into batches.
+
+The texts are tasks with right answers, like those that the tiny models learn.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from paradecode_lab.training.adaptation.texts import BlockText
 from paradecode_lab.training.batched import final_states
 
 MODEL = "model"
-"""The folder of the result, in the folder of a run."""
+"""Name of the folder of the result, in the folder of a run."""
 
 
 def write_tasks(path: Path, tasks: tuple[Task, ...], count: int, seed: int) -> None:
@@ -30,11 +33,12 @@ def write_tasks(path: Path, tasks: tuple[Task, ...], count: int, seed: int) -> N
 
 @dataclass(frozen=True, eq=False)
 class AnswerRows:
-    """Texts of a step, padded at the right.
+    """The texts of a step, padded at the right.
 
     Attributes:
         tokens: int64 [B, L].
-        start, end: int64 [B], where the answer begins, and where the text ends.
+        start, end: int64 [B], index of the answer's first token, and index after the text's last
+            one.
     """
 
     tokens: Tensor
@@ -43,29 +47,33 @@ class AnswerRows:
 
     @property
     def answers(self) -> Tensor:
-        """bool [B, L]: the columns of answers."""
+        """The columns of answers, bool [B, L]."""
         at = torch.arange(self.tokens.shape[1], device=self.tokens.device)
         return self.inside & (at >= self.start[:, None])
 
     @property
     def inside(self) -> Tensor:
-        """bool [B, L]: the columns of texts, without padding."""
+        """The columns of texts, without padding, bool [B, L]."""
         return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.end[:, None]
 
     def predicted(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """States [K, D] that predict the answers' tokens, of states [B, L, D]; these tokens [K]."""
+        """Return the states [K, D] that predict the answers' tokens, and these tokens [K].
+
+        Args:
+            states: [B, L, D], states of all columns.
+        """
         row, at = self.answers.nonzero(as_tuple=True)
         return states[row, at - 1], self.tokens[row, at]
 
 
 def causal_states(model: Transformer, rows: AnswerRows) -> Tensor:
-    """States [B, L, D] before the last norm; each token sees the text up to itself."""
+    """Return states [B, L, D] before the last norm; each token sees the text up to itself."""
     places = torch.arange(rows.tokens.shape[1], device=rows.tokens.device)
     return final_states(model, rows.tokens, places, places <= places[:, None], rows.inside)
 
 
 def rows_of(texts: list[BlockText], device: torch.device) -> AnswerRows:
-    """Texts as one batch."""
+    """Put texts into one padded batch."""
     tokens = np.zeros((len(texts), max(len(text.tokens) for text in texts)), np.int64)
     for row, text in zip(tokens, texts):
         row[: len(text.tokens)] = text.tokens

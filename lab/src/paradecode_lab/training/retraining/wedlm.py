@@ -1,8 +1,8 @@
-"""WeDLM (arXiv 2512.22737): a causal model learns to fill masks that stand behind known tokens.
+"""WeDLM (arXiv 2512.22737): a causal model learns to fill masks that follow known tokens.
 
 A row has a text twice, at equal positions: unchanged, and in blocks with some masked tokens. In the
-paper's code the known tokens of a block move in front of its masks, and then all attention is
-causal. Here columns stay at their places, and see the same.
+paper's code, the known tokens of a block move before its masks, and then all attention is causal.
+Here columns stay at their places, and see the same.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from paradecode_lab.training.retraining.texts import AnswerRows
 
 
 class WedlmObjective(MaskedObjective):
-    """Trains a model to fill masks, and to predict the next token as before.
+    """Trains a model to fill masks, and to go on predicting the next token.
 
     Args:
         checkpoint: see :class:`MaskedObjective`.
-        block: positions of a block; blocks begin with the text, so the first ones may hold the
-            prompt, which is never masked.
-        ends: how often the end of an answer is repeated, so that masks behind it learn to end it.
-        weight: weight of the next-token loss; that of the masks is 1.
+        block: number of positions in a block. Blocks are counted from the text's beginning, so the
+            first ones may hold the prompt, which is never masked.
+        ends: how often the end of an answer is repeated, so that masks after it learn to end it.
+        weight: weight of the next-token loss; the weight of the masks' loss is 1.
     """
 
     def __init__(
@@ -36,8 +36,10 @@ class WedlmObjective(MaskedObjective):
         self.block, self.ends, self.weight = block, ends, weight
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
-        """The mean of both losses; a mask's loss has the weight 1 / the share of masks in its
-        block."""
+        """Return the weighted mean of the masks' loss and the next-token loss.
+
+        Each mask weighs 1 / the share of masks in its block.
+        """
         context, stops = self.checkpoint.config.context_length, self.checkpoint.config.eos_tokens
         rows = with_ends(rows, self.ends - 1, stops, context)
         tokens, length = rows.tokens, rows.tokens.shape[1]
@@ -58,8 +60,11 @@ class WedlmObjective(MaskedObjective):
 
 
 def with_ends(rows: AnswerRows, count: int, stops: tuple[int, ...], context: int) -> AnswerRows:
-    """The rows in which answers that end with one of ``stops`` have it ``count`` times more,
-    within the context."""
+    """Return the rows with longer ends: the stop token of an answer is repeated ``count`` times.
+
+    Answers that do not end with one of ``stops`` stay as they are, and no text exceeds ``context``
+    tokens.
+    """
     tokens, end = rows.tokens, rows.end
     last = tokens.gather(1, end[:, None] - 1)
     ended = torch.isin(last[:, 0], torch.tensor(stops, device=last.device))
@@ -73,14 +78,14 @@ def with_ends(rows: AnswerRows, count: int, stops: tuple[int, ...], context: int
 def drawn(
     answers: np.ndarray, block: int, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each block of each text, the share of its answer tokens that is masked, and which they
-    are.
+    """Draw, for each block of each text, which answer tokens are masked.
 
     Args:
         answers: bool [B, L], the tokens that may be masked.
 
     Returns:
-        float64 and bool [B, L]: shares from 0 to 1; the tokens are as many as the rounded share.
+        The share of masks in each token's block, float64 [B, L] from 0 to 1, and the masked tokens,
+        bool [B, L]. Their number is the rounded share.
     """
     shares, masked = np.zeros(answers.shape), np.zeros(answers.shape, bool)
     for row, first in np.ndindex(len(answers), -(-answers.shape[1] // block)):
@@ -92,19 +97,19 @@ def drawn(
 
 
 def columns_seen(masked: Tensor, inside: Tensor, block: int) -> Tensor:
-    """bool [B, 2L, 2L]: the columns that each column of [text | text with masks] sees.
+    """Return bool [B, 2L, 2L]: which columns of [text | text with masks] each column sees.
 
-    The text sees itself, causally. In the second copy a column sees the text of earlier blocks.
+    The text sees itself, causally. In the second copy, a column sees the text of earlier blocks.
     Within its own block, a known token sees the known tokens up to itself, and a mask sees all
     known tokens, and the masks up to itself.
 
     Args:
-        masked: bool [B, L].
+        masked: bool [B, L], the masked tokens.
         inside: bool [B, L], true for tokens and false for padding.
     """
     size, length = masked.shape
     at = torch.arange(length, device=masked.device)
-    group, turn = at // block, at + length * masked  # Known tokens have the first turns.
+    group, turn = at // block, at + length * masked  # Known tokens come first.
     seen = torch.zeros((size, 2 * length, 2 * length), dtype=torch.bool, device=masked.device)
     seen[:, :length, :length] = at <= at[:, None]
     seen[:, length:, :length] = group < group[:, None]

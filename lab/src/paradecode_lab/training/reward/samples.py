@@ -1,8 +1,8 @@
-"""Samples for a process reward: a partial answer, and whether it led to a right answer.
+"""Record samples for a process reward: a partial answer, and whether it led to a right answer.
 
-Labels are those of Math-Shepherd (Wang et al. 2023, arXiv 2312.08935): the model itself continues
-each step several times, and the share of right answers rates the step. Here every continuation is
-one sample, right or wrong, so the cross-entropy is that of the share.
+The labels follow Math-Shepherd (Wang et al. 2023, arXiv 2312.08935): the model itself continues
+each partial answer several times, and the share of right answers rates it. Here every continuation
+is one sample, right or wrong, so the cross-entropy equals that of the share.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from paradecode_lab.training.samples import Origin
 
 @dataclass(frozen=True)
 class RewardWorkload:
-    """The workload of samples.
+    """Settings of the samples for a process reward.
 
     Attributes:
         tasks: names of tasks, taken in turn.
-        limit: number of instances, from the training part of the tasks.
+        limit: number of task instances, from the training part of the tasks.
         answers: number of sampled answers to each instance.
-        cuts: number of places in each answer from which it is continued, with its end.
-        rollouts: number of continuations at each place; the end has none, and counts as often.
+        cuts: number of places in each answer that give samples; the last is the answer's end.
+        rollouts: number of continuations from each place. The end needs none; it gets the same
+            weight.
         temperature, seed, max_tokens: sampling parameters of the answers.
 
     Raises:
@@ -65,23 +66,24 @@ class RewardWorkload:
         return [(task, task.draw(random, held_out=False)) for task in chosen]
 
     def params(self, number: int) -> SamplingParams:
-        """Sampling parameters of the answer with this number."""
+        """Return the sampling parameters of the answer with this index."""
         seed = key(self.seed, number, Purpose.CHILD_SEED)
         return SamplingParams(
             max_tokens=self.max_tokens, temperature=self.temperature, seed=seed, logprobs=0
         )
 
     def origin(self, llm: LLM) -> Origin:
-        """Names for everything that the samples depend on."""
+        """Return digests of everything that the samples depend on."""
         return Origin.of(llm, (self, llm.model, llm.backend.name))
 
 
 def record_reward_samples(llm: LLM, workload: RewardWorkload, progress: Progress) -> HeadSamples:
-    """Sample answers, continue each from several places, and read the states there.
+    """Sample answers, continue each from several places, and record the states there.
 
     Returns:
-        ``inputs`` are the target's last hidden states; ``accepted`` says whether the answer became
-        right; ``probability`` is the geometric mean probability of the tokens so far.
+        Samples whose ``inputs`` are the target's last hidden states. ``accepted`` says whether the
+        answer became right, and ``probability`` is the geometric mean probability of the tokens so
+        far.
     """
     given = workload.instances()
     prompts = [_prompt(llm, instance.prompt) for _, instance in given]
@@ -104,7 +106,7 @@ def record_reward_samples(llm: LLM, workload: RewardWorkload, progress: Progress
     open_ = [place for place, right in enumerate(rights) if right is None]
     again = [place for place in open_ for _ in range(workload.rollouts)]
     endings = _sampled(llm, [starts[place] for place in again], workload, len(answers), progress)
-    # A place weighs the same whether its answer is already whole or was continued several times.
+    # The end of an answer gets as many samples as a place that was continued ``rollouts`` times.
     known = [(place, right) for place, right in enumerate(rights) if right is not None]
     outcomes = known * workload.rollouts
     for place, ending in zip(again, endings, strict=True):
@@ -145,7 +147,7 @@ def _sampled(
 
 
 def _states(llm: LLM, starts: list[list[int]], progress: Progress) -> NDArray[np.float32]:
-    """float32 [starts, hidden size]: the last states, before the final norm."""
+    """Return the last states, float32 [starts, hidden size], before the final norm."""
     readers = [LastStateReader() for _ in starts]
 
     def reader(number: int) -> Decoder:

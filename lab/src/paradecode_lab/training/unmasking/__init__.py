@@ -1,1 +1,1 @@
-"""Trained parts of canvas methods, made by running a diffusion model over a workload."""
+"""Train the learned parts of canvas methods by running a diffusion model over a workload."""

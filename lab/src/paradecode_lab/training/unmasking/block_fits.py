@@ -1,5 +1,8 @@
-"""Fine-tuning by blocks, so that a masked diffusion model decides many tokens at once: dParallel's
-certainty forcing, and R2-dLLM's texts that the model decodes quickly."""
+"""Fine-tune a masked diffusion model by blocks, so that it decides many tokens at once.
+
+The methods are dParallel's certainty forcing, and R2-dLLM's training on texts that the model
+decodes quickly.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ from paradecode_lab.training.unmasking.fine_tune import Rows, Run, TuneReport, f
 from paradecode_lab.training.unmasking.trajectories import Trajectories
 
 LEVEL = 0.5
-"""Share of a block's positions that a row masks."""
+"""Share of a block's positions that the first row of a text masks."""
 TEMPERATURE = 0.5
 """Temperature of the distributions whose entropy is the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CertaintySettings(BlockSettings):
-    """Settings of the training; ``weight`` is that of the entropy in the loss."""
+    """Settings of the training; ``weight`` is the weight of the entropy in the loss."""
 
     weight: float = 2.0
 
@@ -53,14 +56,14 @@ def fit_certainty(
 
 
 def forced(logits: Tensor, right: Tensor, weight: float) -> Tensor:
-    """The mean cross-entropy, plus ``weight`` times the mean entropy of the right predictions.
+    """Return the mean cross-entropy, plus ``weight`` times the mean entropy of right predictions.
 
     The model thus becomes surer only where its best token is already right (dParallel, Chen et al.
     2025, arXiv 2509.26488).
 
     Args:
         logits: [K, V].
-        right: int64 [K].
+        right: int64 [K], the right tokens.
     """
     loss = F.cross_entropy(logits, right)
     good = logits.argmax(-1) == right
@@ -71,7 +74,7 @@ def forced(logits: Tensor, right: Tensor, weight: float) -> Tensor:
 
 @dataclass(frozen=True)
 class ShortReport(TuneReport[Certainty]):
-    """Also the mean number of forwards that a text of the samples took."""
+    """Report that also has the mean number of forwards that a text of the samples took."""
 
     forwards: float
 
@@ -79,7 +82,7 @@ class ShortReport(TuneReport[Certainty]):
 def fit_short(
     model: BatchedModel, made: Trajectories, settings: BlockSettings, run: Run
 ) -> ShortReport:
-    """Fine-tune all weights of ``model``.
+    """Fine-tune all weights of ``model`` on texts that it decoded in few forwards.
 
     Raises:
         InvalidInput: if there are too few texts.

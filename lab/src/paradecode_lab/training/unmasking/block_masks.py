@@ -1,4 +1,4 @@
-"""Masks of block-wise decoding in two complementary rows, and how sure a model is behind them."""
+"""Mask blocks in two complementary rows, and measure how sure a model is at the masks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ SURE = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSettings(TuneSettings):
-    """Settings of the training; each text is masked in two ways, in blocks of ``block``
-    positions."""
+    """Settings of the training.
+
+    Each text is masked in two ways, in blocks of ``block`` positions.
+    """
 
     block: int = 32
     batch: int = 8
@@ -29,11 +31,12 @@ class BlockSettings(TuneSettings):
 
 @dataclass(frozen=True)
 class Certainty:
-    """Figures of the masked positions of held-out texts.
+    """How sure and how right a model is at masked positions of held-out texts.
 
     Attributes:
         right: share of positions whose best token is that of the text.
-        sure: share of positions whose best token also has a probability of at least 0.8.
+        sure: share of positions whose best token is that of the text, with a probability of at
+            least 0.8.
         entropy: mean entropy, in nats.
     """
 
@@ -45,7 +48,7 @@ class Certainty:
 def complementary(
     step: NDArray[np.float32], block: int, random: np.random.Generator, level: float | None = None
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which positions are masked, and which of those are trained on; bool [2B, N] each.
+    """Draw which positions are masked, and which of the masked ones are trained on.
 
     Each text gives two rows for one of its blocks of ``block`` answer positions. A position of the
     block that is masked in one row is visible in the other, so every token of the block is trained
@@ -53,7 +56,10 @@ def complementary(
 
     Args:
         step: [B, N], see :class:`Trajectories`.
-        level: the share of the block that the first row masks; drawn anew for each text if None.
+        level: the share of the block that the first row masks; None draws it anew for each text.
+
+    Returns:
+        Two masks, bool [2B, N] each: masked positions, and positions trained on.
     """
     answer = step >= 0
     start = answer.argmax(axis=1)[:, None]
@@ -71,7 +77,7 @@ def block_logits(
     model: BatchedModel, made: Trajectories, rows: Rows, block: int, random: np.random.Generator,
     level: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Logits [K, V] for the masked positions of a block, and the right tokens [K]."""
+    """Return logits [K, V] for the masked positions of a block, and the right tokens [K]."""
     tokens, step = made.rows(rows)
     right = np.tile(tokens, (2, 1))
     masked, asked = complementary(step, block, random, level)
@@ -83,7 +89,10 @@ def block_logits(
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """[K, V] -> [K]: entropy in nats. A logit of minus infinity has neither share nor gradient."""
+    """Return the entropy, in nats, of each row: [K, V] -> [K].
+
+    A logit of minus infinity adds nothing to the entropy and gets no gradient.
+    """
     known = logits.masked_fill(logits == -torch.inf, 0.0)
     return logits.logsumexp(-1) - (logits.softmax(-1) * known).sum(-1)
 

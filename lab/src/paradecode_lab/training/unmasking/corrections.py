@@ -22,9 +22,9 @@ class RefineSettings(TuneSettings):
 
     Attributes:
         corrupted: share of an answer's visible tokens that are replaced (0.05 in the paper).
-        own: share of the replaced tokens for which the model's own mistake in one parallel forward
-            is used, if it makes one there; the others get random tokens. This takes the place of
-            the paper's second stage, in which another model marks the mistakes of drafts.
+        own: share of the replaced tokens that become the model's own mistake in one parallel
+            forward, if it makes one there; the others become random tokens. This replaces the
+            paper's second stage, in which another model marks the mistakes of drafts.
     """
 
     corrupted: float = 0.05
@@ -33,7 +33,7 @@ class RefineSettings(TuneSettings):
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of held-out positions that get the right token.
+    """Shares of held-out positions at which the model predicts the right token.
 
     Attributes:
         masked: share of the masked positions.
@@ -48,7 +48,14 @@ class Shares:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Canvases [B, T], their right tokens, and masks that say of which kind each position is."""
+    """Canvases [B, T], their right tokens, and masks [B, T] of the different kinds of positions.
+
+    Attributes:
+        tokens, right: int64, the canvas that the model sees, and the right tokens.
+        inside: bool, true for positions of the canvas and false for padding.
+        masked, corrupted, kept: bool, answer positions that are masked, replaced by a wrong token,
+            or unchanged.
+    """
 
     tokens: Tensor
     right: Tensor
@@ -111,7 +118,7 @@ def corrupt(
 
 
 def loss(model: BatchedModel, batch: Batch) -> Tensor:
-    """Sum of the mean cross-entropies of the three kinds of positions."""
+    """Return the sum of the mean cross-entropies of masked, corrupted and kept positions."""
     states = model.about(model.states(batch.tokens, batch.inside))
     total = states.new_zeros(())
     for kind in (batch.masked, batch.corrupted, batch.kept):

@@ -1,4 +1,4 @@
-"""Describes a loaded model in the files of a folder, with transformers' names."""
+"""Describe a loaded model in the files of a folder, with transformers' names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.models.folder_config import ARCHITECTURES, folder_config
 from paradecode.models.metadata import Metadata
 
 _UNSAID = ("name", "architecture", "add_bos", "decoder")
-"""Fields of a configuration that do not belong in config.json, or that the family implies."""
+"""Fields of a configuration that config.json does not contain, or that the model family implies."""
 _ROPE = {
     "linear": {"factor": "factor"},
     "llama3": {
@@ -27,13 +27,13 @@ _ROPE = {
         "attention_factor": "attention_factor", "beta_fast": "beta_fast", "beta_slow": "beta_slow",
     },
 }  # fmt: skip
-"""Kind of scaling -> its fields, with their names in config.json."""
+"""Kind of rotary scaling -> its fields, with their names in config.json."""
 
 
 def described(checkpoint: Checkpoint) -> dict[str, str]:
-    """Name -> text of the files that a folder has beside its weights.
+    """Return the files, beside the weights, of a folder that describes the model: name -> text.
 
-    They are config.json, tokenizer.json, tokenizer_config.json and, for chat models,
+    The files are config.json, tokenizer.json, tokenizer_config.json and, for chat models,
     chat_template.jinja.
 
     Raises:
@@ -61,7 +61,7 @@ def check_described(config: ModelConfig) -> None:
 
 def _config(config: ModelConfig) -> dict[str, Any]:
     said = _said(config)
-    # What is read from it must be the model: then nothing was left out.
+    # Reading the description must give the same configuration: then nothing was left out.
     read = _fields(folder_config(Path(), Metadata(said)))
     for name, value in _fields(config).items():
         if read[name] != value:
@@ -108,7 +108,7 @@ def _scaling(rope: Rope) -> dict[str, Any] | None:
 
 
 def _fields(config: ModelConfig) -> dict[str, Any]:
-    """The fields that config.json must have; those of the rope have names of their own."""
+    """Return the fields that config.json must describe; the rope's are ``rope.<field>``."""
     fields = asdict(config)
     rope = {f"rope.{name}": value for name, value in fields.pop("rope").items()}
     return {name: value for name, value in (fields | rope).items() if name not in _UNSAID}

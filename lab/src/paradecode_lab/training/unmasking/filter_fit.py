@@ -1,4 +1,4 @@
-"""Fits Learn2PD's filter with PyTorch."""
+"""Fit Learn2PD's filter with PyTorch."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from paradecode_lab.training.fitting import fit
 from paradecode_lab.training.unmasking.filter_samples import FilterSamples
 
 FEWEST = 50
-"""The least number of forwards; fewer are too few to judge a filter."""
+"""The least number of recorded forwards; fewer are too few to judge a filter."""
 CHECKS = 100
-"""How often the validation loss is computed."""
+"""Number of times that the validation loss is computed."""
 
 
 @dataclass(frozen=True)
 class FilterSettings:
-    """Settings of the training. The rate is the paper's, which trains 40 000 epochs on 2640
-    prompts.
+    """Settings of the training. The learning rate is the paper's.
+
+    The paper trains for 40 000 epochs on 2640 prompts.
 
     Attributes:
-        epochs: number of steps, each over all samples; the weights of least validation loss are
-            kept.
-        width: hidden units; 0 takes as many as the block has positions, as the paper does.
-        seed: of the split and the weights.
+        epochs: number of steps, each over all samples; the weights with the least validation loss
+            are kept.
+        width: number of hidden units; 0 takes as many as the block has positions, as in the paper.
+        rate: learning rate of AdamW.
+        seed: seed of the split and the weights.
     """
 
     epochs: int = 4000
@@ -48,9 +50,10 @@ class FilterReport:
     Attributes:
         training, held_out: numbers of forwards.
         rate: share of held-out proposals that were final.
-        filter: quality of the filter.
-        confidence: quality of the proposal's probability, which `threshold` uses.
-        constant: quality of the training rate, taken for every proposal.
+        filter: quality of the filter's predictions.
+        confidence: quality when the proposal's probability, which `threshold` uses, is the
+            prediction.
+        constant: quality when the rate of the training samples is always the prediction.
     """
 
     training: int
@@ -67,7 +70,7 @@ def fit_filter(
     """Train a filter on logged samples; equal arguments give equal weights on one machine.
 
     The paper's loss counts every position of the block. Here only judged positions count, because
-    the filter is never asked about the others.
+    the filter is never used at the others.
 
     Raises:
         InvalidInput: if there are too few samples, or all have the same outcome.
@@ -85,7 +88,7 @@ def fit_filter(
     block = samples.final.shape[1]
     width = settings.width or block
     facts = {"block": block, "width": width}
-    steps = UnmaskFilter(facts, {}).steps()[:-1]  # Up to the log-odds.
+    steps = UnmaskFilter(facts, {}).steps()[:-1]  # They end with the log-odds.
     weights = {}
     for name, shape in UnmaskFilter(facts, {}).shapes().items():
         bound = (block if name.endswith("1") else width) ** -0.5

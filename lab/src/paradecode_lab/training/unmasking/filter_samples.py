@@ -1,7 +1,7 @@
-"""Samples for Learn2PD's filter: the confidences of a block, and which proposals were final.
+"""Record samples for Learn2PD's filter: a block's confidences, and which proposals were final.
 
 Each prompt is decoded twice, as in arXiv 2509.25188. The first decoding, one token a forward, gives
-the reference. In the second one an oracle commits the positions at which the model proposes the
+the reference. In the second one, an oracle commits the positions at which the model proposes the
 reference's token. Every forward of the oracle gives one sample.
 """
 
@@ -37,7 +37,7 @@ class FilterSamples(Samples):
         confidence: float32 [N, B], probability of the best token; 1 after the end of a short block.
         final: float32 [N, B], 1 where a judged position's best token is that of the reference.
         judged: float32 [N, B], 1 where the position was masked and its reference is known.
-        prompt: float32 [N], number of the prompt.
+        prompt: float32 [N], index of the prompt.
     """
 
     kind: ClassVar = "unmask filter samples 1"
@@ -51,13 +51,15 @@ class FilterSamples(Samples):
 
 @dataclass
 class ReferenceOracle(Policy):
-    """Commits proposals that equal the reference, and records every forward.
+    """A policy that commits proposals that equal the reference, and records every forward.
 
-    If there are none, it commits the reference's token at the most confident position. Each forward
-    thus sees a canvas that decoding can really produce. (The paper fills the whole block.)
+    If no proposal does, it commits the reference's token at the most confident position. Each
+    forward thus sees a canvas that decoding can really produce. (The paper fills the whole block.)
 
     Attributes:
-        reference: the canvas after static decoding; positions that are masked there are unknown.
+        reference: the canvas after static decoding; positions that are still masked there are
+            unknown.
+        block: number of positions in a block.
         rows: confidence, final and judged of each forward, each float32 [block].
     """
 

@@ -1,4 +1,4 @@
-"""Fine-tuning weights of a model on its own texts; it can be stopped and continued."""
+"""Fine-tune a model on its own texts. The training can be stopped and continued."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ Rows = NDArray[np.integer]
 
 @dataclass(frozen=True)
 class TuneReport(Generic[Figures]):
-    """Figures of held-out texts, before and after the training.
+    """Measurements on held-out texts, before and after the training.
 
     Attributes:
         training, held_out: numbers of texts.
+        before, after: what was measured.
     """
 
     training: int
@@ -36,12 +37,13 @@ class TuneReport(Generic[Figures]):
 
 
 class FineTuning(WeightTraining):
-    """Weights of a model that are trained further.
+    """A training that continues from a model's present weights.
 
     Args:
         parameters: name -> weight.
+        settings: settings of the training.
         texts: a digest of the training texts.
-        loss: called with the generator of a step, which draws texts and masks.
+        loss: called with the random generator of a step, which draws texts and masks.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class FineTuning(WeightTraining):
 
 
 Run = Callable[[FineTuning], None]
-"""Does the remaining steps of a training; an exception leaves it unfinished."""
+"""A function that does the remaining steps of a training; an exception leaves it unfinished."""
 
 
 def fine_tune(
@@ -71,8 +73,12 @@ def fine_tune(
     """Train weights on some of the texts, and measure the others before and after it.
 
     Args:
+        parameters: name -> weight; the weights are changed.
+        made: the texts.
+        settings: settings of the training.
         loss: called with rows of ``made`` and the generator that draws the masks.
-        measure: called with the held-out rows; returns their figures.
+        measure: called with the held-out rows; returns the measurements.
+        run: does the steps.
 
     Raises:
         InvalidInput: if there are too few texts.

@@ -1,4 +1,4 @@
-"""Writes a fine-tuned model: a folder like the one it came from, with the new weights.
+"""Write a fine-tuned model: a folder like the one it came from, with the new weights.
 
 A model from a GGUF file also becomes such a folder. Its quantised weights are float32 there.
 """
@@ -30,11 +30,12 @@ COPIED = (
 
 
 def source_of(checkpoint: Checkpoint) -> Path:
-    """The folder or the GGUF file that a checkpoint was read from.
+    """Return the folder or the GGUF file that a checkpoint was read from.
 
     Raises:
-        InvalidInput: if this machine has neither under the given name.
-        InvalidModel: if a folder cannot describe the file; the message names the field.
+        InvalidInput: if there is neither a folder nor a file under the given name.
+        InvalidModel: if config.json cannot describe the model of a GGUF file; the message names the
+            field.
     """
     source = Path(checkpoint.source)
     if source.is_file():
@@ -46,12 +47,13 @@ def source_of(checkpoint: Checkpoint) -> Path:
 
 
 def save_folder(checkpoint: Checkpoint, weights: Mapping[str, Tensor], output: Path) -> None:
-    """Write ``weights`` (canonical names) in the precision of the source, and under its names if it
-    is a folder.
+    """Write weights into a folder, in the precision of the source, and copy its other files.
 
-    Other weights of the source are left out.
+    Names of tensors are those of the source if it is a folder. Other weights of the source are left
+    out. The file of weights gets its name only when it is complete.
 
-    The file of weights gets its name only when it is complete.
+    Args:
+        weights: canonical name -> weight.
 
     Raises:
         InvalidInput: if the folder cannot be written.
@@ -82,7 +84,11 @@ def save_folder(checkpoint: Checkpoint, weights: Mapping[str, Tensor], output: P
 
 
 def change_config(folder: Path, layers: int, **settings: object) -> None:
-    """Write into config.json that the model has only its first ``layers``, and other settings."""
+    """Change config.json so that the model has only its first ``layers`` layers.
+
+    Args:
+        settings: name -> value of other settings to write.
+    """
     path = folder / "config.json"
     with readable(path):
         described = json.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Fits the joint sampler's layer with PyTorch."""
+"""Fit the joint sampler's layer with PyTorch."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ from paradecode_lab.training.unmasking.fine_tune import FEWEST
 from paradecode_lab.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories, four_times
 
 CHECKS, CHECKED = 10, 64
-"""How often the validation divergence is computed, and on how many texts at most. The layer with
-the least divergence is kept. With 2,000 logged texts, all 300 validation texts would take as
-long as 600 steps."""
+"""CHECKS: how often the validation divergence is computed. CHECKED: the most texts for it.
+
+The layer with the least divergence is kept. With 2,000 logged texts, all 300 validation texts would
+take as long as 600 steps.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JointSettings(TuneSettings):
-    """Settings of the training; the rate rises for 25 steps (the paper has 5e-5 for 260 M
-    parameters).
+    """Settings of the training; the learning rate rises for 25 steps.
+
+    The paper's rate is 5e-5 for 260 M parameters.
 
     Attributes:
         width: width of the layer; 0 takes the model's width, but at most 256.
@@ -66,7 +69,7 @@ class JointReport:
     Attributes:
         training, held_out: numbers of trajectories.
         parameters: number of the layer's weights, with the table of tokens.
-        few: share of the masked positions that together have nine tenths of ``one.stale``; if it is
+        few: share of the masked positions that together have nine tenths of ``one.stale``. If it is
             small, only few positions teach the layer something.
         one: divergence after one token.
         all: divergence after ``depth`` tokens.
@@ -85,7 +88,7 @@ Layer = tuple[tuple[Op, ...], dict[str, Tensor]]
 
 
 def _start(facts: dict[str, int], model: BatchedModel, seed: int) -> dict[str, Tensor]:
-    """The weights of a layer that leaves the states as they are."""
+    """Return the initial weights of a layer, which leaves the states as they are."""
     generator = torch.Generator().manual_seed(seed)
     tensors: dict[str, Tensor] = {}
     for name, shape in JointLayer(facts, {}).shapes().items():
@@ -110,8 +113,8 @@ def fit_joint(
 
     As in the paper, the model computes a canvas of a trajectory, and the layer gets the next d
     tokens one after the other. The loss is the divergence from what the model itself predicts at
-    the positions that are still masked after them. The weights of d = 1, 2, 3, ... are the softmax
-    of 1, 1/2, 1/4, ...
+    the positions that are still masked after these tokens. The weights of d = 1, 2, 3, ... are the
+    softmax of 1, 1/2, 1/4, ...
 
     Raises:
         InvalidInput: if there are too few trajectories, or the layer would be too large.
@@ -139,8 +142,10 @@ def fit_joint(
     def measured(
         layer: dict[str, Tensor], rows: NDArray[np.integer], depth: int
     ) -> NDArray[np.float64]:
-        """[2, K]: the divergences with the layer and without it. Each text is measured four
-        times, at the same places in each call."""
+        """Return the divergences [2, K] with the layer and without it.
+
+        Each text is measured four times, at the same places in each call.
+        """
         random, found = np.random.default_rng(0), []
         for some in four_times(rows, settings.batch):
             pair = _divergence((steps, layer), model, made, some, depth, random)
@@ -151,7 +156,7 @@ def fit_joint(
     optimizer = torch.optim.AdamW(layer.values(), settings.rate, weight_decay=0.0)
     found = fit(
         LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 25)), loss, settings.steps, progress,
-        # At step 0 the layer is the identity; a trained one must be better than that.
+        # At step 0 the layer is the identity; a trained layer must be better than that.
         clip=1.0, looks={*looks, settings.steps},
         validate=lambda: float(measured(layer, checked[:CHECKED], settings.depth)[0].mean()),
     )  # fmt: skip
@@ -166,8 +171,7 @@ def fit_joint(
 
 
 def share_of_most(values: NDArray[np.float64], most: float = 0.9) -> float:
-    """The smallest share of the values [K] whose sum is ``most`` of the whole, the largest
-    values first."""
+    """Return the smallest share of the values [K] whose sum is ``most`` of the whole sum."""
     sums = np.sort(values)[::-1].cumsum()
     return float(np.searchsorted(sums, most * sums[-1]) + 1) / len(values)
 
@@ -198,8 +202,10 @@ def _divergence(
     depth: int,
     random: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """[K], [K]: the divergences with the layer and without it, at each position that is masked
-    ``depth`` tokens after a random canvas."""
+    """Return two divergences [K] at masked positions, with the layer and without it.
+
+    The positions are those that are still masked ``depth`` tokens after a random canvas.
+    """
     tokens, step = made.rows(rows)
     width = step.shape[1]
     last = step.max(axis=1)
@@ -233,6 +239,9 @@ def _divergence(
 
 
 def _kl(wanted: Tensor, found: Tensor) -> Tensor:
-    """[K]: KL(wanted || found) of rows [K, V], without tokens that are banned in both."""
+    """Return KL(wanted || found), [K], of log-probabilities [K, V].
+
+    Tokens that are banned in both do not count.
+    """
     terms = wanted.exp() * (wanted - found)
     return terms.nan_to_num(0.0).sum(-1)

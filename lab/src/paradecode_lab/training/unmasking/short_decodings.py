@@ -1,4 +1,4 @@
-"""Texts for R2-dLLM: for each prompt the answer of the model that took the fewest forwards."""
+"""Record texts for R2-dLLM: the model's answer to each prompt that took the fewest forwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def record_short_decodings(
     """Decode each prompt ``draws`` times with ``r2``, and keep the answer with the fewest forwards.
 
     Wrong answers to the package's tasks are dropped first, so a prompt may get no text. Answers to
-    a file of prompts cannot be checked. If several take equally few forwards, the first is kept.
+    a file of prompts cannot be checked. If several answers took equally few forwards, the first is
+    kept.
 
     Raises:
         InvalidInput: if no text is left.
@@ -64,7 +65,10 @@ def record_short_decodings(
 def _canvas(
     llm: LLM, sequence: LiveSequence, start: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The tokens [N] of a finished request, and the forwards [N] that decided them."""
+    """Return the tokens [N] of a finished request, and the forwards that decided them.
+
+    The forwards are indices from 0, float32 [N], or MASKED or PROMPT.
+    """
     steps = [step.canvas for step in sequence.trace if step.canvas is not None]
     end = start + steps[0].length
     tokens = np.full(end, float(llm.config.mask_token or 0), np.float32)

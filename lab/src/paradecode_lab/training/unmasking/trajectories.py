@@ -1,4 +1,4 @@
-"""Texts of the model itself for training, with the order in which it decoded them."""
+"""Record the model's own texts for training, with the order in which it decoded them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from paradecode_lab.training.samples import FIELD, Origin, Samples
 from paradecode_lab.training.unmasking.workload import CanvasWorkload
 
 MASKED = -1
-"""Value in ``Trajectories.step`` of a position that was never decided, because the text ended
-before."""
+"""Value in ``Trajectories.step`` of a position that was not decided before the text ended."""
 PROMPT = -2
 """Value in ``Trajectories.step`` of a position that is known from the start."""
 OUTSIDE = -3
@@ -34,8 +33,8 @@ class Trajectories(Samples):
     """M decoded canvases of at most N positions.
 
     Attributes:
-        tokens: float32 [M, N] token ids; the mask token at positions that were not decided.
-        step: float32 [M, N], number of the forward that decided a position, from 0; or MASKED,
+        tokens: float32 [M, N], token ids; the mask token at positions that were not decided.
+        step: float32 [M, N], index of the forward that decided a position, from 0; or MASKED,
             PROMPT or OUTSIDE.
     """
 
@@ -46,13 +45,13 @@ class Trajectories(Samples):
     step: NDArray[np.float32]
 
     def rows(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Tokens and steps [B, T] of some canvases; T is the length of the longest one."""
+        """Return tokens and steps [B, T] of some canvases; T is the length of the longest one."""
         width = int((self.step[rows] != OUTSIDE).sum(axis=1).max())
         return self.tokens[rows, :width].astype(np.int64), self.step[rows, :width]
 
     @classmethod
     def load(cls, path: Path, origin: Origin, **known: Any) -> Trajectories:
-        """The trajectories of the same workload, of tokens below ``vocab_size``."""
+        """Read trajectories; check their origin, and that their tokens are below ``vocab_size``."""
         vocab_size = known.pop("vocab_size")
         made = super().load(path, origin, **known)
         tokens, step = made.tokens, made.step
@@ -64,7 +63,7 @@ class Trajectories(Samples):
 
 
 def four_times(held: NDArray[np.integer], batch: int) -> list[NDArray[np.integer]]:
-    """Batches for a measurement, in which every held-out canvas occurs four times."""
+    """Return batches for a measurement, in which every held-out canvas occurs four times."""
     return np.array_split(np.tile(held, 4), -(-4 * len(held) // batch))
 
 

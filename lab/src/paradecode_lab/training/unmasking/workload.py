@@ -17,12 +17,12 @@ from paradecode_lab.training.samples import Origin
 
 @dataclass(frozen=True)
 class CanvasWorkload:
-    """Which prompts are decoded, and how long the canvases are.
+    """The prompts that are decoded, and the length of their canvases.
 
     Attributes:
         prompts: JSONL file of {id, group, turns}; the first turn of each line is a prompt. None
             takes the package's parallel tasks, without the prompts held out for benchmarks.
-        tasks: ``simple`` or ``graded``, the set of tasks without ``prompts``.
+        tasks: set of tasks, ``simple`` or ``graded``, that is used without ``prompts``.
         limit: number of prompts, from all tasks in turn; 0 takes 40 of each task, or the whole
             file.
         max_tokens: number of masks after the prompt.
@@ -42,14 +42,14 @@ class CanvasWorkload:
         tasks_named(self.tasks)
 
     def texts(self) -> list[str]:
-        """The prompts, all different."""
+        """Return the texts of the prompts, all different."""
         if self.prompts is not None:
             texts = list(dict.fromkeys(p.turns[0] for p in load_prompts(self.prompts)))
             return texts[: self.limit or None]
         return [instance.prompt for _, instance in self.drawn()]
 
     def drawn(self) -> list[tuple[Task, TaskInstance]]:
-        """Task and instance of each prompt; empty if the prompts come from a file."""
+        """Return task and instance of each prompt; empty if the prompts come from a file."""
         if self.prompts is not None:
             return []
         random, found = Random(f"unmasking/{self.seed}"), dict[str, tuple[Task, TaskInstance]]()
@@ -64,7 +64,7 @@ class CanvasWorkload:
         return list(found.values())
 
     def encoded(self, llm: LLM) -> list[list[int]]:
-        """Token ids of each prompt, in the model's chat format if it has one.
+        """Return the token ids of each prompt, in the model's chat format if it has one.
 
         Raises:
             InvalidInput: for a model that is not a masked diffusion model.
@@ -73,18 +73,21 @@ class CanvasWorkload:
         return self.asked(llm)
 
     def asked(self, llm: LLM) -> list[list[int]]:
-        """Token ids of each prompt, like :meth:`encoded`, for a model of either family."""
+        """Return the token ids of each prompt, as :meth:`encoded`, for a model of either family."""
         if llm.chat_template is None:
             return [llm.tokenizer.encode(text) for text in self.texts()]
         messages = ([{"role": "user", "content": text}] for text in self.texts())
         return [llm.chat_tokens(each) for each in messages]
 
     def params(self) -> SamplingParams:
-        """Greedy sampling; the end of a text ends the request, but not the canvas."""
+        """Return greedy sampling parameters.
+
+        The end of a text ends the request, but not the canvas.
+        """
         return SamplingParams.from_mapping({"max_tokens": self.max_tokens, "seed": self.seed})
 
     def origin(self, llm: LLM, *settings: object) -> Origin:
-        """Names for everything that the samples depend on."""
+        """Return digests of everything that the samples depend on."""
         text = self.prompts.read_bytes() if self.prompts else b""
         facts = (
             self.tasks,
