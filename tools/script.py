@@ -6,6 +6,7 @@ import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from paradecode_lab.measure.machine import stamp
+from paradecode_lab.measure.machine import Stamp, stamp
 from paradecode_lab.measure.result_files import write_json
 
 REPOSITORY = Path(__file__).parents[1]
@@ -32,6 +33,7 @@ def options(description: str | None, **defaults: Any) -> ArgumentParser:
     Args:
         description: the script's docstring.
     """
+    _begun()
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="JSON file to write")
     for name, default in defaults.items():
@@ -50,9 +52,16 @@ def show(rows: Iterable[Row], columns: Columns, width: int | None = None) -> Non
 
 def stamped(**facts: Any) -> dict[str, Any]:
     """The facts of a result behind its date, machine and commit."""
-    now = stamp(REPOSITORY)
+    now = _begun()
     head = {"date": now["created"][:10], "machine": asdict(now["machine"])}
     return {**head, "commit": now["commit"], **facts}
+
+
+@cache
+def _begun() -> Stamp:
+    """The date, machine and commit when a script began. Commits of a later hour do not count, since
+    a run of hours measures what it has imported."""
+    return stamp(REPOSITORY)
 
 
 def saved(out: Path | None, name: str, facts: Row) -> list[Row]:
