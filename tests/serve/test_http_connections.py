@@ -16,7 +16,7 @@ from http_server import USER, FakePool, Running, raw, running, settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from paradecode.serve import connections
-from paradecode.serve.door import KEYED, TURN, Door
+from paradecode.serve.door import KEYED, RANKS, TURN, Door
 from paradecode.serve.heads import shown_key
 from paradecode.serve.server import bind, room_for
 from paradecode.serve.settings import ServerSettings
@@ -191,6 +191,20 @@ def test_requests_that_arrive_together_take_turns() -> None:
         assert sum(guest.begun for guest in crowd) == 2 * TURN
         assert max(guest.begun for guest in crowd) == 1
         assert door.turn(late)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_a_crowd_of_one_rank_delays_no_other(rank: int) -> None:
+    async def scenario() -> None:
+        door = Door(100)
+        for _ in range(9 * TURN):
+            door.turn(Guest(rank))
+        others = [Guest(other) for other in range(RANKS) if other != rank]
+        assert not any(map(door.turn, others))
+        await asyncio.sleep(0)
+        assert [other.begun for other in others] == [1] * len(others)
 
     asyncio.run(scenario())
 

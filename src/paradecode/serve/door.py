@@ -36,7 +36,8 @@ class Door:
     A full server closes a connection in favour of a new one, if it waits for its client: for a
     request, for a body, or for somebody to read the answer. Those that have shown no key go first,
     of these the one that has waited longest: whoever comes has the time of a whole house full of
-    others to ask. Of the requests that have arrived, those of the best known are begun first.
+    others to ask. Of the requests that have arrived, those of the best known are begun first,
+    beside one of each other rank in a turn: a crowd of one rank delays only its own.
 
     Args:
         most: connections at the same time.
@@ -87,12 +88,13 @@ class Door:
         return True
 
     def _next(self) -> None:
-        """Begin a turn: the requests that wait are first."""
+        """Begin a turn with the requests that wait: one of each rank, then the best known."""
         self._left = TURN
-        for queue in reversed(self._queues):
-            while queue and self._left:
-                self._left -= 1
-                queue.popleft().read()
+        for most in (1, TURN):
+            for queue in reversed(self._queues):
+                for _ in range(min(most, len(queue), self._left)):
+                    self._left -= 1
+                    queue.popleft().read()
         self._turning = self._left < TURN
         if self._turning:
             asyncio.get_running_loop().call_soon(self._next)
