@@ -16,7 +16,7 @@ from http_server import USER, FakePool, Running, raw, running, settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from paradecode.serve import connections
-from paradecode.serve.door import KEYED, TURN, Door
+from paradecode.serve.door import KEYED, RANKS, TURN, Door
 from paradecode.serve.heads import shown_key
 from paradecode.serve.server import bind, room_for
 from paradecode.serve.settings import ServerSettings
@@ -139,8 +139,8 @@ def test_idle_connections_keep_nobody_out(sent: bytes) -> None:
 
 
 class Guest:
-    def __init__(self, rank: int = 0) -> None:
-        self.rank, self.left, self.begun = rank, False, 0
+    def __init__(self, rank: int = 0, owner: bytes = b"") -> None:
+        self.rank, self.owner, self.left, self.begun = rank, owner, False, 0
 
     def read(self) -> None:
         self.begun += 1
@@ -149,20 +149,33 @@ class Guest:
         self.left = True
 
 
-def test_who_shows_no_key_leaves_first() -> None:
-    """The one that has waited longest is closed first, so that a newcomer has time to ask."""
-    door = Door(3)
-    keyed, _, newcomer = guests = [Guest(2), Guest(1), Guest()]
-    assert all(map(door.enter, guests))
+def test_of_the_largest_crowd_the_one_that_waits_longest_leaves() -> None:
+    """A newcomer has time to ask before others take its place."""
+    door = Door(4)
+    keyed, _, newcomer = guests = [Guest(KEYED, b"key"), Guest(1), Guest()]
+    assert all(map(door.enter, [*guests, Guest()]))
     assert door.enter(Guest())
     assert [guest.left for guest in guests] == [False, True, False]
     door.work(newcomer)
-    busy = Guest()
-    assert door.enter(busy)
-    door.work(busy)
     assert door.enter(Guest())
-    assert keyed.left
+    assert not keyed.left
     assert not newcomer.left
+
+
+def test_a_crowd_of_one_key_closes_only_its_own() -> None:
+    door, crowd = Door(9), [Guest() for _ in range(30)]
+    others = [Guest(1), Guest(KEYED, b"other")]
+    assert all(map(door.enter, others))
+    for guest in crowd:
+        assert door.enter(guest)
+        door.work(guest)
+        guest.rank, guest.owner = KEYED, b"key"  # It has shown it, and announces a body.
+        door.wait(guest)
+    assert not any(guest.left for guest in others)
+    assert [guest.left for guest in crowd] == [True] * 23 + [False] * 7
+    for guest in [*crowd[23:], *others]:
+        door.leave(guest)
+    assert not door._waiting
 
 
 def test_who_has_been_answered_makes_place_for_who_has_not() -> None:
@@ -191,6 +204,20 @@ def test_requests_that_arrive_together_take_turns() -> None:
         assert sum(guest.begun for guest in crowd) == 2 * TURN
         assert max(guest.begun for guest in crowd) == 1
         assert door.turn(late)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_a_crowd_of_one_rank_delays_no_other(rank: int) -> None:
+    async def scenario() -> None:
+        door = Door(100)
+        for _ in range(9 * TURN):
+            door.turn(Guest(rank))
+        others = [Guest(other) for other in range(RANKS) if other != rank]
+        assert not any(map(door.turn, others))
+        await asyncio.sleep(0)
+        assert [other.begun for other in others] == [1] * len(others)
 
     asyncio.run(scenario())
 

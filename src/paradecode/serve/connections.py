@@ -48,7 +48,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
     door, known = Door(settings.connections), {digest(key.key) for key in settings.keys}
 
     class Connection(HttpToolsProtocol):
-        rank = 0
+        rank, owner = 0, b""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
@@ -200,8 +200,9 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             self._unexpect()
             self._head = head
             door.work(self)
-            if digest(heads.shown_key(head)) in known:
-                self.rank = KEYED
+            shown = digest(heads.shown_key(head))
+            if shown in known:
+                self.rank, self.owner = KEYED, shown
             if door.turn(self):
                 self._begin()
                 return True

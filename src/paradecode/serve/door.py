@@ -19,9 +19,11 @@ class Visitor(Protocol):
     Attributes:
         rank: how well it is known: :data:`KEYED` if it has shown a valid key, 1 if it was let in
             without one, 0 before its first answer.
+        owner: whose key it has shown, b"" without one; it changes only while the server works.
     """
 
     rank: int
+    owner: bytes
 
     def read(self) -> None:
         """Begin the request that has arrived."""
@@ -34,9 +36,11 @@ class Door:
     """Lets connections in, and their requests one after another.
 
     A full server closes a connection in favour of a new one, if it waits for its client: for a
-    request, for a body, or for somebody to read the answer. Those that have shown no key go first,
-    of these the one that has waited longest: whoever comes has the time of a whole house full of
-    others to ask. Of the requests that have arrived, those of the best known are begun first.
+    request, for a body, or for somebody to read the answer. It is one of the owner who has most of
+    these, and all without a key are one owner: a crowd closes only its own. Of these the one that
+    has waited longest goes, so that a newcomer has the time of many others to ask. Of the requests
+    that have arrived, those of the best known are begun first, beside one of each other rank in a
+    turn: a crowd of one rank delays only its own.
 
     Args:
         most: connections at the same time.
@@ -44,14 +48,16 @@ class Door:
 
     def __init__(self, most: int) -> None:
         self._most, self._inside = most, set[Visitor]()
-        self._waiting = dict[Visitor, None](), dict[Visitor, None]()  # Without a key, and with one.
+        self._waiting: dict[bytes, dict[Visitor, None]] = {}
+        """Owner -> its connections that wait for their client, in the order of their beginning."""
         self._queues = tuple(deque[Visitor]() for _ in range(RANKS))
         self._left, self._turning = TURN, False
 
     def enter(self, visitor: Visitor) -> bool:
         """Let a connection in; returns False if all others are at work."""
         if len(self._inside) >= self._most:
-            idle = next((one for group in self._waiting for one in group), None)
+            most = max(self._waiting.values(), key=len, default={})
+            idle = next(iter(most), None)
             if idle is None:
                 return False
             self.leave(idle)
@@ -68,12 +74,14 @@ class Door:
         """Note that a connection waits for its client from now on."""
         if visitor in self._inside:
             self.work(visitor)
-            self._waiting[visitor.rank == KEYED][visitor] = None
+            self._waiting.setdefault(visitor.owner, {})[visitor] = None
 
     def work(self, visitor: Visitor) -> None:
         """Note that a connection waits for the server."""
-        for group in self._waiting:
-            group.pop(visitor, None)
+        group = self._waiting.get(visitor.owner, {})
+        group.pop(visitor, None)
+        if not group:
+            self._waiting.pop(visitor.owner, None)
 
     def turn(self, visitor: Visitor) -> bool:
         """Whether the visitor may begin its request now; if not, its ``read`` is called later."""
@@ -87,12 +95,13 @@ class Door:
         return True
 
     def _next(self) -> None:
-        """Begin a turn: the requests that wait are first."""
+        """Begin a turn with the requests that wait: one of each rank, then the best known."""
         self._left = TURN
-        for queue in reversed(self._queues):
-            while queue and self._left:
-                self._left -= 1
-                queue.popleft().read()
+        for most in (1, TURN):
+            for queue in reversed(self._queues):
+                for _ in range(min(most, len(queue), self._left)):
+                    self._left -= 1
+                    queue.popleft().read()
         self._turning = self._left < TURN
         if self._turning:
             asyncio.get_running_loop().call_soon(self._next)
