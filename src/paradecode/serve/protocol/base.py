@@ -172,7 +172,7 @@ def _check_name(kind: type[Body], name: str, param: str, strict: bool) -> None:
         raise wrong(param, fix, "unknown_field")
 
 
-def _parts(value: Any, path: list[str | int]) -> Iterator[tuple[Any, list[str | int]]]:
+def _parts(value: Any, path: list[str | int]) -> Iterator[tuple[Body | Said, list[str | int]]]:
     """A body and all bodies and texts of parts inside of it, with their places."""
     if isinstance(value, (Body, Said)):
         yield value, path
