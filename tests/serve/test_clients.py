@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_server import Running, running
+from http_server import USER, Running, running
 
 from paradecode.llm import LLM
 from paradecode.serve.errors import ApiError
@@ -93,7 +93,10 @@ def shapes() -> list[Any]:
 
 
 def refusal(api: str, body: Any) -> str | None:
-    """Why a request is refused, if it is."""
+    """Why a request is refused, if it is; a user asks before and behind what is in it."""
+    for name in ("messages", "input"):
+        if isinstance(body.get(name), list):
+            body = {**body, name: [*USER, *body[name], *USER]}
     try:
         made = validated(APIS[api], body)
         settle(made)

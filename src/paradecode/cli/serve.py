@@ -71,7 +71,7 @@ class Listening:
     load_seconds: float = option(
         600.0, "Seconds that a worker may load its model.", "--load-timeout"
     )
-    strict: bool = option(False, "Refuse fields of requests that would have no effect.")
+    strict: bool = option(False, "Refuse fields of requests that would have no effect.", "--strict")
     ignore_unknown: bool = option(
         False, "Ignore misspelt fields of requests as well.", "--ignore-unknown"
     )
