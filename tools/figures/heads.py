@@ -59,11 +59,12 @@ COLUMNS: tuple[Column[Row], ...] = (
 SHOWN: tuple[Column[Sequence[Row]], ...] = (
     Column("head", lambda rows: f"`{rows[0]['head']}`"),
     Column("held out", lambda rows: f"{rows[0]['held_out']:.2f}" if rows[0]["held_out"] else ""),
-    *(Column(each.head, lambda rows, cell=each.cell: cell(rows[0])) for each in (TOKENS, OVER)),
+    Column(TOKENS.head, lambda rows: TOKENS.cell(rows[0])),
+    Column(OVER.head, lambda rows: OVER.cell(rows[0])),
 )
-FIXED: tuple[Column[Sequence[Row]], ...] = tuple(
-    Column(f"{each.head}, fixed", lambda rows, cell=each.cell: "".join(map(cell, rows[1:])))
-    for each in (TOKENS, OVER)
+FIXED: tuple[Column[Sequence[Row]], ...] = (
+    Column(f"{TOKENS.head}, fixed", lambda rows: "".join(map(TOKENS.cell, rows[1:]))),
+    Column(f"{OVER.head}, fixed", lambda rows: "".join(map(OVER.cell, rows[1:]))),
 )
 """What a page has of a head: its line with the automatic budget, then that of ``fixed``."""
 

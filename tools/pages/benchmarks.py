@@ -44,7 +44,9 @@ def text_of(sheet: Sheet, pictures: dict[str, tuple[str, str]]) -> str:
         sheet,
         conditions=tuple(each for each in sheet.conditions if each[0] in SHOWN),
         head=tuple(sheet.head[n] for n in used),
-        lines=[replace(line, cells=tuple(line.cells[n] for n in used)) for line in sheet.lines],
+        lines=tuple(
+            replace(line, cells=tuple(line.cells[n] for n in used)) for line in sheet.lines
+        ),
     )
     links = [f"![{title}]({path})" for path, (title, _) in pictures.items()]
     return "\n\n".join([*summary(sheet), *links])

@@ -56,6 +56,8 @@ def _rows(run: Results) -> Iterator[tuple[str, ...]]:
     plain, fast, peer = OWN + weights, f"{OWN}{weights}+{DEFAULT}", PEER + weights
     _check(_measured(run, plain, fast)[0], fast)
     best, other = _measured(run, peer, peer, SLOWER + weights)
+    assert best.total.decode is not None
+    assert other.total.decode is not None
     if best.total.decode.value < other.total.decode.value:
         raise InvalidInput("results", run.model, f"put {other.name} into the table: it is faster")
     copies = {group: group in COPYING for group in groups_of(run)}
