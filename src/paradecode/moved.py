@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, cast
 
 MOVED = {
     "paradecode.core.request": "paradecode.core.decoder",
@@ -25,7 +24,8 @@ class OldNames:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, cast("Any", self)) if fullname in MOVED else None
+        # It is a loader, whose class takes long to import.
+        return ModuleSpec(fullname, self) if fullname in MOVED else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Python makes the module."""

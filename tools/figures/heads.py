@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,20 +56,15 @@ COLUMNS: tuple[Column[Row], ...] = (
     OVER,
     Column("equal", lambda row: f"{row['equal']} of {row['prompts']}"),
 )
-
-
-def _at(lines: slice, column: Column[Row]) -> Callable[[Sequence[Row]], str]:
-    """The cells of a head's ``lines`` in ``column``."""
-    return lambda rows: "".join(map(column.cell, rows[lines]))
-
-
 SHOWN: tuple[Column[Sequence[Row]], ...] = (
     Column("head", lambda rows: f"`{rows[0]['head']}`"),
     Column("held out", lambda rows: f"{rows[0]['held_out']:.2f}" if rows[0]["held_out"] else ""),
-    *(Column(each.head, _at(slice(1), each)) for each in (TOKENS, OVER)),
+    Column(TOKENS.head, lambda rows: TOKENS.cell(rows[0])),
+    Column(OVER.head, lambda rows: OVER.cell(rows[0])),
 )
-FIXED: tuple[Column[Sequence[Row]], ...] = tuple(
-    Column(f"{each.head}, fixed", _at(slice(1, None), each)) for each in (TOKENS, OVER)
+FIXED: tuple[Column[Sequence[Row]], ...] = (
+    Column(f"{TOKENS.head}, fixed", lambda rows: "".join(map(TOKENS.cell, rows[1:]))),
+    Column(f"{OVER.head}, fixed", lambda rows: "".join(map(OVER.cell, rows[1:]))),
 )
 """What a page has of a head: its line with the automatic budget, then that of ``fixed``."""
 

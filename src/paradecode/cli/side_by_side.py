@@ -179,13 +179,14 @@ def summary(compared: Mapping[str, Comparison]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for heading in ("prompt", "", "speed-up", "tokens/s", "tokens a forward", "same tokens"):
         left = heading in ("prompt", "")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=left)
+        whole = left or heading == "tokens/s"
+        table.add_column(heading, justify="left" if left else "right", no_wrap=whole)
     most = max(1.0, *(each.over for each in compared.values()))
     for title, each in compared.items():
         (difference,) = each.differences
         table.add_row(
             title,
-            ProgressBar(most, each.over, width=16),
+            ProgressBar(most, each.over, width=12),
             marked(f"{each.over:.2f}x", each.suspicious),
             f"{speed(each.plain):.0f} to {speed(each.made):.0f}",
             f"{each.tokens_a_forward:.2f}",
