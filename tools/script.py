@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
@@ -48,6 +50,13 @@ def show(rows: Iterable[Row], columns: Columns, width: int | None = None) -> Non
         cells = (f.format_map(row) if isinstance(f, str) else f(row) for f in columns.values())
         table.add_row(*map(escape, cells))
     Console(width=width).print(table)
+
+
+def said_by(code: str) -> Any:
+    """The JSON that code of Python prints in a process of its own."""
+    run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True,
+                         cwd=REPOSITORY)  # fmt: skip
+    return json.loads(run.stdout)
 
 
 def stamped(**facts: Any) -> dict[str, Any]:

@@ -12,8 +12,6 @@ each number of tokens, and those of them that take far longer than the others.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -25,7 +23,7 @@ from rich.progress import track
 from paradecode import LLM
 from paradecode.engine.cost import probe
 from paradecode.models.catalogue import DEFAULT
-from tools.script import REPOSITORY, Columns, err, options, save, show, stamped
+from tools.script import Columns, err, options, said_by, save, show, stamped
 from tools.serving.server import LOGS, serving
 
 PLAIN, PLAIN_CALLS = "plain", 3
@@ -210,10 +208,7 @@ def forwards() -> None:
 
 def apart(call: str) -> list[float]:
     """What a call of this module prints in a process of its own."""
-    command = [sys.executable, "-c", f"from tools.figures import first_use; first_use.{call}"]
-    run = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=REPOSITORY)
-    found: list[float] = json.loads(run.stdout)
-    return found
+    return list(said_by(f"from tools.figures import first_use; first_use.{call}"))
 
 
 def served(name: str, calls: int) -> list[float]:

@@ -10,8 +10,7 @@ the pages of the file that were read.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 import time
 from pathlib import Path
 from statistics import median
@@ -22,7 +21,9 @@ from gguf import GGML_QUANT_SIZES, GGUFWriter
 from gguf import GGMLQuantizationType as Kind
 from rich.progress import track
 
-from tools.script import REPOSITORY, Columns, err, options, save, show, stamped
+from tools.peers.formats import finish
+from tools.peers.process import status_bytes
+from tools.script import Columns, err, options, said_by, save, show, stamped
 
 WIDTH, INNER, HEADS, VOCABULARY = 4096, 11008, 32, 32000
 PROMPT, PROMPTS = 480, ("first_prompt", "second_prompt", "third_prompt")
@@ -85,29 +86,21 @@ def write_model(path: Path, layers: int) -> None:
         matrix(prefix + "ffn_down", WIDTH, INNER, wide)
         for name in ("attn_norm", "ffn_norm"):
             writer.add_tensor(f"{prefix}{name}.weight", norm)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def memory(field: str) -> int:
-    """Bytes of this process; its largest count of them is not its parent's, as getrusage's is."""
-    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
+    finish(writer)
 
 
 def load(path: str) -> None:
     """Use the model once in this process, and print the figures as JSON."""
     from paradecode import LLM
 
-    before = memory("VmHWM")
+    own = os.getpid()
+    before = status_bytes(own, "VmHWM")  # Not the parent's, as that of getrusage is.
     begun = time.perf_counter()
     llm = LLM(path or None)
     loaded = time.perf_counter()
-    peak = memory("VmHWM")
+    peak = status_bytes(own, "VmHWM")
     llm.complete("Say hello.", max_tokens=2)
-    answered, resident = time.perf_counter(), memory("VmRSS")
+    answered, resident = time.perf_counter(), status_bytes(own, "VmRSS")
     figures: dict[str, float] = {
         "load_seconds": loaded - begun, "first_answer_seconds": answered - begun,
         "peak_bytes": peak - before, "resident_bytes": resident,
@@ -121,12 +114,7 @@ def load(path: str) -> None:
 
 def measure(path: str) -> dict[str, float]:
     """The figures of a process that loads the file and nothing else."""
-    code = f"from tools.figures.start import load; load({path!r})"
-    run = subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, cwd=REPOSITORY
-    )
-    found: dict[str, float] = json.loads(run.stdout)
-    return found
+    return dict(said_by(f"from tools.figures.start import load; load({path!r})"))
 
 
 def main() -> None:

@@ -159,6 +159,11 @@ def requantise(
             writer.add_tensor(tensor.name, data, raw_dtype=kind)
         else:
             writer.add_tensor(tensor.name, data, raw_dtype=tensor.tensor_type)
+    finish(writer)
+
+
+def finish(writer: GGUFWriter) -> None:
+    """Write the file, and close it."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
