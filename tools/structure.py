@@ -130,7 +130,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1860,
     "tools": 6610,
-    "tests": 48080,
+    "tests": 48090,
     "examples": 40,
     "plugins": 60,
 }
