@@ -191,6 +191,14 @@ def test_earlier_calls_of_other_tools_stay_in_the_conversation(server: Running) 
     assert said == {"role": "tool", "tool_call_id": "c1", "content": "ok"}
 
 
+@pytest.mark.parametrize("output", [5, True, None, [1], [], {}, {"a": 1}, [{"stdout": "x"}]])
+def test_any_output_of_a_tool_is_text(server: Running, output: Any) -> None:
+    said = {"type": "shell_call_output", "call_id": "c", "output": output}
+    assert codex(server, input=[MESSAGE, said]).status_code == 200
+    text = server.pool.seen[0].prompt.messages[1]["content"]
+    assert text == ("" if not output else json.dumps(output))
+
+
 def test_allowed_tools(server: Running) -> None:
     other = {**FLAT, "name": "other"}
     chosen = {"type": "allowed_tools", "mode": "required",
