@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from http_server import USER, FakePool, Running, running, settings
 
+from paradecode.serve.wire import Failure
+
 IGNORED = "x-paradecode-ignored"
 CACHED = {"cache_control": {"type": "ephemeral"}}
 OBJECT = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -229,6 +231,13 @@ def test_what_is_still_refused(
 ) -> None:
     answer = server.post(path, body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
+def test_a_failure_beside_a_field_of_another_route(server: Running) -> None:
+    server.pool.failure = Failure(id="", status=400, message="prompt: no", param="prompt")
+    answer = codex(server, guided_regex="x")
+    assert (answer.status_code, answer.headers[IGNORED]) == (400, "guided_regex")
+    assert answer.json()["error"]["param"] == "input"
 
 
 def test_many_unknown_names_are_refused(server: Running) -> None:
