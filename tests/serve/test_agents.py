@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from http_server import USER, FakePool, Running, running, settings
 
+from paradecode.serve.wire import Failure
+
 IGNORED = "x-paradecode-ignored"
 CACHED = {"cache_control": {"type": "ephemeral"}}
 OBJECT = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -191,6 +193,14 @@ def test_earlier_calls_of_other_tools_stay_in_the_conversation(server: Running) 
     assert said == {"role": "tool", "tool_call_id": "c1", "content": "ok"}
 
 
+@pytest.mark.parametrize("output", [5, True, None, [1], [], {}, {"a": 1}, [{"stdout": "x"}]])
+def test_any_output_of_a_tool_is_text(server: Running, output: Any) -> None:
+    said = {"type": "shell_call_output", "call_id": "c", "output": output}
+    assert codex(server, input=[MESSAGE, said]).status_code == 200
+    text = server.pool.seen[0].prompt.messages[1]["content"]
+    assert text == ("" if not output else json.dumps(output))
+
+
 def test_allowed_tools(server: Running) -> None:
     other = {**FLAT, "name": "other"}
     chosen = {"type": "allowed_tools", "mode": "required",
@@ -221,6 +231,13 @@ def test_what_is_still_refused(
 ) -> None:
     answer = server.post(path, body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
+def test_a_failure_beside_a_field_of_another_route(server: Running) -> None:
+    server.pool.failure = Failure(id="", status=400, message="prompt: no", param="prompt")
+    answer = codex(server, guided_regex="x")
+    assert (answer.status_code, answer.headers[IGNORED]) == (400, "guided_regex")
+    assert answer.json()["error"]["param"] == "input"
 
 
 def test_many_unknown_names_are_refused(server: Running) -> None:

@@ -225,7 +225,7 @@ ATTACKS = (
            ask(logit_bias={str(i): 1 for i in range(300_000)})),
     Attack("unknown fields", "8,000 fields that do not exist", WRONG,
            ask(**{f"x{i}": 1 for i in range(8000)})),
-    Attack("metadata", "8,000 entries of metadata", WRONG,
+    Attack("metadata", "8,000 entries of metadata, which has no effect", FINE,
            ask(metadata={str(i): 1 for i in range(8000)})),
     Attack("bad stops", "a million stop texts that are numbers", WRONG, ask(stop=[1] * 1_000_000)),
     Attack("messages", "60,000 messages", WRONG, talk(messages=USER * 60_000), CHAT),

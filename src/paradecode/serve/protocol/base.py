@@ -158,6 +158,7 @@ def settle(body: Body, strict: bool = False, ignore_unknown: bool = False) -> li
                 if len(seen) > MOST_UNKNOWN:
                     raise ApiError(400, f"the body has more than {MOST_UNKNOWN} unknown fields")
             ignored[f"{place}.{name}".lstrip(".")] = None
+        part.__pydantic_fields_set__.difference_update(extra)
         extra.clear()
     return list(ignored)
 

@@ -81,7 +81,10 @@ class CallOutput(Body):
             return given
         said = given.get("output")
         said = [said] if isinstance(said, dict) and "type" in said else said or ""
-        if not isinstance(said, str) and not all("type" in part for part in said):
+        of_parts = isinstance(said, list) and all(
+            isinstance(part, dict) and "type" in part for part in said
+        )
+        if not (of_parts or isinstance(said, str)):
             said = json.dumps(said, ensure_ascii=False)
         called = given.get("call_id") or given.get("id")
         return {"type": "function_call_output", "call_id": called, "output": said}
