@@ -88,6 +88,37 @@ def test_other_ways_to_make_much_of_little(small, source):
         ChatTemplate(source).render(HI)
 
 
+GREEDY = [
+    "'a' | center(10 ** 9)", "'a'.center(10 ** 9)", "'a'.rjust(10 ** 9)", "'a'.ljust(10 ** 9)",
+    "'a'.zfill(10 ** 9)", "('a\t' * 4000).expandtabs(10 ** 6)", "'a' * 10 ** 9", "[1] * 10 ** 9",
+    "('a' * 8000).replace('a', 'b' * 8000)", "('a' * 8000) | replace('a', 'b' * 8000)",
+    "range(10 ** 9) | list", "range(99999) | join('x' * 4000)", "('x' * 8000).join('y' * 8000)",
+    "('a\n' * 4000) | indent('x' * 4000, true)", "('a\n' * 4000) | indent(10 ** 9, true)",
+    "('a ' * 4000) | wordwrap(1, wrapstring='x' * 4000)", "[1] | slice(10 ** 9, 0) | list",
+    "[1] | batch(10 ** 9, 0) | list", "'a' | truncate(9, end='x' * 10 ** 9)",
+    "('a' * 8000) | truncate(1, true, 'x' * 8000)", "[[1] * 99] | tojson(indent=10 ** 9)",
+    "[[[[1] * 99] * 9] * 9] | tojson(indent=16)", "lipsum(n=10 ** 6)", "'%s' * 10 ** 9",
+    "'%s' | format('a' * 8000) * 9", "'{:{w}}'.format(1, w=10 ** 9)", "10 ** (10 ** 9)",
+    "('9' * 4000) | int * 3", "('a' * 8000) | map('upper') | join('x' * 8000)",
+    "{'a': 'b' * 8000} | xmlattr ~ 'c' * 8000", "1.5 | round(10 ** 9)",
+    "('x' * 8000).translate({120: 'y' * 8000})", "('a' * 8000) | urlize(rel='x' * 8000)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", GREEDY)
+def test_each_result_is_bounded_before_it_is_made(small, source):
+    template = ChatTemplate("{{ " + source + " }}")
+    for _ in range(2):  # The first time it is compiled.
+        tracemalloc.start()
+        try:
+            with pytest.raises(InvalidModel, match="chat_template"):
+                template.render(HI)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 1 << 20
+
+
 @pytest.mark.parametrize(
     "source",
     [
