@@ -113,7 +113,7 @@ BUDGETS = {
     "moved": 30,
     "__main__": 20,
     "prompts": 40,
-    "serve": 7830,
+    "serve": 7840,
     "testing": 1440,
     "trace": 390,
     "timing": 190,
@@ -130,7 +130,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1860,
     "tools": 6610,
-    "tests": 48090,
+    "tests": 48130,
     "examples": 40,
     "plugins": 60,
 }
