@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from paradecode import __version__
 from paradecode.serve.documents import gets
-from paradecode.serve.errors import ApiError
+from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.generation import model_of
 from paradecode.serve.metrics import CONTENT_TYPE, Metrics
 from paradecode.serve.outputs import now
@@ -57,9 +57,10 @@ async def version() -> Response:
     return JSONResponse({"version": __version__})
 
 
-@router.get("/props", **gets(ServerProperties, 404))
+@router.get("/props", **gets(ServerProperties, 400, 404))
 async def props(request: Request, model: str | None = None) -> Response:
     """llama.cpp's properties of a server, without paths and texts."""
+    _check_query(request)
     found = model_of(request, model)
     context = {"n_ctx": found.ready.context_length}
     slots = len(_batch(request, found.name))
@@ -67,9 +68,10 @@ async def props(request: Request, model: str | None = None) -> Response:
     return JSONResponse({**said, "default_generation_settings": context})
 
 
-@router.get("/slots", **gets(list[Slot], 403, 404))
+@router.get("/slots", **gets(list[Slot], 400, 403, 404))
 async def slots(request: Request, model: str | None = None) -> Response:
     """llama.cpp's list of outputs that are decoded together: whether each has work, and no more."""
+    _check_query(request)
     if not request.state.account.limits.operator:
         raise ApiError(403, "this key sees no work of others: make it an operator's in --keys")
     found, pool = model_of(request, model), request.app.state.pool
@@ -82,6 +84,11 @@ async def slots(request: Request, model: str | None = None) -> Response:
             for number in _batch(request, found.name)
         ]
     )
+
+
+def _check_query(request: Request) -> None:
+    for name in request.query_params.keys() - {"model"}:
+        raise wrong(name[:256], "this route knows model")
 
 
 def _batch(request: Request, name: str) -> range:
