@@ -81,5 +81,5 @@ def test_bad_files_are_refused(tmp_path) -> None:
         load_prompts(_file(tmp_path, same, same))
     with pytest.raises(InvalidInput, match="at least one"):
         load_prompts(_file(tmp_path, ""))
-    with pytest.raises(InvalidInput, match="readable"):
+    with pytest.raises(InvalidInput, match="cannot be read"):
         load_prompts(tmp_path / "missing")

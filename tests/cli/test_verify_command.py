@@ -54,7 +54,7 @@ def test_prompts_of_the_user(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--decoder", "nonsense"], "decoder"), (["--samples", "3"], "samples"),
     (["--temperature", "nan"], "temperature"), (["--count", "0"], "count"),
-    (["--prompts", "/nowhere.jsonl"], "readable"),
+    (["--prompts", "/nowhere.jsonl"], "cannot be read"),
     (["--decoder", "prompt-lookup(verifier=nss)", "--temperature", "0"], "temperature"),
     (["--count", "1", "--decoder", "prompt-lookup(verifier=greedy)"], "verifier"),
 ])  # fmt: skip

@@ -226,6 +226,9 @@ def rope_in(architecture: str, header: Header, dim: int) -> Rope:
     scaling = header.fields.text(
         f"{architecture}.rope.scaling.type", "linear" if factor != 1 else "none"
     )
+    if scaling not in ("none", "linear", "yarn"):
+        key = f"{architecture}.rope.scaling.type"
+        raise InvalidModel(key, scaling, "use a file that says none, linear or yarn")
     if scaling == "none" or (scaling == "linear" and factor == 1):
         factor = 1.0
     if _ROPE_FACTORS in header.tensors:

@@ -144,7 +144,7 @@ SINK = "layers.0.self_attn.sinks"
     ("eagle3", setting(hidden_act="gelu"), "hidden_act"),
     ("eagle3", setting(layer_types=["sliding_attention"]), "layer_types"),
     ("eagle3", setting(num_key_value_heads=3, num_attention_heads=4), "num_key_value_heads"),
-    ("eagle3", setting(rope_scaling={"rope_type": "longrope"}), "rope_type"),
+    ("eagle3", setting(rope_scaling={"rope_type": "spiral"}), "rope_type"),
     ("eagle3", setting(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "max_position"),
     ("eagle3", setting(rope_scaling={"rope_type": "yarn", "factor": -1.0,
                                      "original_max_position_embeddings": 32},

@@ -314,7 +314,7 @@ def test_bad_command_lines(tmp_path, prompts):
         (["--batch", "two"], "batch"), (["--suite", "none"], "suite"),
         (["-o", str(tmp_path / "no" / "g.json")], "output"), (["-o", "g.txt"], "output"),
         (["--suite", "parallel", "--batch", "1,2"], "one size"),
-        (["--prompts", str(tmp_path / "none.jsonl")], "readable"),
+        (["--prompts", str(tmp_path / "none.jsonl")], "cannot be read"),
         (["--temperature", "nan", "--prompts", str(prompts)], "temperature"),
     ):  # fmt: skip
         done = paradecode(*arguments)

@@ -167,7 +167,7 @@ def test_prompts_and_their_order(tmp_path: Path) -> None:
     text.write_text("\n", "utf-8")
     with pytest.raises(InvalidInput, match="at least one prompt"):
         read_asks(text)
-    with pytest.raises(InvalidInput, match="readable"):
+    with pytest.raises(InvalidInput, match="cannot be read"):
         read_asks(tmp_path / "missing.txt")
 
 
