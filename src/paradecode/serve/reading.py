@@ -129,4 +129,9 @@ def _parsed(
         made = validated(kind, strict_json.read(text))
         return made, settle(made, settings.strict, settings.ignore_unknown)
     except InvalidInput as error:
-        raise ApiError(400, str(error), code="invalid_json") from None
+        refusal = ApiError(400, str(error), code="invalid_json")
+    except ApiError as error:
+        refusal = error
+    # It holds no frame of the parser: the whole value there would stay until the answer is sent.
+    refusal.__context__ = None
+    raise refusal.with_traceback(None)
