@@ -1,10 +1,10 @@
-"""What a fresh process takes: to load a model, to answer, and to read its first prompts.
+"""Measures how long a fresh process takes to load a model, to answer, and to read first prompts.
 
     python -m tools.figures.start [MODEL ...] [--layers 32] [--rounds 3] [--out FILE.json]
 
-Each round is a process of its own for each model. A file that is not there is written: random
-weights as Q4_K_M has them, shaped as Llama 2 7B (4.1 GB with 32 layers). The largest memory counts
-the pages of the file that were read.
+Each round starts a new process for each model. If a model's file is missing, it is written: random
+weights in the formats of Q4_K_M, with the shapes of Llama 2 7B (4.1 GB with 32 layers). The peak
+memory includes the pages of the file that were read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.script import REPOSITORY, Columns, err, options, save, show, stamped
 WIDTH, INNER, HEADS, VOCABULARY = 4096, 11008, 32, 32000
 PROMPT, PROMPTS = 480, ("first_prompt", "second_prompt", "third_prompt")
 SCALES = {Kind.Q4_K: {0: 2**-14, 1: 2**-11}, Kind.Q6_K: {-1: 2**-17}}
-"""Factors of a block's half-precision numbers, by their place: its scales, and its minima."""
+"""Values of a block's half-precision scales and minima, by their index in the block."""
 COLUMNS: Columns = {
     "model": "{model}", "loaded, s": "{load_seconds:.2f}",
     "answered, s": "{first_answer_seconds:.2f}",
@@ -39,13 +39,16 @@ COLUMNS: Columns = {
 
 
 def write_model(path: Path, layers: int) -> None:
-    """Random blocks: Q4_K, and Q6_K for the head and for `v` and `down` of every second layer."""
+    """Write a model of random blocks.
+
+    All are Q4_K, except Q6_K for the head, and for `v` and `down` of every second layer.
+    """
     random = np.random.default_rng(0)
     pools = {}
     for kind in (Kind.Q4_K, Kind.Q6_K):
         block, size = GGML_QUANT_SIZES[kind]
         pool = random.integers(0, 256, (VOCABULARY * WIDTH // block, size), np.uint8)
-        for half, value in SCALES[kind].items():  # Small, so that sums stay finite.
+        for half, value in SCALES[kind].items():  # The scales are small, so that sums stay finite.
             pool.view(np.float16)[:, half] = value
         pools[kind] = pool
     writer = GGUFWriter(path, "llama")
@@ -92,7 +95,10 @@ def write_model(path: Path, layers: int) -> None:
 
 
 def memory(field: str) -> int:
-    """Bytes of this process; its largest count of them is not its parent's, as getrusage's is."""
+    """Return a memory field of this process in bytes.
+
+    Unlike getrusage's value, the peak here does not include the parent's.
+    """
     lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
 
@@ -112,7 +118,8 @@ def load(path: str) -> None:
         "load_seconds": loaded - begun, "first_answer_seconds": answered - begun,
         "peak_bytes": peak - before, "resident_bytes": resident,
     }  # fmt: skip
-    for seed, name in enumerate(PROMPTS):  # Tokens of its own, so that no prefix is found.
+    # Each prompt has tokens of its own, so that no prefix is found in the cache.
+    for seed, name in enumerate(PROMPTS):
         ids = np.random.default_rng(seed).integers(256, llm.config.vocab_size - 256, PROMPT)
         stats = llm.complete([ids.tolist()], max_tokens=1, decoder="greedy")[0].stats
         figures[name] = PROMPT / stats.prefill_seconds
@@ -120,7 +127,7 @@ def load(path: str) -> None:
 
 
 def measure(path: str) -> dict[str, float]:
-    """The figures of a process that loads the file and nothing else."""
+    """Return the figures of a new process that only loads the file."""
     code = f"from tools.figures.start import load; load({path!r})"
     run = subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, cwd=REPOSITORY
