@@ -1,4 +1,4 @@
-"""What the build says where it cannot go on."""
+"""Tests the build's messages where it cannot go on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_missing_compiler_is_named_with_how_to_get_one(
     tmp_path: Path, named: dict[str, str]
 ) -> None:
     command = [str(Path(sys.executable).with_name("cmake")), "-S", str(ROOT), "-B", str(tmp_path)]
-    # Its program is a script, which needs its own interpreter alone.
+    # The program is a script, which needs only its own interpreter.
     run = subprocess.run(command, env={"PATH": str(tmp_path), **named}, capture_output=True)
     assert run.returncode
     said = " ".join(run.stderr.decode().split())

@@ -1,4 +1,4 @@
-"""Seconds of commands in a clone."""
+"""Tests the measured seconds of commands in a clone."""
 
 import subprocess
 
