@@ -1,4 +1,4 @@
-"""Methods that are wrong on purpose: one for each class of bug the suite must find."""
+"""Methods that are wrong on purpose, one for each class of bug that the suite must find."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ Verify = Callable[[TokenSequence, TokenTree, Reply], Verdict]
 
 
 def repeat(seq: TokenSequence, count: int) -> TokenTree:
-    """A decent draft: what followed the last occurrence of the last token, for ever."""
+    """Return a good draft: the tokens after the last occurrence of the last token, repeated."""
     tokens = seq.tokens
     found = np.flatnonzero(tokens[:-1] == tokens[-1])
     if len(found) == 0 or count < 1:
@@ -23,7 +23,7 @@ def repeat(seq: TokenSequence, count: int) -> TokenTree:
 
 
 def fork_of(chain: TokenTree) -> TokenTree:
-    """The chain, and beside each of its nodes a wrong sibling that comes first."""
+    """Return the chain with a wrong sibling before each of its nodes."""
     tokens, parents, at = [], [], ROOT
     for token in chain.tokens.tolist():
         tokens += [4 + (token + 1) % 20, token]
@@ -34,7 +34,14 @@ def fork_of(chain: TokenTree) -> TokenTree:
 
 @dataclass
 class Drafted:
-    """A correct method, from which the broken ones are made."""
+    """A correct method. The broken methods are made from it.
+
+    Attributes:
+        verify: accepts or rejects the draft.
+        tree: makes the draft tree from a chain.
+        change: changes each forward before it runs.
+        clipped: whether drafts end where the output must end.
+    """
 
     verify: Verify = coupled
     tree: Callable[[TokenTree], TokenTree] = lambda chain: chain
@@ -50,7 +57,7 @@ class Drafted:
 
 
 def walk(token_at: Callable[[TokenSequence, Reply, int, list[int]], int]) -> Verify:
-    """The coupled rule, with another idea of the token after a row."""
+    """Return the coupled rule with another function for the token after a row."""
 
     def verify(seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         node: int | None = ROOT
@@ -108,7 +115,7 @@ def wrong_report(seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
 
 
 def lead(seq: TokenSequence, forward: Forward) -> Forward:
-    """Positions that are one too far once the prompt is in."""
+    """Shift positions by one after the prompt's forward."""
     first = len(seq.tokens) - len(forward.tokens)
     if first == 0:
         return forward
@@ -116,7 +123,7 @@ def lead(seq: TokenSequence, forward: Forward) -> Forward:
 
 
 def blind(seq: TokenSequence, forward: Forward) -> Forward:
-    """The newest cached slot is not looked at."""
+    """Hide the newest cached slot from the forward."""
     cached = len(seq.tokens) - len(forward.tokens)
     return replace(forward, visible=np.arange(max(cached - 1, 0), dtype=np.int32))
 
@@ -132,7 +139,7 @@ def half_the_layers(seq: TokenSequence, forward: Forward) -> Forward:
 
 
 class SkipsAToken:
-    """Feeds only the newest token, as if the others were cached."""
+    """Feeds only the newest token, as if the other ones were cached."""
 
     def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:
@@ -141,7 +148,7 @@ class SkipsAToken:
 
 
 class ForgetsToStore:
-    """The prompt is stored, the rest is looked at without the tokens in between."""
+    """Stores the prompt, and computes later tokens without storing the tokens between."""
 
     def decode(self, seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
@@ -199,7 +206,7 @@ class IgnoresTheSeed:
 
 
 class NeverDrafts:
-    """Correct, but gains nothing."""
+    """A correct method that never drafts, and so gains nothing."""
 
     def decode(self, seq: TokenSequence) -> Steps:
         while not seq.finished:

@@ -1,4 +1,4 @@
-"""A headless Chromium that is driven over a pipe: no driver, no package, no port."""
+"""Drives a headless Chromium over a pipe, without a driver, a package or a port."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-head
 
 
 def find_browser() -> str | None:
-    """The program of an installed Chromium, or None."""
+    """Return the path of an installed Chromium, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
@@ -33,10 +33,10 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class Browser:
-    """One page of a Chromium, over the DevTools protocol.
+    """One page of a Chromium, which is controlled with the DevTools protocol.
 
     Args:
-        program: of the browser.
+        program: path of the browser.
         profile: an empty folder for its files.
     """
 
@@ -64,7 +64,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command of the protocol; its result."""
+        """Send one command of the protocol, and return its result."""
         number = next(self._numbers)
         message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
         if self._session:
@@ -90,7 +90,7 @@ class Browser:
     def open(
         self, page: Path | str, fragment: str = "", width: int = 1280, dark: bool = False
     ) -> None:
-        """Load a file or an address at a width in CSS pixels; wait until its program has run."""
+        """Load a file or an address at a width in CSS pixels, and wait until its program ran."""
         address = page.as_uri() if isinstance(page, Path) else page
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -108,7 +108,7 @@ class Browser:
             time.sleep(0.02)
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page."""
+        """Return the value of a JavaScript expression in the page."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -116,7 +116,7 @@ class Browser:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        """A key, as from a keyboard."""
+        """Press a key, as on a keyboard."""
         text = {"text": key} if len(key) == 1 else {}
         code = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32,
                 "Home": 36, "End": 35, "Tab": 9, "Enter": 13, "Escape": 27}[key]  # fmt: skip
@@ -127,7 +127,7 @@ class Browser:
             )
 
     def point_at(self, selector: str) -> None:
-        """Move the mouse onto the first element that matches."""
+        """Move the mouse onto the first element that matches the selector."""
         x, y = self.run(
             f"(() => {{ const r = document.querySelector({selector!r}).getClientRects()[0];"
             "return [r.left + r.width / 2, r.top + r.height / 2]; })()"
@@ -135,11 +135,11 @@ class Browser:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def picture(self, file: Path) -> None:
-        """A PNG of what is in the window."""
+        """Write a PNG of the window's content."""
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def requests(self) -> list[str]:
-        """Addresses that were asked for since the page was opened."""
+        """Return the addresses that were requested since the page was opened."""
         return [
             event["params"]["request"]["url"]
             for event in self.events
@@ -147,7 +147,7 @@ class Browser:
         ]
 
     def complaints(self) -> list[str]:
-        """Errors and warnings since the page was opened."""
+        """Return the errors and warnings since the page was opened."""
         return [
             json.dumps(event["params"])
             for event in self.events

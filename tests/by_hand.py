@@ -1,4 +1,4 @@
-"""The arithmetic of plain readings: NumPy, one row or one head at a time, without any cache."""
+"""Plain computations of models in NumPy, one row or one head at a time, without any cache."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ Numbers = dict[str, np.ndarray]
 
 
 def stored(folder: Path) -> Numbers:
-    """The tensors of a folder, in float64."""
+    """Return the tensors of a folder in float64."""
     tensors = load_file(folder / "model.safetensors")
     return {name: values.astype(np.float64) for name, values in tensors.items()}
 
@@ -35,7 +35,10 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def turned(x: np.ndarray, place: int) -> np.ndarray:
-    """Queries or keys [..., size] of one position, as complex numbers of two halves."""
+    """Rotate queries or keys [..., size] for their position.
+
+    The two halves are the real and imaginary parts of complex numbers.
+    """
     half = x.shape[-1] // 2
     angles = place * 10000.0 ** -(np.arange(half) / half)
     z = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
@@ -43,16 +46,16 @@ def turned(x: np.ndarray, place: int) -> np.ndarray:
 
 
 def attended(query: np.ndarray, keys: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
-    """What one head [size] sees of rows: their values, by keys that are turned already."""
+    """Return the attention output [size] of one head; the keys are already rotated."""
     return softmax(np.array(keys) @ query / np.sqrt(len(query))) @ values
 
 
 def check_paths(tree: TokenTree, logits: Callable[[list[int]], np.ndarray], least: int = 5) -> None:
-    """The children of each node are the likeliest tokens behind the path to it.
+    """Check that the children of each node are the likeliest tokens after the path to it.
 
     Args:
-        logits: path -> [V], what a plain reading says behind it.
-        least: so many nodes must have children.
+        logits: path -> float [V], the logits of a plain computation after the path.
+        least: the fewest nodes that must have children.
     """
     looked = 0
     for node in (ROOT, *range(len(tree))):

@@ -1,4 +1,4 @@
-"""What all tests share: a browser, measured costs, and settings for busy machines."""
+"""What all tests share: a browser, costs measured once, and settings for busy machines."""
 
 import gc
 import os
@@ -23,20 +23,21 @@ from tiers import ALL_EXAMPLES, mark_wide
 
 sys.path.insert(0, str(ROOT))  # The developers' tools are not part of the package.
 
-# A shell has its background jobs ignore Ctrl-C, and what they start inherits that.
+# A shell lets its background jobs ignore Ctrl-C, and their child processes inherit this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-gc.disable()  # Until all is collected: imports and cases leave little garbage.
+gc.disable()  # Until all tests are collected: imports and collection leave little garbage.
 
-# No deadlines, no complaints about slow first draws. CI takes --hypothesis-profile thorough.
+# Hypothesis has no deadlines and does not complain about slow first draws. CI takes
+# --hypothesis-profile thorough.
 steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", steady, max_examples=ALL_EXAMPLES)
 settings.register_profile("quick", steady, max_examples=ALL_EXAMPLES // 5)
 settings.load_profile("quick")
 
-# Of several test processes each has cores of its own: threads of one that wait for one another
-# must not wait for the other process.
+# Each of several test processes gets cores of its own. Otherwise threads that wait for one another
+# would also wait for another process.
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     cores = sorted(os.sched_getaffinity(0))
     process = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
@@ -44,18 +45,18 @@ if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, cores[process % processes :: processes])
 
 
-@pytest.hookimpl(tryfirst=True)  # Before what -m chooses.
+@pytest.hookimpl(tryfirst=True)  # This runs before -m selects tests.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_wide(items)
 
 
 def pytest_collection_finish() -> None:
-    """PyTorch takes one thread: the models here are too small to be shared among threads.
+    """Let PyTorch use one thread, and keep the garbage collector from old objects.
 
-    What was imported and collected stays: the garbage collector need not look at it again. It
-    looks at what is new every 700 objects, which takes a tenth of the time of many tests.
+    The models are too small to be shared among threads. The collector would otherwise look at new
+    objects every 700 allocations, which takes a tenth of the time of many tests.
     """
-    # Not above: the process that only gives work to others would import it before they start.
+    # It is not imported at the top: the process that only distributes tests would import it first.
     if find_spec("torch") is not None:
         import torch
 
@@ -67,7 +68,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def costs_are_measured_once() -> Iterator[None]:
-    """One quick cost curve for each model and process, not one for each ``LLM``."""
+    """Measure one quick cost curve for each model and process, and not one for each ``LLM``."""
     from paradecode.engine import resources
 
     measured: dict[str, CostCurve] = {}
@@ -86,8 +87,7 @@ def costs_are_measured_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def shipped_models_are_read_once() -> Iterator[None]:
-    """The catalogue's models are read once: config, mapped weights and tokenizer, which nobody
-    changes."""
+    """Read the catalogue's models once, since no test changes config, weights or tokenizer."""
     from paradecode.models import catalogue
 
     paths = {entry.path for entry in catalogue.ENTRIES}
@@ -101,7 +101,7 @@ def shipped_models_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def commands_are_built_once() -> Iterator[None]:
-    """All those of the command line, which take typer 30 ms: tests give hundreds."""
+    """Build the command line once: it takes typer 30 ms, and tests run hundreds of commands."""
     from typer import main, testing
 
     once = cache(main.get_command)
@@ -124,14 +124,14 @@ def replays_keep_the_caches() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def llm() -> Iterator[LLM]:
-    """The smallest model that is shipped."""
+    """Open the smallest model that is shipped."""
     with LLM("paradecode/tiny-autoregressive", threads=1) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
-    """An OpenAI-compatible server whose behaviour is known."""
+    """Start an OpenAI-compatible server with known behaviour."""
     from fake_openai import FakeServer
 
     opened = FakeServer()
@@ -143,7 +143,7 @@ def server() -> Iterator[Any]:
 
 @pytest.fixture
 def head_drafts(monkeypatch: pytest.MonkeyPatch) -> list[HeadDraft]:
-    """What heads are asked for, in order."""
+    """Record the drafts that heads are asked for, in their order."""
     from paradecode.engine import engine
 
     asked, run = list[HeadDraft](), engine.drafts_of

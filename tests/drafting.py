@@ -1,4 +1,4 @@
-"""A request and a target without an engine, which have only what a decoder sees."""
+"""A request and a target without an engine. They have only what a decoder sees."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,14 +14,14 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.specs import parse
 
 Target = Callable[[list[int]], np.ndarray]
-"""Text so far -> float [V], the logits of the next token."""
+"""Maps the text so far to float [V], the logits of the next token."""
 
 
 class Request:
-    """Implements what decoders use of :class:`paradecode.core.decoder.TokenSequence`.
+    """Implements the part of :class:`paradecode.core.decoder.TokenSequence` that decoders use.
 
-    The cache holds everything but the last committed token. ``curve`` says what a step of so many
-    rows costs; without it nothing was measured yet.
+    The cache holds everything but the last committed token. ``curve`` maps a number of rows to the
+    seconds of a step; without it the costs count as unknown.
     """
 
     neighbours, scratch = 0, 64
@@ -99,7 +99,7 @@ class Request:
 
 
 def draft(drafter: Any, seq: Request, limit: int = 8) -> TokenTree:
-    """What a drafter proposes; it must not ask the engine for anything."""
+    """Return the draft of a drafter, which must not ask the engine for anything."""
     with pytest.raises(StopIteration) as done:
         next(drafter.propose(seq, limit))
     assert len(done.value.value) <= limit
@@ -107,13 +107,13 @@ def draft(drafter: Any, seq: Request, limit: int = 8) -> TokenTree:
 
 
 def reply_to(seq: Request, tree: TokenTree, target: Target) -> Reply:
-    """The root's row, then one a node, each from its own path."""
+    """Return the root's row, and one row for each node, computed from its own path."""
     texts = [seq.text + tree.tokens_to(node) for node in range(ROOT, len(tree))]
     return Reply(ArrayLogits(np.stack([target(text) for text in texts]).astype(np.float32)))
 
 
 def play(method: str | Decoder, seq: Request, target: Target) -> Request:
-    """Decode to the end with a method that asks for target forwards only."""
+    """Decode to the end with a method that asks only for forwards of the target."""
     decoder = parse(method)() if isinstance(method, str) else method
     steps = decoder.decode(seq)  # type: ignore[arg-type]
     reply: Any = None
@@ -123,7 +123,7 @@ def play(method: str | Decoder, seq: Request, target: Target) -> Request:
         except StopIteration:
             return seq
         if isinstance(request, MultiStep):
-            reply = StepsMade()  # Nobody here makes several.
+            reply = StepsMade()  # This request makes no multiple steps.
             continue
         assert isinstance(request, Forward)
         assert request.tokens.tolist() == seq.pending.tolist()
@@ -132,12 +132,12 @@ def play(method: str | Decoder, seq: Request, target: Target) -> Request:
 
 
 def certain(rule: Callable[[list[int]], int], vocabulary: int = 32) -> Target:
-    """A target that is sure of ``rule(text)``."""
+    """Return a target that is certain of ``rule(text)``."""
     return lambda text: 30.0 * (np.arange(vocabulary) == rule(text))
 
 
 def hashed(vocabulary: int = 32, memory: int = 2, seed: int = 0) -> Target:
-    """A target whose logits are random numbers that depend on the last ``memory`` tokens."""
+    """Return a target whose logits are random numbers that depend on the last ``memory`` tokens."""
     known: dict[tuple[int, ...], np.ndarray] = {}
 
     def target(text: list[int]) -> np.ndarray:
@@ -150,7 +150,10 @@ def hashed(vocabulary: int = 32, memory: int = 2, seed: int = 0) -> Target:
 
 
 def verdict_along(tree: TokenTree, tokens: Sequence[int], reply: Reply) -> Verdict:
-    """The verdict of a target that says ``tokens``; they must leave the tree at the last one."""
+    """Return the verdict of a target that writes ``tokens``.
+
+    All but the last of them must be a path of the tree.
+    """
     nodes = tree.follow(tokens[:-1])
     assert len(nodes) == len(tokens) - 1
     return Verdict(list(tokens), [0, *(node + 1 for node in nodes)], reply.logits)

@@ -1,4 +1,4 @@
-"""What is on a page of HTML."""
+"""Reads the elements of an HTML page."""
 
 from html.parser import HTMLParser
 from typing import NamedTuple
@@ -8,11 +8,11 @@ class Element(NamedTuple):
     tag: str
     attributes: dict[str, str | None]
     parts: list[str]
-    """The text in it, that of the elements inside left out."""
+    """Pieces of the element's own text, without that of the elements inside it."""
 
 
 class Elements(HTMLParser):
-    """Every element in order; complains about tags that do not match."""
+    """All elements in their order; tags that do not match raise an error."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Elements(HTMLParser):
             self._open[-1].parts.append(data)
 
     def raw(self) -> list[tuple[dict[str, str | None], str]]:
-        """The attributes and the text of each script and style."""
+        """Return the attributes and the text of each script and style."""
         return [
             (e.attributes, "".join(e.parts)) for e in self.found if e.tag in ("script", "style")
         ]

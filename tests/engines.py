@@ -1,4 +1,4 @@
-"""Requests straight to an engine, whose page books are checked after every step."""
+"""Sends requests to an engine, and checks its page accounts after every step."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ Job = tuple[str | Mapping[str, Any] | Callable[[], Any], Sequence[int], Any]
 
 
 def asked(engine: Engine, *jobs: Job, **more: Any) -> list[LiveSequence]:
-    """The requests at their end, whatever it is; all in one batch."""
+    """Run all requests in one batch, and return them when each has ended or failed."""
     live = [
         engine.add(
             GenerationRequest(
@@ -33,7 +33,7 @@ def asked(engine: Engine, *jobs: Job, **more: Any) -> list[LiveSequence]:
 
 
 def served(engine: Engine, jobs: Iterable[Job], **more: Any) -> list[LiveSequence]:
-    """The same; an error is raised."""
+    """Run all requests in one batch like :func:`asked`, and raise the first error."""
     live = asked(engine, *jobs, **more)
     for sequence in live:
         if sequence.error is not None:

@@ -1,7 +1,7 @@
-"""An OpenAI-compatible server whose behaviour is known, on a thread of its own.
+"""An OpenAI-compatible server with known behaviour, which runs on a thread of its own.
 
-Each behaviour is an endpoint: ``http://HOST/steady/v1`` answers well, ``http://HOST/cut/v1`` breaks
-off in the middle, and so on.
+Each behaviour is an endpoint: ``http://HOST/steady/v1`` answers well, ``http://HOST/cut/v1`` ends
+in the middle, and so on.
 """
 
 import asyncio
@@ -12,20 +12,27 @@ from typing import Any
 from aiohttp import web
 
 DELAY = 0.02
-"""Seconds before the first chunk, and between chunks."""
+"""Seconds before the first chunk, and between two chunks."""
 
 TOKENS = 6
 PIECES = {"steady": [1] * TOKENS, "bundled": [4, 1, 1], "whole": [TOKENS]}
-"""For each behaviour, the number of tokens of each chunk; other behaviours have those of
-``steady``."""
+"""Behaviour -> the number of tokens in each chunk.
+
+Other behaviours have the chunks of ``steady``.
+"""
 
 QUICK = ("quick", "brisk", "uncounted", "flaky")
-"""Behaviours that answer as ``steady`` does, without a delay."""
+"""Behaviours that answer like ``steady``, but without a delay."""
 
 
 class FakeServer:
-    """Attributes: ``url`` without a path; ``seen``, the bodies of the requests; ``wanted``, how
-    many requests must have been under way at once before any is answered."""
+    """The server.
+
+    Attributes:
+        url: its address without a path.
+        seen: the JSON bodies of all requests.
+        wanted: number of requests that must wait at once before any is answered.
+    """
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -90,7 +97,7 @@ class FakeServer:
             await asyncio.sleep(30)
         while self.most_under_way < self.wanted:
             await asyncio.sleep(DELAY)
-        await text("")  # Many servers send the role first: no text yet.
+        await text("")  # Many servers send the role first, without text.
         for number, tokens in enumerate(PIECES.get(behaviour, PIECES["steady"])):
             await asyncio.sleep(0 if behaviour in QUICK else DELAY)
             await text(" word" * tokens)

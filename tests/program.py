@@ -1,4 +1,4 @@
-"""The command line without a process of its own: it starts sooner."""
+"""Runs the command line in this process, which is faster than a new process."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ from paradecode_lab.measure import prompts
 def in_process(
     arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
-    """Exit status and what was written to the error stream; an exception is not caught."""
+    """Run a command; returns its exit status and its text on stderr. Exceptions are not caught."""
     monkeypatch.setattr(sys, "argv", ["paradecode", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -28,7 +28,7 @@ def in_process(
 
 
 def paradecode(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """What the command would print, and its exit status."""
+    """Run a command, and return what it prints and its exit status."""
     status: object = None
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -47,7 +47,7 @@ def paradecode(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[
 
 
 def quick_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time few forwards where commands measure a cost curve: for tests that need any curve."""
+    """Time only a few forwards for a command's cost curve, for tests that need any curve."""
     measure = cost.measure
 
     def quick(backend: Backend, pages: int, *_: object, **__: object) -> CostCurve:
@@ -57,9 +57,9 @@ def quick_costs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def short_prompts(monkeypatch: pytest.MonkeyPatch, folder: Path, characters: int = 120) -> None:
-    """Cut the laboratory's prompts: for commands of which only that they run is of interest."""
+    """Shorten the laboratory's prompts, for tests in which a command only has to run."""
     lines = [json.loads(line) for line in prompts.DEFAULT_FILE.read_text("utf-8").splitlines()]
-    for line in lines:  # Their ends differ, where many begin alike.
+    for line in lines:  # Their ends differ, while many begin alike.
         line["turns"] = [turn[-characters:] for turn in line["turns"]]
     file = folder / prompts.DEFAULT_FILE.name
     file.write_text("\n".join(map(json.dumps, lines)), "utf-8")

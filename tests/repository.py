@@ -1,4 +1,4 @@
-"""Where the repository is, for tests that read its documents, scripts and results."""
+"""The path of the repository, for tests that read its documents, scripts and results."""
 
 from pathlib import Path
 

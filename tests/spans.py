@@ -1,4 +1,4 @@
-"""Spans of plain rows, and Hypothesis strategies that damage a span."""
+"""Builds spans of plain rows, and Hypothesis strategies that damage a span."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,11 +11,11 @@ from paradecode.core.layers import Half
 from paradecode.models.config import ModelConfig
 
 CAPACITY = 2 * PAGE
-"""Slots of the page table of a span that is to be damaged."""
+"""Number of slots in the page table of a span that is going to be damaged."""
 
 
 def span(pages: Sequence[int], tokens: Sequence[int], context: int = 0, **options: object) -> Span:
-    """Causal rows after ``context``, stored in the slots that follow, with all their logits."""
+    """Return causal rows after ``context``, stored in the next slots, with all their logits."""
     count = len(tokens)
     after = np.arange(context, context + count, dtype=np.int32)
     fields: dict = {
@@ -50,7 +50,7 @@ def matrices(draw: st.DrawFn) -> np.ndarray:
 
 @st.composite
 def damaged(draw: st.DrawFn, span: Span, config: ModelConfig) -> Span:
-    """``span`` with one to three of its fields replaced by something else."""
+    """Return ``span`` with one to three of its fields replaced by other values."""
     numbers = st.integers(-1, config.layers)
     halves = st.builds(Half, numbers, st.sampled_from(["attention", "mlp", "both"]))
     odd = st.sampled_from([True, 0.0, "0", (0, "mlp"), Half("0", "mlp"), 1 << 70])

@@ -1,4 +1,4 @@
-"""The floors of the house: a room imports only from the floors below it."""
+"""A room of the code imports only from the floors below it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ from tools.structure import (
     ids=lambda rule: rule.__name__,
 )
 def test_nothing_breaks_a_rule_of_the_house(rule):
-    """Imports from above, and of a file by itself; a class name of two things; a room beyond its
-    budget of lines, and a method that is long with its helpers."""
+    """No rule about the structure of the code is broken.
+
+    The rules are about imports from above, circles of imports, class names with two meanings, and
+    rooms and methods with too many lines.
+    """
     assert not rule()
 
 
@@ -60,14 +63,17 @@ def test_what_may_be_longer_is():
 
 
 def test_a_test_file_has_a_name_of_its_own():
-    """Pytest imports test files by their names alone."""
+    """Test files have different names, because pytest imports them by their names alone."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_the_tests_mirror_the_rooms():
-    """A folder of tests has the name of what it tests. Whole-model checks are about all rooms, and
-    a folder named torch would be taken for PyTorch."""
+    """A folder of tests has the name of what it tests.
+
+    Two folders are exceptions: checks of whole models concern all rooms, and a folder named torch
+    would be taken for PyTorch.
+    """
     tests = ROOT / "tests"
     folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
     known = (ROOT / "src" / "paradecode", ROOT / "lab" / "src" / "paradecode_lab", ROOT)
@@ -143,13 +149,13 @@ def run_python(code: str) -> None:
 
 
 def test_no_torch_without_the_torch_backend():
-    """Everything but the rooms that need PyTorch is imported, and PyTorch is not."""
+    """Importing all rooms that do not need PyTorch does not import PyTorch."""
     wanted = [
         module
         for module in MODULES
         if room_of(module) in {"", "core", "models", "decoders", "engine", "llm", "backends",
                                "backends.interface", "backends.native"}
-        and module != "paradecode.backends.native.backend"  # Needs the built core.
+        and module != "paradecode.backends.native.backend"  # It needs the built core.
     ]  # fmt: skip
     lines = ["import importlib, sys", f"for name in {wanted!r}: importlib.import_module(name)"]
     run_python("\n".join([*lines, "assert 'torch' not in sys.modules, 'torch was imported'"]))

@@ -1,4 +1,4 @@
-"""The prompts file and the inputs made from it."""
+"""Tests of the prompts file, and of the inputs that are made from it."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_turns_continue_with_a_reference_answer(tmp_path) -> None:
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
 def test_texts_may_have_line_ends_of_unicode(tmp_path, mark) -> None:
-    """JSON has them as they are, inside of a string."""
+    """JSON allows Unicode's line ends unescaped inside a text, so they do not end a line."""
     said = f"first line{mark}second line"
     entries = [{"id": name, "group": "g", "turns": [said]} for name in "ab"]
     lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]

@@ -1,4 +1,7 @@
-"""What `make test` runs has an instance of each part, case and room; further ones are wide."""
+"""`make test` runs an instance for each part, case and room.
+
+Further instances are marked ``wide``.
+"""
 
 import re
 import subprocess
@@ -27,7 +30,7 @@ PARTS = (
 
 
 def ours(part: Part) -> bool:
-    """Whether it is the package's: tests register parts as well."""
+    """Decide whether a part comes with the package, since tests register parts as well."""
     return part.build.__module__.startswith("paradecode.")
 
 
@@ -41,7 +44,7 @@ NAMES: dict[str, Iterable[str]] = {
 
 @pytest.fixture(scope="session")
 def run(request: pytest.FixtureRequest) -> list[str]:
-    """The tests that `make test` runs, as pytest names them."""
+    """Return the names that pytest gives the tests of `make test`."""
     config = request.config
     whole = [Path(each).resolve() for each in config.args] == [ROOT / "tests"]
     if whole and not config.option.keyword:

@@ -1,8 +1,8 @@
-"""What `make test` leaves to CI: further instances of a guarantee, which are marked ``wide``.
+"""Selects what `make test` leaves to CI: further instances of a guarantee, marked ``wide``.
 
 A test that crosses several axes (decorators ``parametrize`` above one another) keeps a diagonal:
 each value of each axis occurs once, and the other combinations are wide. ``@pytest.mark.first(n)``
-keeps the first n of these only. ``@pytest.mark.wide`` leaves a whole test to CI.
+keeps only the first n instances of the diagonal. ``@pytest.mark.wide`` leaves a whole test to CI.
 """
 
 from collections import defaultdict
@@ -13,18 +13,19 @@ import pytest
 from hypothesis import settings
 
 ALL_EXAMPLES = 100
-"""Examples of a property that says nothing itself, in CI: the profile `thorough`."""
+"""Number of examples, in CI's profile `thorough`, of a property that does not set a number."""
 
 
 def examples(count: int) -> settings:
-    """Settings for a property that has ``count`` examples in CI, and a share of them elsewhere."""
+    """Return settings of a property with ``count`` examples in CI, and fewer elsewhere."""
     return settings(max_examples=max(1, count * settings().max_examples // ALL_EXAMPLES))
 
 
 def turning(cases: Sequence[Any], turn: int, count: int, always: int = 0) -> list[Any]:
-    """Cases of which the first ``always`` are kept, and ``count`` more that change with ``turn``.
+    """Keep the first ``always`` cases, and ``count`` more that change with ``turn``.
 
-    The others are wide. Lists with as many cases and turns 0, 1, ... keep each case equally often.
+    The other cases are marked wide. Lists of equal length with the turns 0, 1, ... keep each case
+    equally often.
     """
     rest = len(cases) - always
     kept = {always + (turn * count + place) % rest for place in range(min(count, rest))}
@@ -35,7 +36,7 @@ def turning(cases: Sequence[Any], turn: int, count: int, always: int = 0) -> lis
 
 
 def mark_wide(items: Iterable[pytest.Item]) -> None:
-    """Mark as wide what no test of the first tier has to run."""
+    """Mark as wide the instances that `make test` does not have to run."""
     tests = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         if hasattr(item, "callspec") and not {"slow", "wide"} & item.keywords.keys():
@@ -50,7 +51,7 @@ def mark_wide(items: Iterable[pytest.Item]) -> None:
 
 
 def _values(item: pytest.Item) -> dict[str, Hashable]:
-    """The value on each axis: of a ``parametrize``, or of a fixture with parameters."""
+    """Return a test's value on each axis: a ``parametrize`` or a fixture with parameters."""
     params = item.callspec.params  # type: ignore[attr-defined]
     axes = [mark.args[0] for mark in item.iter_markers("parametrize")]
     names = [axis.replace(" ", "").split(",") if isinstance(axis, str) else axis for axis in axes]
@@ -59,10 +60,10 @@ def _values(item: pytest.Item) -> dict[str, Hashable]:
 
 
 def diagonal(instances: Sequence[Mapping[str, Hashable]]) -> list[int]:
-    """The places of the instances to keep: each value of each axis occurs in one of them.
+    """Return the indices of the instances to keep: they have each value of each axis at least once.
 
     Args:
-        instances: for each of them its value on every axis.
+        instances: the value of each instance on every axis.
     """
     numbers = defaultdict[str, dict[Hashable, int]](dict)
     for values in instances:
@@ -70,7 +71,7 @@ def diagonal(instances: Sequence[Mapping[str, Hashable]]) -> list[int]:
             numbers[axis].setdefault(value, len(numbers[axis]))
 
     def off(values: Mapping[str, Hashable]) -> bool:
-        """Whether no step along all axes at once leads here."""
+        """Decide whether an instance is off the diagonal, which steps on all axes at once."""
         steps = {
             frozenset(range(numbers[axis][value], longest, len(numbers[axis])))
             for axis, value in values.items()

@@ -1,4 +1,4 @@
-"""Folders with tiny random models and a tokenizer of single bytes, as a hub publishes them."""
+"""Writes folders with tiny random models and a tokenizer of single bytes, as on the hub."""
 
 import json
 from pathlib import Path
@@ -25,12 +25,12 @@ LLADA_NAMES = {
 
 
 def write_folder(folder: Path, kind: str, **changes: object) -> Path:
-    """A tiny model as its family publishes it; returns the folder.
+    """Write a tiny model in the form in which its family publishes models, and return the folder.
 
     Args:
-        folder: made if it is not there.
+        folder: the folder, which is created if it is missing.
         kind: one of ``ARCHITECTURES``.
-        changes: entries of ``config.json`` that differ.
+        changes: entries that replace those of ``config.json``.
     """
     config, weights = tiny_checkpoint(kind)
     folder.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def write_folder(folder: Path, kind: str, **changes: object) -> Path:
 
 
 def stored_name(kind: str, name: str) -> str:
-    """What the published checkpoints of a family call a canonical tensor."""
+    """Return the name of a tensor in the published checkpoints of a family."""
     if kind != "llada":
         return safetensors_dir.stored_name(name)
     name, weight = name.removesuffix(".bias"), "bias" if name.endswith(".bias") else "weight"

@@ -1,4 +1,4 @@
-"""A tiny DiffusionGemma with random weights, in a folder with the hub's keys and names."""
+"""Writes a tiny DiffusionGemma with random weights, with the hub's keys and names."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ CONFIG: dict[str, Any] = {
 
 
 def stored_shapes() -> dict[str, tuple[int, ...]]:
-    """Name in a published file -> shape, of all but what reads images."""
+    """Return the published name -> the shape, for all tensors but those that read images."""
     top = "model.decoder."
     shapes: dict[str, tuple[int, ...]] = {
         f"{top}embed_tokens.weight": (VOCABULARY, D), f"{top}norm.weight": (D,),
@@ -81,11 +81,11 @@ def stored_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def write_gemma(folder: Path, changes: dict[str, Any] | None = None, **text: Any) -> Path:
-    """The folder.
+    """Write the model, and return the folder.
 
     Args:
-        changes: of config.json.
-        text: of its ``text_config``; None leaves a key out.
+        changes: entries that replace those of ``config.json``.
+        text: entries that replace those of its ``text_config``; None removes an entry.
     """
     folder.mkdir(parents=True, exist_ok=True)
     random, tensors = np.random.default_rng(4), {}
@@ -113,8 +113,10 @@ def write_gemma(folder: Path, changes: dict[str, Any] | None = None, **text: Any
 def gemma_span(
     tokens: list[int], start: int, denoise: Denoise | None = None, first: int = 0, **more
 ):
-    """Rows behind ``start`` slots of the pages from ``first`` on; those of a canvas see each other,
-    and are not stored."""
+    """Return rows after ``start`` slots of the pages from ``first`` on.
+
+    The rows of a canvas see each other, and are not stored.
+    """
     if denoise is not None:
         count = len(tokens)
         more |= {"slots": np.full(count, -1, np.int32), "mask": np.ones((count, count), bool)}

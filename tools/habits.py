@@ -1,4 +1,4 @@
-"""What may be committed: text of at most 200 kB, and the few other files that have a place.
+"""Checks what may be committed: texts of at most 200 kB, and other files only in certain places.
 
 python -m tools.habits FILE ...
 """
@@ -21,15 +21,14 @@ PLACES = (
     "src/paradecode/methods/draft/tables/*.ngrams",
     "tests/models/heads/*.safetensors",
 )
-"""Patterns of paths that may be binary or larger."""
+"""Patterns of paths whose files may be binary or larger."""
 
 
 def misplaced(paths: Iterable[str], root: Path = ROOT) -> list[str]:
-    """Complaints about binaries and large files outside of ``PLACES``.
+    """Return complaints about binaries and large files outside ``PLACES``.
 
-    Paths are relative to ``root`` and use "/". A path that is not a file is passed over, because
-    Git also names deleted files. Like Git, this calls a file binary if its first 8,000 bytes
-    contain a zero.
+    Paths are relative to ``root`` and use "/". A path without a file is ignored, because Git also
+    names deleted files. Like Git, this calls a file binary if its first 8,000 bytes contain a zero.
     """
     complaints = []
     for path in paths:

@@ -1,10 +1,11 @@
-"""Plants known mistakes, one at a time, and shows whether the test that is named for each finds it.
+"""Plants known mistakes one at a time, and shows whether the test that is named for each fails.
 
 python -m tools.mutants [WORD ...]
 
 The mistakes are in ``mutants.txt``, five lines each: what is wrong, the file, the right text, the
-wrong one, and the test. Words choose those whose first line has one of them. Only tests that
-``make test`` runs count. Ends with 1 if a mistake survives, or if a test fails without one.
+wrong text, and the test. Words choose the mistakes whose first line has one of them. Only tests
+that ``make test`` runs count. The exit status is 1 if a mistake is not found, or if a test fails
+without a mistake.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 LISTED = Path(__file__).with_suffix(".txt")
 SOURCES = ("src", "lab/src")
 NEEDED = ("tests", "tools", "docs", "pyproject.toml", "README.md")
-"""What tests read beside the sources."""
+"""Files that tests read in addition to the sources."""
 START = """
 import sys
 sys.meta_path[:] = [each for each in sys.meta_path if "editable" not in type(each).__module__]
@@ -30,17 +31,17 @@ import paradecode, pytest
 assert paradecode.__file__.startswith({copy!r}), paradecode.__file__
 sys.exit(pytest.main(sys.argv[1:]))
 """
-"""Runs pytest on the copy: an editable installation would be found first."""
+"""Runs pytest on the copy. Without this, an editable installation would be found first."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong text for a right one.
+    """A mistake: a wrong text that replaces a right one.
 
     Attributes:
-        file: from the root of the repository.
-        right: occurs once in the file.
-        test: finds it; a file, or ``file::function``.
+        file: path from the root of the repository.
+        right: the right text, which occurs once in the file.
+        test: the test that finds the mistake: a file, or ``file::function``.
     """
 
     name: str
@@ -51,16 +52,16 @@ class Mistake:
 
 
 def listed() -> list[Mistake]:
-    """Every mistake of ``mutants.txt``."""
+    """Read every mistake in ``mutants.txt``."""
     parts = LISTED.read_text().strip().split("\n\n")
     return [Mistake(*(line[2:] for line in part.splitlines())) for part in parts]
 
 
 def fails(copy: Path, tests: list[str]) -> bool:
-    """Whether one of these tests fails on the sources of a copy.
+    """Return whether one of these tests fails on a copy of the sources.
 
     Raises:
-        RuntimeError: if pytest could not run them.
+        RuntimeError: pytest could not run the tests.
     """
     paths = [str(copy / source) for source in SOURCES if (copy / source).exists()]
     start = START.format(paths=paths, copy=str(copy))
@@ -76,7 +77,7 @@ def fails(copy: Path, tests: list[str]) -> bool:
 
 
 def main(words: list[str]) -> int:
-    """Plant the mistakes that have one of these words in their names, or all."""
+    """Plant the mistakes that have one of these words in their names, or all mistakes."""
     chosen = [each for each in listed() if not words or any(word in each.name for word in words)]
     with TemporaryDirectory() as folder:
         copy = Path(folder).resolve()

@@ -21,19 +21,20 @@ from paradecode_lab.measure.result_files import write_json
 
 REPOSITORY = Path(__file__).parents[1]
 OUT = REPOSITORY / "bench" / "out"
-"""Environments, converted models and runs; not committed."""
+"""Folder of environments, converted models and runs, which are not committed."""
 
 err = Console(stderr=True)
 Row = Mapping[str, Any]
 Columns = Mapping[str, "str | Callable[[Row], str]"]
-"""Head -> cell, a format of the row's fields or a function of the row."""
+"""Name of a column -> its cell: a format string for a row's fields, or a function of the row."""
 
 
 def options(description: str | None, **defaults: Any) -> ArgumentParser:
-    """A parser with ``--out``, and one option per keyword, of the type of its default.
+    """Return a parser with ``--out``, and an option for each keyword, with the type of its default.
 
     Args:
-        description: the script's docstring.
+        description: the script's docstring, which the help shows.
+        defaults: name of an option -> its default.
     """
     _begun()
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
@@ -44,7 +45,7 @@ def options(description: str | None, **defaults: Any) -> ArgumentParser:
 
 
 def show(rows: Iterable[Row], columns: Columns, width: int | None = None) -> None:
-    """Print a table, ``width`` characters wide; None is the terminal's width."""
+    """Print a table ``width`` characters wide; None takes the terminal's width."""
     table = Table(*columns)
     for row in rows:
         cells = (f.format_map(row) if isinstance(f, str) else f(row) for f in columns.values())
@@ -60,7 +61,7 @@ def said_by(code: str) -> Any:
 
 
 def stamped(**facts: Any) -> dict[str, Any]:
-    """The facts of a result behind its date, machine and commit."""
+    """Return the facts of a result after its date, machine and commit."""
     now = _begun()
     head = {"date": now["created"][:10], "machine": asdict(now["machine"])}
     return {**head, "commit": now["commit"], **facts}
@@ -68,15 +69,17 @@ def stamped(**facts: Any) -> dict[str, Any]:
 
 @cache
 def _begun() -> Stamp:
-    """The date, machine and commit when a script began. Commits of a later hour do not count, since
-    a run of hours measures what it has imported."""
+    """Return the date, machine and commit at which the script began.
+
+    Later commits do not count, because a long run measures the code that it has imported.
+    """
     return stamp(REPOSITORY)
 
 
 def saved(out: Path | None, name: str, facts: Row) -> list[Row]:
-    """The rows ``name`` of a result that an earlier call has saved, so that this one may go on.
+    """Return the rows ``name`` that an earlier call of the script has saved, so that it can resume.
 
-    None if it was another day, machine or commit, or other facts.
+    There are none if the day, machine, commit or another fact differs.
     """
     if out is None or not out.exists():
         return []
@@ -92,6 +95,6 @@ def tell(result: Any, out: Path | None) -> None:
 
 
 def save(result: Any, out: Path | None) -> None:
-    """Write a result as JSON; nothing without a file."""
+    """Write a result as JSON; does nothing if ``out`` is None."""
     if out is not None:
         write_json(result, out)

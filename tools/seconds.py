@@ -1,9 +1,9 @@
-"""Seconds of the build and of the tests, in a bare clone of the last commit.
+"""Measures the seconds of the build and of the tests, in a bare clone of the last commit.
 
 python -m tools.structure --seconds
 
-They are those of a machine on which nothing else runs, with a full cache of pip: the load before
-the first command is a figure, too.
+Nothing else may run on the machine, and pip's cache must be full. The result also has the machine's
+load before the first command.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ STEPS = {
     "build of `make test`": ("make .venv/.installed-dev", ""),
     "tests of `make test`": ("make test", ""),
 }
-"""Name -> a command, and the files that are changed before it. They run in this order, so that
-`make core` has the one kernel set of the demo, and `make test` compiles the portable one only."""
+"""Name of a step -> its command, and a pattern of the files that are changed before it.
+
+The steps run in this order: `make core` has only the kernel set of the demo, and `make test`
+compiles only the portable one.
+"""
 
 
 def seconds(steps: Mapping[str, tuple[str, str]] = STEPS) -> dict[str, str]:
-    """Name of each step -> its seconds; and the machine, its load and the commit.
+    """Return the seconds of each step, and the machine, its load and the commit.
 
     Raises:
         CalledProcessError: a command failed.
@@ -51,7 +54,7 @@ def seconds(steps: Mapping[str, tuple[str, str]] = STEPS) -> dict[str, str]:
             for file in Path(folder).glob(changed) if changed else ():
                 file.write_text(file.read_text("utf-8") + "// A change.\n", "utf-8")
             began = time.perf_counter()
-            # What it prints goes beside the figures.
+            # The commands' output goes to stderr, apart from the figures.
             subprocess.run(shlex.split(command), cwd=folder, check=True, stdout=sys.stderr)
             found[name] = f"{time.perf_counter() - began:.1f} s"
     return found

@@ -1,13 +1,13 @@
-"""The structure of the code in figures, and the floors that imports must respect.
+"""Shows the structure of the code in figures, and checks the floors that imports must respect.
 
     python -m tools.structure            # the figures
     python -m tools.structure --json     # the same for a program
     python -m tools.structure --seconds  # those of build and tests, too: ten minutes
 
-A *circle* is a ring of files that import one another, imports inside of functions and those for
-types alone included. An *upward arrow* is an import from a room that is not below. *Files entered*
-are the files of the package in which some function ran during one step of the engine, in the
-middle of an answer.
+A *circle* is a ring of files that import one another; imports inside functions and imports only for
+types count too. An *upward arrow* is an import from a room that is not below. *Files entered* are
+the files of the package in which some function ran during one step of the engine, in the middle of
+an answer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,20 @@ ROOT = Path(__file__).parents[1]
 SOURCE, LABORATORY = ROOT / "src", ROOT / "lab" / "src"
 PACKAGES = {"paradecode": SOURCE, "paradecode_lab": LABORATORY}
 FOLDERS = ("src", "lab", "bench", "tools")
-"""Where the project's own Python is; tests are not counted."""
+"""Folders of the project's own Python; tests are not counted."""
 
 METHOD_FOLDERS = ("draft/drafters", "draft/schedules", "canvas/policies", "retrained")
 PART_FOLDERS = (*METHOD_FOLDERS, "draft/budgets", "draft/verifiers", "canvas/caches")
-"""Folders of files with parts that users choose by name, which are nobody's helpers."""
+"""Folders whose files are parts that users choose by name.
+
+Such a file is no helper of another one.
+"""
 METHOD_CODE = 150
-"""Lines of code that a method may have, with all that it uses of its own file and of modules that
-only this file uses. Nothing is divided among the methods of a file."""
+"""The most lines of code that a method may have.
+
+All code counts that the method uses of its own file, and of modules that only this file uses. Code
+that several methods of a file share counts for each of them.
+"""
 DECLARING = {"drafter", "head_method", "method", "policy"}
 """Decorators whose first argument is the name of a method."""
 LONGER_METHODS = {
@@ -45,7 +51,7 @@ LONGER_METHODS = {
     "ppd": "its rule of where rows pay, 200 lines, serves hidden-transfer as well",
     "hidden-transfer": "it has PPD's rule of where rows pay, and rows that enter inner layers",
 }
-"""Method -> why it may have more."""
+"""Method -> why it may have more lines than METHOD_CODE."""
 
 STRING_OR_COMMENT = re.compile(
     r"""#[^\n]*|(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL
@@ -64,7 +70,7 @@ ALLOWED = {
     "backends.interface": INTERFACE,
     "backends.torch": INTERFACE | {"backends.torch"},
     "backends.native": INTERFACE | {"backends.native"},
-    "backends": BACKENDS,  # The factory: the one place that knows every backend.
+    "backends": BACKENDS,  # The factory, which is the only place that knows every backend.
     "methods": CORE | {"methods"},
     "engine": INTERFACE | {"methods", "engine"},
     "constraints": MODELS | {"constraints"},
@@ -72,23 +78,26 @@ ALLOWED = {
     "search": BACKENDS | {"methods", "engine", "completion", "search"},
     "llm": FRONT - {""},
     "moved": {"core", "methods", "moved"},  # Old names of modules.
-    "": FRONT | {"moved", "timing"},  # paradecode/__init__.py: what users import.
+    "": FRONT | {"moved", "timing"},  # This is paradecode/__init__.py: what users import.
 }
-"""Room -> rooms it may import from."""
+"""Room -> rooms from which it may import."""
 
 UPSTAIRS = (
     ("prompts", "serve", "testing", "trace", "transformers"),
-    ("timing",),  # What a speed-up needs to be believed.
+    ("timing",),  # Measures whether a speed-up is real.
     ("cli", "__main__"),
-    ("lab.measure",),  # Records, journal, statistics, tables, charts.
+    ("lab.measure",),  # Records, journal, statistics, tables and charts.
     ("lab.measure.tasks", "lab.measure.replay", "lab.measure.certificate"),
     ("lab.measure.suites", "lab.measure.tune"),
     ("lab.measure.report",),
     ("lab.training",),
     ("lab", "lab.commands"),
 )
-"""The floors above the front, lowest first: a room imports itself and what is below its floor. The
-laboratory is a package of its own, and nothing of the engine imports it."""
+"""The floors above the front, the lowest first.
+
+A room imports itself and the rooms below its floor. The laboratory is a package of its own, and the
+engine imports nothing of it.
+"""
 
 for _number, _floor in enumerate(UPSTAIRS):
     _below = {room for floor in UPSTAIRS[:_number] for room in floor}
@@ -134,20 +143,23 @@ BUDGETS = {
     "examples": 40,
     "plugins": 60,
 }
-"""Room -> the most lines of code that it may have. A change that needs more raises the number, and
-its commit says why; no docstring or comment is shortened for it, since these do not count."""
+"""Room -> the most lines of code that it may have.
+
+A change that needs more raises the number, and its commit says why. Docstrings and comments do not
+count, so none is shortened for it.
+"""
 
 LIBRARIES = {
     "core": {"numpy", "safetensors"},
     "backends.heads": {"numpy"},
-    "methods": {"numpy", "typing_extensions"},  # The latter for type checkers alone.
+    "methods": {"numpy", "typing_extensions"},  # Only type checkers need typing_extensions.
     "engine": {"numpy"},
 }
-"""Room -> packages outside the standard library; rooms that are not named may use any."""
+"""Room -> packages outside the standard library that it may use. Other rooms may use any."""
 
 
 def name_of(path: Path, root: Path) -> str:
-    """Dotted module name of a file below ``root``."""
+    """Return the dotted module name of a file below ``root``."""
     parts = list(path.relative_to(root).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -162,7 +174,10 @@ NAMED = MODULES.keys() - PACKAGES.keys()
 
 
 def room_of(module: str, rooms: Mapping[str, set[str]] = ALLOWED) -> str | None:
-    """The room a module is in: the longest entry of ALLOWED that contains it."""
+    """Return the room of a module: the longest entry of ALLOWED that contains it.
+
+    The result is None without one.
+    """
     package, *parts = module.split(".")
     if package == "paradecode_lab":
         parts.insert(0, "lab")
@@ -175,7 +190,7 @@ def room_of(module: str, rooms: Mapping[str, set[str]] = ALLOWED) -> str | None:
 
 
 def imports(module: str, source: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """(line, imported module) of every import, at any depth, deferred and by name included."""
+    """Yield (line, imported module) for every import, also inside functions and by name."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -191,12 +206,12 @@ def imports(module: str, source: str, is_package: bool) -> Iterator[tuple[int, s
                 is_module = inner in MODULES or (base in PACKAGES and alias.name != "*")
                 yield node.lineno, inner if is_module and room_of(inner) is not None else base
         elif isinstance(node, ast.Constant) and node.value in NAMED:
-            # A module named in a text is imported by it: import_module, find_spec, registries.
+            # A text that is a module's name imports it: import_module, find_spec or a registry.
             yield node.lineno, str(node.value)
 
 
 def violations(module: str, source: str, is_package: bool = False) -> list[str]:
-    """What in ``source``, the text of ``module``, breaks the house rules."""
+    """Return what in ``source``, the text of ``module``, breaks the rules for imports."""
     room = room_of(module)
     if room is None:
         return [f"{module} is on no floor; give it one in ALLOWED"]
@@ -215,7 +230,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
 
 
 def upward() -> list[str]:
-    """Every import of the package that breaks the house rules."""
+    """Return every import of the package that breaks the rules for imports."""
     return [
         line
         for module, path in MODULES.items()
@@ -225,7 +240,7 @@ def upward() -> list[str]:
 
 @cache
 def arrows() -> dict[str, set[str]]:
-    """Module -> modules of the package that it imports."""
+    """Return module -> modules of the package that it imports."""
     return {
         module: {
             target
@@ -237,7 +252,7 @@ def arrows() -> dict[str, set[str]]:
 
 
 def circles() -> list[list[str]]:
-    """Modules that import one another in a ring, one ring of each tangle."""
+    """Return rings of modules that import one another, one ring of each tangle."""
     found, arrow = list[list[str]](), arrows()
     while True:
         try:
@@ -249,7 +264,7 @@ def circles() -> list[list[str]]:
 
 
 def shared_names() -> dict[str, list[str]]:
-    """Names of top-level classes that more than one module of the package defines."""
+    """Return names of top-level classes that more than one module of the package defines."""
     places: dict[str, list[str]] = {}
     for module, path in MODULES.items():
         for node in ast.parse(path.read_text("utf-8")).body:
@@ -259,7 +274,7 @@ def shared_names() -> dict[str, list[str]]:
 
 
 def lines() -> dict[str, int]:
-    """Lines of Python in each of ``FOLDERS``."""
+    """Count the lines of Python in each of ``FOLDERS``."""
     return {
         folder: sum(path.read_text("utf-8").count("\n") for path in (ROOT / folder).rglob("*.py"))
         for folder in FOLDERS
@@ -268,8 +283,10 @@ def lines() -> dict[str, int]:
 
 @cache
 def lines_of_code(path: Path) -> frozenset[int]:
-    """Numbers of the lines of code in a file of Python: no blank lines, comments and
-    docstrings."""
+    """Return the numbers of a Python file's lines of code.
+
+    Blank lines, comments and docstrings are no code.
+    """
     source = path.read_text("utf-8")
     docstrings: set[int] = set()
     nodes: list[ast.AST] = [ast.parse(source)]
@@ -286,17 +303,17 @@ def lines_of_code(path: Path) -> frozenset[int]:
 
 
 def code_lines(path: Path) -> int:
-    """How many lines of code a file has."""
+    """Return how many lines of code a file has."""
     return len(lines_of_code(path))
 
 
 def _filled(found: re.Match[str]) -> str:
-    """A letter in each line of a string, so that none of them is blank; nothing of a comment."""
+    """Replace a string by a letter in each of its lines, and a comment by nothing."""
     return "" if found[0].startswith("#") else "\n".join("x" * (found[0].count("\n") + 1))
 
 
 def code() -> dict[str, int]:
-    """Room of a package, or folder beside the packages -> lines of code."""
+    """Count the lines of code of each room, and of each folder beside the packages."""
     found = dict.fromkeys(BUDGETS, 0)
     for module, path in MODULES.items():
         found[room_of(module) or "paradecode"] += code_lines(path)
@@ -306,7 +323,7 @@ def code() -> dict[str, int]:
 
 
 def wings() -> dict[str, int]:
-    """Lines of code of the engine, of the laboratory with the tools, and of the tests."""
+    """Count the lines of code of the engine, of the laboratory with the tools, and of the tests."""
     found = code()
     beside = {"tools": "laboratory", "tests": "tests"}
     beside |= dict.fromkeys(("examples", "plugins"), "examples")
@@ -318,7 +335,7 @@ def wings() -> dict[str, int]:
 
 
 def over_budget() -> dict[str, str]:
-    """Rooms with more lines of code than BUDGETS gives them."""
+    """Return the rooms that have more lines of code than BUDGETS allows."""
     return {
         room: f"{lines} lines of code, and its budget is {BUDGETS[room]}"
         for room, lines in code().items()
@@ -327,8 +344,10 @@ def over_budget() -> dict[str, str]:
 
 
 def methods_in(path: Path, module: str = "") -> dict[str, tuple[int, set[str]]]:
-    """Method that a file declares -> lines of code that it uses of this file, itself or by what it
-    uses, and the modules that these lines import."""
+    """Return for each method that a file declares its lines of code, and the modules they import.
+
+    The lines are those of this file that the method uses, directly or through other definitions.
+    """
     code, defined, declared = lines_of_code(path), dict[str, ast.stmt](), dict[str, ast.stmt]()
     for node in ast.parse(path.read_text("utf-8")).body:
         names = [alias.asname or alias.name for alias in getattr(node, "names", ())]
@@ -355,8 +374,7 @@ def methods_in(path: Path, module: str = "") -> dict[str, tuple[int, set[str]]]:
 
 
 def method_code() -> dict[str, int]:
-    """Method -> lines of code that it uses of its file, and of the helpers that only this file
-    uses."""
+    """Return method -> lines of code that it uses in its file and in helpers that only it has."""
     arrow = arrows()
     users = {one: {by for by in arrow if one in arrow[by]} for one in MODULES}
     room = SOURCE / "paradecode" / "methods"
@@ -379,7 +397,7 @@ def method_code() -> dict[str, int]:
 
 
 def long_methods() -> dict[str, int]:
-    """Methods of more than ``METHOD_CODE`` lines that are not among ``LONGER_METHODS``."""
+    """Return methods of more than ``METHOD_CODE`` lines that are not among ``LONGER_METHODS``."""
     return {
         method: count
         for method, count in method_code().items()
@@ -388,7 +406,7 @@ def long_methods() -> dict[str, int]:
 
 
 def files_entered(decoder: str) -> list[str]:
-    """Files entered by the busiest step in the middle of an answer of the tiny model."""
+    """Return the files that the busiest step in the middle of a tiny model's answer enters."""
     from paradecode import LLM
 
     here = str(SOURCE / "paradecode")
@@ -410,14 +428,14 @@ def files_entered(decoder: str) -> list[str]:
                 sys.setprofile(None)
 
         llm.engine.step = watched  # type: ignore[method-assign]
-        # With a stop text the method makes each step itself, not the backend several at once.
+        # A stop text forces single steps; without it the backend makes several steps at once.
         llm.complete("sort: Ben Sam Art Tom Ben Art", max_tokens=64, ignore_eos=True, stop="\0")
-    middle = steps[2:-2]  # Not the prompt's, not the last.
+    middle = steps[2:-2]  # Leaves out the steps of the prompt and the last ones.
     return sorted(str(Path(name).relative_to(here)) for name in max(middle, key=len))
 
 
 def figures() -> dict[str, Any]:
-    """All of them; see the names."""
+    """Return all figures by name."""
     counted = lines()
     return {
         **{f"lines of code: {wing}": count for wing, count in wings().items()},
@@ -442,7 +460,8 @@ def main() -> None:
     given = parser.parse_args()
     found = figures()
     if given.seconds:
-        from tools.seconds import seconds  # The laboratory, which the other figures do without.
+        # This import needs the laboratory, which the other figures do without.
+        from tools.seconds import seconds
 
         found |= seconds()
     if given.json:

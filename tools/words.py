@@ -1,4 +1,4 @@
-"""Words that no docstring may begin with, hard sentences of pages, and docstrings to read.
+"""Finds docstrings with a bad first word and hard sentences of pages, and draws docstrings to read.
 
     python -m tools.words                         # complaints, which `make lint` shows
     python -m tools.words docs/serve.md           # complaints about these pages alone
@@ -7,8 +7,8 @@
 Modules, classes and functions have docstrings. A string below an assignment is one as well: it
 describes the constant or the attribute.
 
-A page is the README, CONTRIBUTING or one in ``docs``. Its code and tables are no sentences, nor is
-what a tool has written between marks.
+A page is the README, CONTRIBUTING or one in ``docs``. Code, tables and generated parts between
+marks are not read.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("src", "lab", "tools", "examples", "tests")
 REFUSED = ("Of", "As", "So", "Those", "That", "Most")
-"""First words after which a reader has to guess what the docstring speaks of."""
+"""First words after which a reader has to guess what the docstring is about."""
 MOST_WORDS = 40
-"""Words of a sentence. Longer ones have to be read twice."""
+"""The most words of a sentence. Longer sentences have to be read twice."""
 MOST_FIGURES = 4
-"""Figures of a sentence. More belong into a table."""
+"""The most figures of a sentence. More of them belong into a table."""
 BESIDE = re.compile(
     r"(?ms)^<!-- \S+:begin -->.*?:end -->$|^```.*?^```$|^(?:    |\||<|#|!\[|- `[\w.]+\.json`:).*?$"
 )
-"""Code, headings, pictures, tables and what a tool has written, and the sources of figures."""
+"""Matches what is not read: code, headings, pictures, tables, sources and generated parts."""
 END = re.compile(r"(?<=[.!?:])[)*\"]*\s+(?=[A-Z`*\"(\[\d])|\n\s*\n|\n\s*(?:- |\d+\. )")
-"""Places where a sentence ends: behind its stop, and with its paragraph or its entry of a list."""
+"""Matches where a sentence ends: after its stop, or with its paragraph or list entry."""
 FIGURE = re.compile(r"(?<![\w.#-])\d[\d.,:]*(?![\w-])|(?<![\w.#-])\d{4}-\d\d-\d\d")
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str, str]]:
-    """Line, name and text of every docstring of a file, without indentation.
+    """Yield the line, the name and the text of every docstring of a file, without indentation.
 
     The name is the class's, the function's or the variable's; a module has the name "".
     """
@@ -59,7 +59,7 @@ def docstrings(source: str) -> Iterator[tuple[int, str, str]]:
 
 
 def complaints(source: str) -> list[str]:
-    """Line and beginning of each docstring whose first word is one of ``REFUSED``."""
+    """Return the line and the beginning of each docstring whose first word is in ``REFUSED``."""
     return [
         f"{line}: {text.splitlines()[0]}"
         for line, _, text in docstrings(source)
@@ -68,7 +68,10 @@ def complaints(source: str) -> list[str]:
 
 
 def sentences(page: str) -> Iterator[str]:
-    """The sentences of a page. A span of code is a word, and so is the number of a paper."""
+    """Yield the sentences of a page.
+
+    A span of code counts as a word, and so does a paper's number.
+    """
     text = BESIDE.sub("\n\n", page)
     text = re.sub(r"!?\[(?:arXiv:)?[\d.v]+\]\(\S+?\)|arXiv:[\d.]+|`+[^`]+`+", "Code", text)
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
@@ -77,7 +80,7 @@ def sentences(page: str) -> Iterator[str]:
 
 
 def hard(page: str) -> list[str]:
-    """The sentences of a page that have too many words or figures, with these numbers."""
+    """Return the sentences of a page with too many words or figures, and their numbers of both."""
     found = []
     for sentence in sentences(page):
         words, figures = len(sentence.split()), len(FIGURE.findall(sentence))

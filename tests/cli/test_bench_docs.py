@@ -1,4 +1,4 @@
-"""The commands of the page on measuring work, and name options that exist."""
+"""The commands on the page about measuring run, and every option on it exists."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ SHOWN = re.findall(r"^    (paradecode .*)$", PAGE, re.MULTILINE)
 
 @pytest.mark.wide
 def test_the_quick_commands_in_order(tmp_path, tmp_path_factory, monkeypatch) -> None:
-    """With a tiny model and a few prompts in place of the default ones."""
+    """The quick commands run in their order, here with a tiny model and a few prompts."""
     elsewhere = tmp_path_factory.mktemp("model")
     model = write_model(elsewhere, "autoregressive")
     prompts = write_prompts(elsewhere / "prompts.jsonl")
@@ -51,7 +51,7 @@ def test_every_option_that_is_shown_exists() -> None:
 
 
 def options_of(commands: dict[str, Any], above: str = "") -> dict[str, set[str]]:
-    """Options of each command and of each command below it."""
+    """Return the options of each command and of each command below it."""
     known: dict[str, set[str]] = {}
     for name, named in commands.items():
         command = named.load() if isinstance(named, LaterCommand) else named

@@ -1,4 +1,4 @@
-"""The command line as a program sees it: its JSON, its errors, its exit status."""
+"""Tests the command line as a program uses it: its JSON, its errors and its exit status."""
 
 import json
 import os
@@ -132,7 +132,7 @@ def test_control_c_is_clean() -> None:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
-    process.stdout.read(1)  # The first text: the model is loaded and decoding.
+    process.stdout.read(1)  # When the first text has arrived, the model is loaded and decoding.
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130

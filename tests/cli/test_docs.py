@@ -1,4 +1,4 @@
-"""Every command and every program that the README, CONTRIBUTING and the first pages show is run."""
+"""Every command and program that the README, CONTRIBUTING and the first pages show runs."""
 
 import re
 import shlex
@@ -67,12 +67,15 @@ def test_no_other_command_is_shown() -> None:
 
 
 def test_the_page_of_commands_is_that_of_the_program() -> None:
-    """After a change: `python -m tools.pages.cli_page docs/cli.md`."""
+    """``docs/cli.md`` equals the page that the program generates.
+
+    After a change, run `python -m tools.pages.cli_page docs/cli.md`.
+    """
     assert (ROOT / "docs" / "cli.md").read_text("utf-8") == commands_page()
 
 
 def test_extras_are_installed_from_the_checkout() -> None:
-    """There is no package of this name on the index yet."""
+    """Pages install from the checkout, as the package index has no package of this name yet."""
     for page in (
         "README.md", "docs/index.md", "docs/serve.md", "docs/answers.md", "docs/measuring.md",
         "docs/training.md",
@@ -89,7 +92,7 @@ def test_readme_program(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_programs_of_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    """The blocks of a page are one program."""
+    """The blocks of ``docs/answers.md`` run, one after the other, as one program."""
     pytest.importorskip("llguidance")
     programs = blocks("docs/answers.md", "python")
     assert len(programs) > 2
@@ -102,7 +105,7 @@ def test_programs_of_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.wide
 def test_program_that_adds_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's code passes lint, types and the suite, and its file is all that is added."""
+    """The page's code passes lint, types and the conformance suite, and needs no other change."""
     drafter, check, budget = blocks("docs/add-a-method.md", "python")
     files = {"copy_bigram.py": drafter, "share_budget.py": budget}
     for name, text in files.items():
@@ -125,4 +128,5 @@ def test_program_that_adds_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     exec(compile(check, "add-a-method.md", "exec"), {})
     conforms("copy-bigram(budget=share(share=0.3))", kinds=["toy"], only=["batch-of-4"])
     assert "share=0.5" in described(known("budget")["share"])
-    assert "copy-bigram" not in method_pages(*committed())  # The site is of the package.
+    # The site has only pages of the package's methods.
+    assert "copy-bigram" not in method_pages(*committed())

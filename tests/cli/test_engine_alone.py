@@ -1,4 +1,4 @@
-"""The engine's commands where the laboratory, PyTorch and Matplotlib are not installed."""
+"""The engine's commands run where the laboratory, PyTorch and Matplotlib are not installed."""
 
 import json
 import os

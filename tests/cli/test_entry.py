@@ -1,4 +1,4 @@
-"""How a command begins and ends: help, version, one line of error, output that finds no place."""
+"""Tests how a command begins and ends: help, version, errors, and output without a place."""
 
 import io
 import subprocess
@@ -43,7 +43,7 @@ def test_control_c_while_the_program_is_imported() -> None:
 
 
 def started(before: str, after: str) -> subprocess.CompletedProcess[str]:
-    """The program in a process of its own, with code before it and behind it."""
+    """Run the program in a new process, with code before and after it."""
     code = f"""
 import sys, types
 class Stop(types.ModuleType):
@@ -135,7 +135,7 @@ def test_control_c_before_a_command_has_begun(monkeypatch, capsys):
 
 
 def test_output_that_says_ascii_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables lose what it cannot say; JSON spells it."""
+    """If the output takes only ASCII, tables replace other characters, and JSON escapes them."""
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
     monkeypatch.setattr(sys, "argv", ["paradecode", "methods", "prompt-lookup"])

@@ -1,4 +1,4 @@
-"""Prompts from arguments and standard input, files of conversations, options that fit together."""
+"""Prompts from arguments and standard input, files of conversations, and options that conflict."""
 
 import io
 import json
@@ -24,7 +24,8 @@ def test_standard_input_that_gives_no_text(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InvalidInput, match="closed"):
         read_prompt("PROMPT", "-")
-    for errors in ("strict", "surrogateescape"):  # As Python opens it, by the language settings.
+    # Python opens it in one of these ways, depending on the locale.
+    for errors in ("strict", "surrogateescape"):
         wrong = io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), "utf-8", errors)
         monkeypatch.setattr(sys, "stdin", wrong)
         with pytest.raises(InvalidInput, match="UTF-8"):

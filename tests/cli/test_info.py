@@ -1,4 +1,4 @@
-"""`paradecode info --profile`."""
+"""Tests of `paradecode info --profile` and its neighbours."""
 
 import json
 
@@ -12,14 +12,14 @@ TINY = ("--model", "paradecode/tiny-autoregressive")
 
 def test_phases_stand_beside_their_floors() -> None:
     profile = json.loads(paradecode("info", "--profile", "--json", *TINY).stdout)["profile"]
-    assert profile["context"] == 240  # What fits before 16 more.
+    assert profile["context"] == 240  # The largest context that leaves room for 16 more tokens.
     assert profile["rows"] == [1, 2, 4, 8, 16]
     assert profile["milliseconds"].keys() == profile["floors"].keys()
     for phase in ("qkv", "attention", "output", "gate+up", "down", "head"):
         for least, taken in zip(profile["floors"][phase], profile["milliseconds"][phase]):
             assert 0 < least < 10
             assert 0 < taken < 1e4
-    # Sixteen rows make as many products as one, sixteen times; the weights are read once.
+    # Sixteen rows make sixteen times the products of one row, and read the weights once.
     for one, sixteen in ((column[0], column[-1]) for column in profile["floors"].values()):
         assert one <= sixteen <= 16.1 * one
     assert profile["floors"]["swiglu"] == [0.0] * 5

@@ -1,4 +1,4 @@
-"""`paradecode bench load` from the command line."""
+"""Tests of `paradecode bench load` from the command line."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_json_and_files(server: FakeServer, tmp_path: Path) -> None:
 
 
 def test_tables_and_failures(server: FakeServer) -> None:
-    # One of three requests is refused, whichever of them the warm-up took.
+    # One of three requests is refused, and the warm-up may take any of them.
     code, printed = run(server, "-n", "3", behaviours=("quick", "flaky"))
     assert code == 1
     assert "TTFT" in printed

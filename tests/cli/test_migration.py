@@ -1,4 +1,4 @@
-"""What the FAQ tells people who come from other engines is understood here."""
+"""The engine understands every option that the FAQ gives to people who come from other engines."""
 
 import json
 import re

@@ -1,6 +1,6 @@
-"""Forty mistakes and more, and what is said about each: ``mistakes.txt`` beside this file.
+"""More than forty mistakes of users give helpful messages. They are listed in ``mistakes.txt``.
 
-A stanza there is a command line behind ``$``, or a call behind ``>>>``, and its message.
+A stanza of this file is a command line after ``$``, or a call after ``>>>``, and its message.
 """
 
 import shlex
@@ -17,7 +17,7 @@ MISTAKES = [tuple(stanza.split("\n", 1)) for stanza in STANZAS]
 COMMANDS = [(asked[2:], said) for asked, said in MISTAKES if asked.startswith("$ ")]
 CALLS = [(asked[4:], said) for asked, said in MISTAKES if asked.startswith(">>> ")]
 UNHELPFUL = ("None", "''", "[Errno", "[]", "Input should", "Traceback")
-"""Words of Python, of its libraries and of validators, which say nothing to a user."""
+"""Words of Python, its libraries or validators, which tell a user nothing."""
 
 
 def test_there_are_forty_and_every_message_is_in_words() -> None:

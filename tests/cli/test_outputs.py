@@ -1,4 +1,4 @@
-"""A file that cannot be written is refused before a model is loaded, so that no work is lost."""
+"""A command that cannot write its file says so before it loads a model."""
 
 import json
 from pathlib import Path

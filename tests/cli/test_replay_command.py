@@ -1,4 +1,4 @@
-"""`paradecode replay` from the prompts file to the table."""
+"""Tests of `paradecode replay`, from the prompts file to the table."""
 
 import json
 from pathlib import Path

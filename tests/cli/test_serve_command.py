@@ -1,4 +1,4 @@
-"""`paradecode serve`: its ready line, what it refuses before it loads, and how it stops."""
+"""Tests of `paradecode serve`: its ready line, what it refuses, and how it stops."""
 
 import json
 import signal
@@ -129,7 +129,8 @@ def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = import_module("paradecode.cli.serve")  # The package calls its function the same.
+    # The package has a function with the same name as this module.
+    command = import_module("paradecode.cli.serve")
     known = command.find_spec
     monkeypatch.setattr(
         command, "find_spec", lambda name: None if name == "uvicorn" else known(name)

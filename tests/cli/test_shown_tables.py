@@ -1,4 +1,4 @@
-"""Tables of results that can be read on a narrow screen and behind a pipe; names to be typed."""
+"""Tables of results are readable on a narrow screen and in a pipe, and names are shown whole."""
 
 import io
 

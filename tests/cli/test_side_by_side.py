@@ -1,4 +1,4 @@
-"""The demonstration with an engine whose clock is a part of the test."""
+"""Tests the demo with an engine whose clock belongs to the test."""
 
 import io
 import re
@@ -16,20 +16,22 @@ from paradecode.timing.comparison import speed
 from paradecode.timing.other_load import OtherLoad
 
 PLAIN, ONCE, AT = 0.01, 5.0, 64
-"""Seconds of a forward; a one-off cost, and the plain token at which it is due."""
+"""Seconds of a forward; seconds of a one-off cost; and the plain token at which this cost comes."""
 DRAWING = 3.0
-"""Seconds that each picture takes."""
+"""Seconds that each drawn picture takes."""
 
 
 class Engine:
-    """Plain decoding takes a forward a token, the method one for two; all forwards cost the same.
+    """A fake engine.
+
+    Plain decoding makes a token per forward, the method two; all forwards cost the same.
 
     Args:
-        decoder: the method.
-        hidden: seconds of each plain forward that no forward of the method has.
+        decoder: spec of the method.
+        hidden: additional seconds of each plain forward.
 
     Attributes:
-        now: what the clock shows.
+        now: time of the engine's clock, in seconds.
     """
 
     model, families, chat_template = "toy", ("autoregressive",), "a template"
@@ -66,7 +68,7 @@ class Engine:
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, others: float = 0.0, **settings):
-    """What the demo of an engine compares, and what it prints; its clock is the engine's."""
+    """Run the demo with an engine's own clock; returns what it compares and what it prints."""
     engine, canvas = Engine(**settings), Engine("threshold")
     canvas.model = "tiny"
 
@@ -86,7 +88,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, others: float = 0.0, **settings):
 
 
 def test_only_decoding_is_timed(monkeypatch):
-    """The clock has neither one-off costs nor pictures, nor the prompt but for the canvas."""
+    """Measured times leave out one-off costs and pictures, and the prompt except for the canvas."""
     compared, text = shown(monkeypatch)
     assert [round(each.over, 6) for each in compared.values()] == [2.0, 2.0, 1.75]
     assert [round(speed(each.plain)) for each in compared.values()] == [100] * 3

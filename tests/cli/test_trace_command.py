@@ -1,4 +1,4 @@
-"""`paradecode trace` and `paradecode generate --trace`."""
+"""Tests of `paradecode trace` and `paradecode generate --trace`."""
 
 import json
 from pathlib import Path

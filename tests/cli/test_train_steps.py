@@ -1,4 +1,4 @@
-"""What the commands that train share."""
+"""Tests of what the commands that train share."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""`paradecode verify` on the default model: its report, its JSON, its exit status."""
+"""Tests of `paradecode verify` on the default model: its report, its JSON and its exit status."""
 
 import json
 import signal
@@ -37,7 +37,7 @@ def test_json_contract() -> None:
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
     ]
     assert record["backend"]["name"] == "native"
-    assert record["equality"]["runs"] == record["equality"]["equal"] == 2  # Greedy only.
+    assert record["equality"]["runs"] == record["equality"]["equal"] == 2  # Only greedy requests.
     assert record["plan"]["temperature"] == 0.0
     assert record["machine"]["packages"]["numpy"]
 

@@ -16,11 +16,11 @@ QUICK = {
     "diffusion_canvas": "threshold: ",
 }  # fmt: skip
 LABORATORY = {"train_a_head": "<td>eagle(", "certify_a_model": "suffix"}
-"""Notebook -> a piece of what its cells show."""
+"""Notebook -> a piece of text that its cells show."""
 
 
 def run(name: str, folder: Path) -> str:
-    """All that the cells print and show."""
+    """Run a notebook, and return all that its cells print and show."""
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     resources = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=None, resources=resources).execute()

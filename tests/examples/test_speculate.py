@@ -1,4 +1,4 @@
-"""The example draws from the model's own distribution: every branch of every choice is walked."""
+"""The example draws from the model's own distribution, which is computed over all its choices."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def example() -> ModuleType:
 
 
 class Hashed:
-    """Three tokens; the logits of a row are a function of the text up to it."""
+    """A model with three tokens, whose logits are a function of the text up to each row."""
 
     def __init__(self) -> None:
         self.stored: dict[int, int] = {}
@@ -48,7 +48,7 @@ def logits_of(text: tuple[int, ...]) -> np.ndarray:
 
 
 class Branch:
-    """The choices of one walk: ``script`` first, then the first choice that is possible."""
+    """Makes the choices of one walk: first those of ``script``, then the first possible one."""
 
     def __init__(self, script: Sequence[int]) -> None:
         self.script, self.made, self.open = list(script), [], []

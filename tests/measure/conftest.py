@@ -1,4 +1,4 @@
-"""Synthetic results: engines whose speeds are known."""
+"""Synthetic results: engines with known speeds."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,17 +15,17 @@ Make = Callable[..., Results]
 
 @pytest.fixture(autouse=True)
 def intervals_have_few_resamples(request, monkeypatch) -> None:
-    """No test but those of the statistics looks at an interval's third digit."""
+    """Compute intervals with few resamples, since only the tests of statistics need exact ones."""
     if request.module.__name__ != "test_statistics":
         monkeypatch.setitem(interval.__kwdefaults__, "resamples", 1000)
 
 
 @pytest.fixture
 def make_results() -> Make:
-    """Builds results of engines with given decode speeds.
+    """Return a function that builds results of engines with given decode speeds.
 
-    Args of the returned function: tokens a second by engine; rounds; relative noise of each time;
-    output lengths by item; which engines repeat the output of which.
+    Its arguments are: tokens a second by engine, number of rounds, relative noise of each time, and
+    output lengths by item.
     """
 
     def make(

@@ -1,4 +1,4 @@
-"""Synthetic results of the parallel suite: methods whose answers and costs are known."""
+"""Synthetic results of the suite ``parallel``: methods with known answers and costs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,14 @@ TOKENS = 8
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What a method costs an item of 8 tokens, and which answers it breaks."""
+    """The cost of a method for an item of 8 tokens, and which answers it gets wrong.
+
+    Attributes:
+        forwards, rows: number of forwards and of computed rows.
+        seconds: wall time.
+        breaks: (task, number of the item) -> whether the answer is wrong.
+        changes: whether all outputs differ from those of other methods.
+    """
 
     forwards: int
     rows: int = 320
@@ -25,7 +32,7 @@ class Behaviour:
 def make(
     methods: Mapping[str, Behaviour], count: int = 200, tasks: Sequence[str] = TASKS
 ) -> Results:
-    """Every method on ``count`` items of each task, one in a batch."""
+    """Return results of every method on ``count`` items of each task, decoded one at a time."""
     items = tuple(
         ItemInfo(f"{task}/0/{n}", f"{task}/0/{n}", task, 5, 32, f"{task}: {n}", str(n))
         for task in tasks
@@ -60,11 +67,11 @@ def make(
 
 
 PLAIN = Behaviour(forwards=32, rows=1280, seconds=0.32)
-"""One token a forward."""
+"""Plain decoding: one token per forward."""
 
 
 def good() -> Results:
-    """Everything that the targets ask for."""
+    """Return results that meet all targets."""
     return make(
         {
             "static": PLAIN,

@@ -1,4 +1,4 @@
-"""Clocks change nothing, and say whose time it was."""
+"""Clocks do not change outputs, and attribute time correctly."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,8 @@ def test_time_goes_to_who_spent_it(monkeypatch):
 def test_draft_forwards_are_told_from_the_targets():
     one = np.array([1], np.int32)
     assert not is_draft(Forward(one))
-    assert not is_draft(Forward(one, layers=(0, 1)))  # Stored: it is decoding, if lossy.
+    # Its rows are stored, so it decodes, although not exactly.
+    assert not is_draft(Forward(one, layers=(0, 1)))
     assert is_draft(Forward(one, layers=(0, 1), store=Store.NONE))
     assert is_draft(Forward(one[:0], tree=TokenTree.chain([1, 2]), layers=(0,)))
     assert is_draft(Forward(one, model=DRAFT))

@@ -1,4 +1,4 @@
-"""Results and methods side by side: only what was measured in the same way is compared."""
+"""Comparing results and methods: only what was measured under the same conditions is compared."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from paradecode_lab.measure.results import Results
 
 
 def batched(results: Results, *sizes: int, slower: float = 1.0) -> Results:
-    """The same at each of these sizes; what is measured in larger batches takes longer."""
+    """Return the same results at each of these batch sizes. Larger batches take longer."""
     records = tuple(
         replace(record, batch=size, decode_seconds=record.decode_seconds * size * slower)
         for size in sizes
@@ -59,7 +59,10 @@ def test_other_conditions_of_the_parallel_suite_are_told(tmp_path):
 
 
 def test_greedy_runs_can_be_repeated(monkeypatch):
-    """Some methods draw noise at temperature 0, too; without a seed it would be another one."""
+    """A greedy run gets a seed, because some methods draw noise at temperature 0.
+
+    Without a seed the noise would differ from run to run.
+    """
     told, real = [], LLM.complete
 
     def complete(self, prompts, params, **how):

@@ -1,4 +1,4 @@
-"""Speed-ups that cannot be, and runs that are too short to say one."""
+"""Tests of warnings about impossible speed-ups, and about runs that are too short."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from paradecode_lab.measure.too_short import too_short
 def test_forwards_bound_a_speed_up():
     assert is_suspicious(2.0, later=120, forwards=100)
     assert not is_suspicious(1.2, later=120, forwards=100)
-    assert not is_suspicious(1.25, later=120, forwards=100)  # Clocks are no better than 5 %.
-    assert not is_suspicious(9.0, later=0, forwards=0)  # All came with the prompt.
+    assert not is_suspicious(1.25, later=120, forwards=100)  # Clocks are accurate to about 5 %.
+    assert not is_suspicious(9.0, later=0, forwards=0)  # All tokens came with the prompt's forward.
 
 
 @pytest.mark.parametrize(("method", "guarantee", "bound"), [

@@ -1,4 +1,4 @@
-"""Figures of results whose truth is known."""
+"""Tests the figures of results whose true values are known."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,10 @@ def record(engine, item, tokens, **known):
 
 @pytest.fixture
 def results(make_results):
-    """Plain decoding, an exact method twice as fast in batches of 4, and a lossy one."""
+    """Return results of plain decoding, of an exact method, and of a lossy one.
+
+    The exact method is twice as fast in batches of 4.
+    """
     base = make_results({"plain": 100.0})
     items = tuple(ItemInfo(f"p{n}", f"p{n}", "g", 10, 20) for n in range(8))
     records = []
@@ -128,7 +131,10 @@ def faster(results: Results, factor: float) -> Results:
 
 
 def alone(results: Results, decode_seconds: float, **engine: Any) -> Results:
-    """``suffix``: 20 tokens in 10 forwards, exact, beside ``greedy``, which takes 0.2 s."""
+    """Return results of ``suffix`` beside ``greedy``.
+
+    ``suffix`` makes 20 tokens in 10 forwards and is exact; ``greedy`` takes 0.2 s.
+    """
     names = {"plain": "greedy", "fast": "suffix"}
     engines = tuple(
         replace(each, name=names[each.name], reference=each.reference and "greedy")
@@ -181,7 +187,7 @@ def test_a_ratio_repeats_where_the_intervals_overlap(results):
         replace(r, decode_seconds=r.decode_seconds / 2) if r.engine == "fast" else r
         for r in results.records
     ))  # fmt: skip
-    slower = faster(twice, 0.1)  # Another machine: every engine takes ten times as long.
+    slower = faster(twice, 0.1)  # As on another machine, every engine takes ten times as long.
     assert common_baseline(twice, slower, None) == "plain"
     found = {change.name: change for change in changes(twice, slower, "plain")}
     assert found["fast"].speed.value == pytest.approx(0.1)

@@ -1,4 +1,4 @@
-"""The raw file of a run: what it keeps, what it takes up again, and what it refuses."""
+"""Tests the journal of a run: what it keeps, how it resumes, and what it refuses."""
 
 import json
 from dataclasses import replace
@@ -47,7 +47,7 @@ def test_journal_of_another_run_is_refused(tmp_path) -> None:
 
 
 def elsewhere(monkeypatch, created: str = "2030-01-02", **changed) -> None:
-    """From now on journals are opened on this day, of this commit or on this machine."""
+    """Let journals be opened on this day, at this commit or on this machine from now on."""
     now = stamp()
     machine = replace(now["machine"], **{k: v for k, v in changed.items() if k != "commit"})
     made = Stamp(created=created, commit=changed.get("commit", now["commit"]), machine=machine)

@@ -1,4 +1,4 @@
-"""Prompts in the formats of other benchmarks, and the files that a spec names."""
+"""Tests prompts in the formats of other benchmarks, and the files that a spec names."""
 
 import json
 import sys
@@ -140,7 +140,7 @@ def test_answers(text, answers, right):
 
 
 def spec(method: str, parts: tuple[Spec, ...] = (), **settings: str) -> Spec:
-    """The spec that ``parse`` would give, but nobody checks that its files fit the method."""
+    """Return the spec that ``parse`` would give, without checks that its files fit the method."""
     return Spec(find(method), settings, parts=parts)
 
 

@@ -1,4 +1,4 @@
-"""Result files are checked field by field, and an output goes to JSON and back."""
+"""Result files are checked field by field, and outputs survive being written and read as JSON."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ COMMITTED = ROOT / "bench" / "results"
 
 @pytest.fixture
 def document(make_results, tmp_path):
-    """A good file as an object."""
+    """Return the JSON object of a correct file."""
     results = make_results({"a/q": 100.0, "a/q+x": 200.0}, lengths=(5, 9))
     first = results.records[0]
     counts = Counts(3, 40, 2, 6, 3, (2, 1), 1, 2, 1, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -75,7 +75,7 @@ def test_committed_files_are_read(name):
 
 
 def _set(*path):
-    """A change of the document: all but the last are keys, the last is the value."""
+    """Return a function that sets a field of the document: the keys come first, then the value."""
 
     def change(document):
         *keys, last, value = path
@@ -130,8 +130,8 @@ EOS = (0, 2)
 
 @pytest.mark.parametrize(("tokens", "limit", "stopped", "expected"), [
     ([5, 6, 2], 10, False, (5, 6, 2)),
-    ([5, 6, 2, 7, 7, 7], 10, False, (5, 6, 2)),  # A draft's tail behind EOS.
-    ([5, 6, 7, 8], 3, False, (5, 6, 7)),  # More than was asked for.
+    ([5, 6, 2, 7, 7, 7], 10, False, (5, 6, 2)),  # A draft's tokens after the end of the text.
+    ([5, 6, 7, 8], 3, False, (5, 6, 7)),  # More tokens than the limit.
     ([5, 6], 10, True, (5, 6, 2)),  # The engine left the stop token out.
     ([5, 6, 7], 3, True, (5, 6, 7)),
     ([5, 6], 10, False, (5, 6)),

@@ -1,4 +1,4 @@
-"""From records to figures."""
+"""Tests of the figures that are computed from records."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def test_known_ratio_is_recovered_under_noise(make_results) -> None:
 
 
 def test_totals_weigh_tokens(make_results) -> None:
-    """A long answer at half speed: total tokens over total time."""
+    """A long answer at half speed counts by its tokens: speed is all tokens over all seconds."""
     results = make_results({"one/q": 100}, rounds=1, lengths=(11, 1001))
     records = tuple(
         replace(r, decode_seconds=r.decode_seconds * (2 if len(r.token_ids) > 100 else 1))

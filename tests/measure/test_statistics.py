@@ -1,4 +1,4 @@
-"""Ratios of totals and their intervals."""
+"""Tests of ratios of totals and their intervals."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from paradecode_lab.measure.statistics import ratio, ratio_of_ratios
 
 
 def interval(columns, *others, **settings):
-    """One list a quantity."""
+    """Compute the interval of columns, one list for each quantity."""
     return statistics.interval(np.transpose(columns), *others, **settings)
 
 
 def test_ratio_of_totals_is_not_the_mean_of_ratios() -> None:
-    # 10 tokens in 1 s and 1000 tokens in 10 s: 1010 / 11, not (10 + 100) / 2.
+    # 10 tokens in 1 s and 1000 tokens in 10 s are 1010 / 11, and not (10 + 100) / 2.
     found = interval([[10, 1000], [1, 10]], ratio)
     assert found.value == pytest.approx(1010 / 11)
 
@@ -48,7 +48,7 @@ def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
 
 def test_turns_of_a_conversation_are_drawn_together() -> None:
     rng = np.random.default_rng(3)
-    speed = np.repeat(np.exp(rng.normal(0, 0.5, 20)), 5)  # Five equal turns in each of 20 prompts.
+    speed = np.repeat(np.exp(rng.normal(0, 0.5, 20)), 5)  # Each of 20 prompts has five equal turns.
     tokens = np.full(100, 50.0)
     names = [f"p{i // 5}" for i in range(100)]
     apart = interval([tokens, tokens / speed], ratio)

@@ -1,4 +1,4 @@
-"""Turns, interleaving, failures."""
+"""Tests of turns, their interleaving, and failures."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ ITEMS = [Item(f"p{i}", f"p{i}", "g", (1, 2, 3), 8) for i in range(6)]
 
 @dataclass
 class Toy:
-    """A player that fails on some items, and is disturbed a given number of times."""
+    """A player that fails on some items, and is disturbed as ``loads`` says."""
 
     name: str
     max_rounds: int = 99

@@ -1,4 +1,4 @@
-"""Small workloads: models that take microseconds, prompts that repeat themselves."""
+"""Small workloads: models that take microseconds, and prompts with repetitions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -48,7 +48,7 @@ def recording_of(
 def engine_runs(
     models: Mapping[str, Backend], prompts: list[Item], params: SamplingParams, spec: str
 ) -> list[LiveSequence]:
-    """The same requests with ``spec``, in a real engine."""
+    """Decode the same requests with ``spec`` in a real engine."""
     engine = Engine(models, Limits(prefix_cache=False), curve=CURVE)
     own = [replace(params, max_tokens=item.max_tokens, seed=params.seed or 0) for item in prompts]
     return [
@@ -58,7 +58,7 @@ def engine_runs(
 
 
 def drafts(sequence: LiveSequence) -> list[tuple[list[int], list[int], int]]:
-    """What each step drafted (tokens and parents) and how much of it was accepted."""
+    """Return for each step its draft (tokens and parents) and the number of accepted tokens."""
     return [
         (step.tree.tokens.tolist(), step.tree.parents.tolist(), step.accepted)
         for step in sequence.trace

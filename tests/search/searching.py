@@ -1,4 +1,4 @@
-"""Means to run a search on the toy model, and to decode one of its branches by itself."""
+"""Runs a search on the toy model, and decodes single branches of it separately."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def text_of(tokens: Sequence[int]) -> str:
 
 
 def value(text: str) -> float:
-    """A score from 0 to 1 that only the text decides."""
+    """Return a score from 0 to 1 that depends only on the text."""
     return zlib.crc32(text.encode()) / 2**32
 
 
@@ -65,7 +65,10 @@ def run(
     tokens: int = 1 << 20,
     **more: Any,
 ) -> SearchRun:
-    """To its end; the page books are right after every step, and empty at last."""
+    """Run a search to its end.
+
+    The page accounts are correct after every step, and empty at the end.
+    """
     own = on or engine()
     found = begin(own, search, score, request(decoder, **more), tokens=tokens)
     for _ in range(3000):
@@ -82,7 +85,10 @@ def run(
 
 
 def alone(seed: int, after: Sequence[int] = (), most: int = MOST) -> tuple[list[int], str, float]:
-    """(tokens, reason, mean log-probability) of a branch, decoded plainly and by itself."""
+    """Decode a branch plainly and alone.
+
+    Returns its tokens, finish reason and mean log-probability.
+    """
     own = engine()
     drawn = SEED if seed == 0 else key(SEED, seed, Purpose.CHILD_SEED)
     sequence = own.add(request(prompt=(*PROMPT, *after), seed=drawn, max_tokens=most, logprobs=0))

@@ -1,4 +1,4 @@
-"""ATTS beside a slow reference, and its guarantee by simulation, with controls that break it."""
+"""Tests ATTS against a slow reference, and its guarantee by simulation and controls."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def log_perplexity(before: Sequence[int], chunk: Sequence[int]) -> float:
 
 
 def chunk_of(seed: int, output: list[int], most: int, attempt: int | None) -> list[int]:
-    """A chunk behind ``output``: the draft model's, or the target's for no attempt."""
+    """Return the draft model's chunk after ``output``, or the target's if ``attempt`` is None."""
     made: list[int] = []
     while len(made) < most and not (made and ends([*output, *made])):
         text = [*PROMPT, *output, *made]
@@ -123,7 +123,7 @@ def test_rejecting_all_samples_the_target() -> None:
 
 
 def first_chunks(count: int, alpha: float, calibration: int) -> list[bool]:
-    """Whether the first chunk of a sample was rejected, in many searches."""
+    """Run many searches, and return for each whether the first chunk was rejected."""
     rejected, own = [], both()
     for seed in range(count):
         strategy = AsynchronousScaling(1, 3, alpha, calibration=calibration)
@@ -138,7 +138,7 @@ def first_chunks(count: int, alpha: float, calibration: int) -> list[bool]:
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("alpha", "calibration"), [(0.4, 4), (0.25, 3)])
 def test_first_chunks_are_rejected_as_seldom_as_promised(alpha: float, calibration: int) -> None:
-    """Within 4 standard errors: 150 searches, each with draws of its own."""
+    """In 150 searches the share of rejected first chunks is within 4 standard errors."""
     rejected = np.mean(first_chunks(150, alpha, calibration))
     promised = int(alpha * (calibration + 1)) / (calibration + 1)
     error = 4 * np.sqrt(promised * (1 - promised) / 150)
@@ -153,7 +153,10 @@ def rates(scores: np.ndarray, calibrated: np.ndarray, alpha: float) -> float:
 @pytest.mark.parametrize("alpha", [0.05, 0.25, 0.4, 0.9])
 @pytest.mark.parametrize("m", [4, 10, 19])
 def test_the_guarantee_holds_and_breaks_without_what_it_needs(alpha: float, m: int) -> None:
-    """Exchangeable scores, continuous and with ties; then a shifted calibration as a control."""
+    """The guarantee holds for exchangeable scores, continuous or with ties.
+
+    As a control, it breaks if the calibration scores are shifted.
+    """
     random, trials = np.random.default_rng(m), 20000
     error = 5 * np.sqrt(alpha * (1 - alpha) / trials)
     exact = int(alpha * (m + 1) + 1e-9) / (m + 1)
@@ -162,13 +165,13 @@ def test_the_guarantee_holds_and_breaks_without_what_it_needs(alpha: float, m: i
     assert rate == pytest.approx(exact, abs=error)
     tied = random.integers(0, 4, (trials, m + 1))
     assert rates(tied[:, 0], tied[:, 1:], alpha) <= alpha + error
-    # The control: calibrated on easier texts, it rejects far more than it promises.
+    # The control: calibrated on easier texts, the test rejects far more chunks than it promises.
     shifted = rates(drawn_[:, 0] + 3.0, drawn_[:, 1:], alpha)
     assert shifted > min(exact + 10 * error, (1 + exact) / 2) or exact == 0
 
 
 def test_without_counting_the_score_itself_it_would_reject_too_many() -> None:
-    """The plain percentile, mean(calibrated < score), promises what it does not keep."""
+    """The plain percentile, mean(calibrated < score), does not keep the promise."""
     random, alpha, m, trials = np.random.default_rng(0), 0.4, 10, 20000
     drawn_ = random.normal(size=(trials, m + 1))
     percentile = (drawn_[:, 1:] < drawn_[:, :1]).mean(axis=1)
@@ -177,8 +180,11 @@ def test_without_counting_the_score_itself_it_would_reject_too_many() -> None:
 
 
 def test_other_questions_calibrate_and_many_chunks_of_few_do_not() -> None:
-    """A question has a difficulty of its own. One score each of others keeps the promise over all
-    questions; as many scores of two questions, the control, break it."""
+    """Calibration with one score each of other questions keeps the promise over all questions.
+
+    A question has a difficulty of its own. As a control, as many scores of only two questions break
+    the promise.
+    """
     random, alpha, m, trials = np.random.default_rng(5), 0.1, 19, 20000
     hard, noise = random.normal(size=(trials, m + 1)), random.normal(size=(trials, m + 1)) / 4
     asked = hard[:, 0] + noise[:, 0]
@@ -186,12 +192,13 @@ def test_other_questions_calibrate_and_many_chunks_of_few_do_not() -> None:
     assert kept == pytest.approx(alpha, abs=5 * np.sqrt(alpha * (1 - alpha) / trials))
     of_two = hard[:, 1 + np.arange(m) % 2] + noise[:, 1:]
     assert rates(asked, of_two, alpha) > 2.5 * alpha
-    # And it is kept over all questions, not for each: hard ones are rejected more often.
+    # The promise holds over all questions, and not for each: hard questions are rejected more
+    # often.
     assert rates(asked[hard[:, 0] > 1], (hard + noise)[hard[:, 0] > 1, 1:], alpha) > 3 * alpha
 
 
 def test_scores_of_a_file_take_the_place_of_calibration(tmp_path: Path) -> None:
-    """The reference with these scores, chunk by chunk; none is drafted to calibrate."""
+    """With scores from a file chunks equal the reference's; none is drafted to calibrate."""
     path, scores = str(tmp_path / "own.scores"), [2.5, 2.625, 2.75, 2.875, 3.0, 3.125]
     ChunkScores({"chunk": 5, "count": 6}, {"scores": np.array(scores[::-1], np.float32)}).save(path)
     found = run(f"atts(n=4,chunk=5,scores='{path}')", on=both())
@@ -208,7 +215,10 @@ def test_scores_of_a_file_take_the_place_of_calibration(tmp_path: Path) -> None:
 
 
 def test_the_command_measures_other_questions(tmp_path: Path) -> None:
-    """A model drafts for itself; each score is that of the chunk, read by hand."""
+    """The command writes the score of a chunk for each question, and the search can use its file.
+
+    The model drafts for itself.
+    """
     folder = str(write_folder(tmp_path / "model", "llama"))
     with LLM(folder, draft_model=folder, decoder=None) as llm:
         prompts = [llm.encode(text) for text in ("abcabcab", "so on and", "bcd")]
@@ -234,14 +244,14 @@ def test_p_values() -> None:
 
 def test_it_needs_a_draft_model_and_no_logprobs() -> None:
     found = run("atts(n=2)")
-    assert isinstance(found.error, InvalidInput)  # The server says 400.
+    assert isinstance(found.error, InvalidInput)  # The server answers it with status 400.
     assert found.error.field == "draft_model"
     assert "logprobs" in str(begin(both(), "atts(n=2)", None, request(logprobs=1)).error)
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_backends_with_a_draft_model(backend: str, tmp_path: Path) -> None:
-    """The same model drafts: rejecting all gives the target's samples, nothing leaks."""
+    """If the same model drafts, rejecting all chunks gives the target's samples; no page leaks."""
     folder = str(write_folder(tmp_path / "model", "llama"))
     with LLM(folder, draft_model=folder, decoder=None, backend=backend) as llm:
         asked: dict[str, Any] = {"temperature": 0.9, "seed": 3, "max_tokens": 24}

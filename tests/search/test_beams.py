@@ -1,4 +1,4 @@
-"""Beam search and diverse beam search beside slow references: every beam a whole text, no forks."""
+"""Tests beam search and diverse beam search against slow references without a cache."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ from tiny_folder import write_folder
 END = 3
 TOY = ToyBackend()
 Penalty = Callable[[list[int], list[list[list[int]]], int], float]
-"""An output, those of the groups before with this step's token, a token -> what is taken."""
+"""Maps (output, outputs of earlier groups with this step's token, token) to a penalty."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ def log_probabilities(tokens: Sequence[int], toy: ToyBackend = TOY) -> np.ndarra
 
 
 def score(kept: Kept, of: float, power: float, prompt: Sequence[int]) -> float:
-    """vLLM's: the sum by the length of prompt and output, the end token not counted."""
+    """Return vLLM's score: the sum over the length of prompt and output, without the end token."""
     return of / (len(prompt) + len(kept.tokens) - (kept.tokens[-1] == END)) ** power
 
 
@@ -50,7 +50,10 @@ def reference(
     toy: ToyBackend = TOY,
     prompt: Sequence[int] = PROMPT,
 ) -> list[tuple[list[int], float]]:
-    """Always to the last step, over the whole vocabulary; (tokens, score), best first."""
+    """Search over the whole vocabulary, always to the last step.
+
+    Returns (tokens, score), best first.
+    """
     open_ = [[Kept([], 0.0, 0.0)] for _ in range(groups)]
     ended: list[list[Kept]] = [[] for _ in range(groups)]
     for _ in range(most):
@@ -66,7 +69,8 @@ def reference(
                     )
                     for token, log in enumerate(logs.tolist())
                 ]  # fmt: skip
-                # Stable: the likelier token of equal ones, then the lower id.
+                # The sort is stable: among equals the likelier token comes first, then the lower
+                # id.
                 own.sort(key=lambda one: (-one.rank, -logs[one.tokens[-1]], one.tokens[-1]))
                 offered += own[: 2 * width]
             offered.sort(key=lambda one: -one.rank)
@@ -90,7 +94,7 @@ def same(found: SearchRun, wanted: list[tuple[list[int], float]]) -> None:
 
 
 ENDING = (*PROMPT, 0)
-"""The token that usually ends a text comes soon."""
+"""A prompt after which the end token comes soon."""
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, ENDING])
@@ -268,7 +272,7 @@ def test_beams_share_pages_and_copy_only_the_last(monkeypatch: pytest.MonkeyPatc
         most = max(most, own.pools["target"].held)
     assert steps == MOST  # The prompt's forward gives the first token.
     assert set(copied) == {16}
-    # Every beam may diverge each step, and then copies one page.
+    # Every beam may diverge in each step, and then copies one page.
     assert len(copied) <= 4 * steps
     full = (len(PROMPT) + MOST) // 16 + 1
     assert most <= 1 + 2 + 4 * (full - 2), "the two full pages of the prompt are shared"

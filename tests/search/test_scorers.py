@@ -1,4 +1,4 @@
-"""Each scorer beside what its description says, computed another way."""
+"""Tests each scorer against another computation of what its description says."""
 
 import json
 import re
@@ -41,14 +41,17 @@ def found(llm: LLM, **settings: Any) -> Any:
 
 
 def scored(llm: LLM, **settings: Any) -> dict[str, float]:
-    """Text of each branch -> its score."""
+    """Return the text of each branch -> its score."""
     completion = found(llm, **settings)
     texts = [completion.text, *(other.text for other in completion.alternatives)]
     return dict(zip(texts, completion.search.scores, strict=True))
 
 
 def last_state(llm: LLM, ids: list[int]) -> np.ndarray[Any, Any]:
-    """float64 [hidden size], behind the final norm, from the means of a prompt and its start."""
+    """Return float64 [hidden size]: the state of the last token after the final norm.
+
+    It is computed from the mean states of a prompt and of the prompt without its last token.
+    """
     requests = [llm.reading(part, hidden=True) for part in (ids[:-1], ids)]
     llm._read(requests)
     short, long = (request.decoder for request in requests)
@@ -93,7 +96,7 @@ def test_a_constraint(llm: LLM) -> None:
 
 
 def head(tmp_path: Path, width: int = WIDTH) -> Path:
-    """A logistic layer with random weights."""
+    """Write a logistic layer with random weights, and return its path."""
     random = np.random.default_rng(5)
     tensors = {
         "mean": 0.1 * random.standard_normal(width), "scale": np.ones(width),
@@ -106,7 +109,7 @@ def head(tmp_path: Path, width: int = WIDTH) -> Path:
 
 
 def spoken(llm: LLM, output: Any) -> list[int]:
-    """Its tokens, without the one that ends it."""
+    """Return the tokens of an output without its end token."""
     ends = output.token_ids[-1] in llm.config.eos_tokens
     return output.token_ids[: len(output.token_ids) - ends]
 
@@ -132,7 +135,7 @@ def test_a_process_reward(folder: Path, tmp_path: Path, cached: bool) -> None:
 
 
 def test_a_process_reward_leads_a_star(llm: LLM, tmp_path: Path) -> None:
-    """Partial answers are read, too; the result is the same each time."""
+    """A process reward also reads partial answers, and gives the same result each time."""
     asked = {
         "scorer": f"process-reward(path='{head(tmp_path)}')", "search": "a-star(step_tokens=4)",
     }  # fmt: skip
@@ -142,7 +145,7 @@ def test_a_process_reward_leads_a_star(llm: LLM, tmp_path: Path) -> None:
 
 
 def classifier(folder: Path, made: Path, layers: int = 1, outputs: int = 1) -> Path:
-    """A reward model: the weights of ``folder`` with a random score."""
+    """Write a reward model: the weights of ``folder`` with a random score layer."""
     made.mkdir()
     for file in folder.iterdir():
         (made / file.name).write_bytes(file.read_bytes())
@@ -169,7 +172,8 @@ def test_a_reward_model(llm: LLM, folder: Path, tmp_path: Path, layers: int, out
     completion = found(llm, scorer=f"reward-model(path='{path}')")
     w = load_file(path / "model.safetensors")
     for one, score in zip([completion, *completion.alternatives], completion.search.scores):
-        row = last_state(llm, [*llm.encode(PROMPT), *one.token_ids])  # The same weights below.
+        # Both models have the same weights below the score.
+        row = last_state(llm, [*llm.encode(PROMPT), *one.token_ids])
         if layers == 2:
             hidden = np.maximum(w["score.0.weight"] @ row + w["score.0.bias"], 0)
             wanted = (w["score.2.weight"] @ hidden + w["score.2.bias"])[0]
@@ -185,7 +189,7 @@ def test_folders_that_score_nothing(folder: Path, tmp_path: Path) -> None:
     three = classifier(folder, tmp_path / "three", outputs=3)
     with pytest.raises(InvalidModel, match="3 outputs"):
         find_scorer(f"reward-model(path='{three}')")
-    with pytest.raises(InvalidModel, match="score"):  # No language model.
+    with pytest.raises(InvalidModel, match="score"):  # This is no language model.
         LLM(tmp_path / "three")
 
 
@@ -206,7 +210,7 @@ def test_requests_may_not_name_files(spec: str) -> None:
 
 
 def test_a_request_lists_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strategies and scorers are found by the first one."""
+    """Only the first search lists the folders of strategies and scorers."""
     find_strategy("majority"), find_scorer("likelihood")
     monkeypatch.setattr(parts, "walk_packages", None)
     find_strategy("best-of(n=2)"), find_scorer("likelihood(norm=sum)")

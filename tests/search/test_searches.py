@@ -1,4 +1,4 @@
-"""Every strategy beside a slow reference: branches decoded plainly, one at a time, and compared."""
+"""Tests every strategy against a slow reference that decodes one branch at a time."""
 
 import heapq
 import math
@@ -66,7 +66,8 @@ def test_first_finish_returns_the_shortest(decoder: str) -> None:
             assert list(best(found).tokens) == branches[order[0]][0]
             shortest = len(branches[order[0]][0])
             made = [len(sequence.output) for sequence in found.sequences]
-            # The first branch reads the prompt, the others begin a step later; all are cancelled.
+            # The first branch reads the prompt, and the others begin a step later; all are
+            # cancelled.
             assert max(made) <= shortest + 1
 
 
@@ -81,7 +82,10 @@ def test_first_finish_where_nobody_ends() -> None:
 
 
 def reference_a_star(k: int, step: int, cost: str, weight: float, budget: int) -> list[int]:
-    """Straight from the card: pop the least f = g + 1 - r; a whole answer that is popped wins."""
+    """Search as the paper describes it.
+
+    The node with the least f = g + 1 - r is popped; the first complete answer that is popped wins.
+    """
     heap: list[tuple[float, int, int, list[int], bool, float, float]] = [
         (0.0, 0, 0, [], False, 0.0, 0.0)
     ]
@@ -131,7 +135,7 @@ def test_a_star(cost: str, budget: int) -> None:
 
 
 def test_a_star_with_an_exact_score_expands_only_the_best_path() -> None:
-    """A scorer that knows the way finds it without a detour: one expansion a step."""
+    """With a scorer that knows the best path, a-star expands one node for each step of it."""
     way: list[int] = []
     for _ in range(4):
         way += alone(1 + 3 * (len(way) // 6), way, 6)[0]
@@ -171,7 +175,7 @@ def test_final_answers(text: str, answer: str) -> None:
 
 
 LONG = 1_000_000
-"""Characters: what takes their square never ends."""
+"""Number of characters. A search that takes quadratic time would not end."""
 
 
 @pytest.mark.first(2)
@@ -237,7 +241,7 @@ ALL = [
 
 
 def everything(toy: ToyBackend | None = None) -> Engine:
-    """An engine for every strategy: with a draft model, and the weights of its embedding."""
+    """Return an engine for every strategy, with a draft model and the embedding's weights."""
     toy = toy or ToyBackend()
     embedding = toy.embed(np.arange(toy.config.vocab_size))
     weights = {"embed": Tensor(embedding, embedding.shape)}
@@ -321,7 +325,7 @@ def test_an_ended_search_has_given_all_its_pages_back(search: str) -> None:
 
 
 class BadToy(ToyBackend):
-    """Gives NaN in one place of each row that is longer than so many tokens."""
+    """A model that gives NaN in one place of each row after a certain number of tokens."""
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         results = super().forward(spans)
@@ -363,7 +367,10 @@ def test_finishers_vote() -> None:
 
 @pytest.mark.parametrize("decoder", ["stand(budget=fixed)", "suffix(budget=fixed)"])
 def test_siblings_learn_from_one_another_and_stay_as_they_are(decoder: str) -> None:
-    """At a low temperature samples are alike; what one has written, the others draft."""
+    """Samples at a low temperature are alike, so a branch drafts what its siblings have written.
+
+    The outputs stay the same.
+    """
     kinds = {"temperature": 0.3, "max_tokens": 60, "stop": (), "ignore_eos": True}
     found = run("best-of(n=4)", scorer, decoder, **kinds)
     plain = run("best-of(n=4)", scorer, "greedy", **kinds)

@@ -1,4 +1,4 @@
-"""Searches that go on step by step: every step sees the whole output before it."""
+"""Tests searches that go on step by step: every step sees the whole output before it."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def test_steps_find_the_pages_of_those_before_and_cost_what_they_make() -> None:
         known = len(PROMPT) + len(start.tokens)
         assert sequence.caches == {}
         assert sequence.output[: len(start.tokens)] == list(start.tokens)
-        # A step's first row is that of its last token; all whole pages before it are shared.
+        # A step's first row is that of its last token; all complete pages before it are shared.
         assert sequence.rows - len(sequence.trace) < known - (known - 1) // 16 * 16
     completion = completion_of_search(found)
     assert completion.stats.generated == len(completion.token_ids) == 60
@@ -80,7 +80,7 @@ def test_steps_find_the_pages_of_those_before_and_cost_what_they_make() -> None:
 
 @dataclass
 class ByMarks:
-    """Goes on behind each mark, until the output ends."""
+    """A strategy that continues after each mark until the output ends."""
 
     marks: tuple[str, ...]
 

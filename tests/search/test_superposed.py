@@ -1,4 +1,4 @@
-"""Superposed Decoding beside a slow reference: no cache, no early end, all from the definition."""
+"""Tests Superposed Decoding against a slow reference, which has no cache and never ends early."""
 
 import math
 from collections.abc import Sequence
@@ -31,14 +31,17 @@ def toy_engine(toy: ToyBackend = TOY) -> Engine:
 
 
 def share(text: Sequence[int], run_: Sequence[int], token: int) -> float | None:
-    """How often ``token`` follows ``run_`` in a text; None where nothing does."""
+    """Return how often ``token`` follows ``run_`` in a text, as a share.
+
+    The result is None if nothing follows it.
+    """
     size = len(run_)
     after = [text[at + size] for at in range(len(text) - size) if text[at : at + size] == run_]
     return after.count(token) / len(after) if after else None
 
 
 def reference(k, kept, alpha, sharpness, prompt, most=MOST, table=None):
-    """(tokens, mean) of the k best drafts, best first."""
+    """Return (tokens, mean log-probability) of the k best drafts, the best first."""
     rows = [TOY.embed(np.array(prompt))]
     alive: list[tuple[list[int], float]] = [([], 0.0)]
     ended: list[tuple[list[int], float]] = []
@@ -173,7 +176,7 @@ def test_an_engine_without_weights_says_so() -> None:
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_backends_read_mixtures(backend: str, tmp_path: Path) -> None:
-    """Looked up and given as a row, a token says what it says by itself; a mixture other things."""
+    """A row that is given as an embedding acts like its token, and a mixture gives other drafts."""
     folder = write_folder(tmp_path / "model", "llama")
     with LLM(str(folder), decoder=None, backend=backend) as llm:
         ids = llm.encode("abcabcab, and so on")

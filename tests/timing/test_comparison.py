@@ -1,4 +1,4 @@
-"""Methods beside plain decoding on a user's prompts: equality, tokens a forward, and doubts."""
+"""Tests the comparison of methods with plain decoding on a user's prompts."""
 
 import sys
 
@@ -11,7 +11,7 @@ from paradecode.timing import comparison
 from paradecode.timing.other_load import OtherLoad
 
 SUFFIX = "suffix(budget=fixed)"
-"""Drafts that do not depend on the measured cost of a forward."""
+"""A spec whose drafts do not depend on the measured cost of a forward."""
 PROMPTS = ["copy: Ben Sam Tom", "sort: Sam Ben", "copy: Art Ben Art Ben"]
 
 

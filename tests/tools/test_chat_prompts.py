@@ -1,4 +1,4 @@
-"""Prompts of a file of conversations that breaks off."""
+"""Tests prompts from a file of conversations whose end is missing."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which files the repository takes, and how their docstrings begin."""
+"""Tests which files the repository accepts, and how docstrings may begin."""
 
 import subprocess
 from pathlib import Path

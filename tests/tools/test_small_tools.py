@@ -1,4 +1,4 @@
-"""A result goes on, skipped tests are told, and each planted mistake has its place and its test."""
+"""Results resume, skipped tests are reported, and each planted mistake has a place and a test."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which forward decided what: a stream, the trace and the terminal say the same of one run."""
+"""A stream, the trace and the terminal agree on which forward decided which token."""
 
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +18,7 @@ RUNS: list[tuple[str, str, dict[str, Any]]] = [
     ("llama", "suffix(budget=fixed)", {}),
     ("llada", "static", {}),
     ("llada", "threshold(threshold=0.02)", {}),
-    ("llada", "guided", {}),  # Two forwards for a commit.
+    ("llada", "guided", {}),  # Two forwards for each commit.
     ("sdar", "assd", {}),  # Several commits of one forward.
 ]
 
@@ -30,7 +30,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def told(llm: LLM, decoder: str, **params: Any) -> tuple[list[Any], Any]:
-    """The chunks of a stream, and its completion."""
+    """Return the chunks of a stream, and its completion."""
     chunks = list(
         llm.stream(llm.encode(PROMPT), decoder=decoder, max_tokens=40, ignore_eos=True, **params)
     )
@@ -63,7 +63,10 @@ def test_a_stream_says_what_the_trace_says(models, kind, decoder, params):
 
 
 def test_text_that_was_held_back_keeps_its_forward(models: dict[str, Path]) -> None:
-    """Each character of the answer may begin the stop text, which never comes."""
+    """Text that is held back keeps the number of its forward.
+
+    Each character of the answer may begin a stop text, which never comes.
+    """
     with LLM(str(models["llama"]), threads=1) as llm:
         _, plain = told(llm, "greedy")
         stops = [sign + "\u2603" for sign in sorted(set(plain.text))][:4]

@@ -1,4 +1,4 @@
-"""Tests of the page in a real browser: replay, keyboard, hints, widths, themes and hostile text."""
+"""Tests the page in a real browser: replay, keyboard, hints, widths, themes and hostile text."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_the_text_grows_by_what_each_forward_committed(browser: Browser, folder:
         browser.press("ArrowRight")
         text += "".join(trace["pieces"][str(t)] for t in cast(DraftStepRecord, step)["tokens"])
         assert browser.run(SHOWN) == text
-    browser.press("ArrowRight")  # There is nothing behind the end.
+    browser.press("ArrowRight")  # Nothing comes after the end.
     assert browser.run(SHOWN) == text
     for key, place in (("ArrowLeft", "5 / 6"), ("Home", "0 / 6"), ("End", "6 / 6")):
         browser.press(key)
@@ -69,7 +69,10 @@ def test_what_was_drafted_and_what_was_rejected(browser: Browser, folder: Path) 
 
 
 def test_the_branches_of_a_search(browser: Browser, folder: Path) -> None:
-    """Each once, behind the one it goes on from; the answer's are the top row, and are filled."""
+    """Each branch is shown once, after the branch that it continues.
+
+    The branches of the answer are filled, and form the top row.
+    """
     browser.open(folder / "searched.html")
     branches = searched()["branches"]
     words = "[...document.querySelectorAll('#branches KIND .word')].map(word => word.textContent)"
@@ -183,7 +186,7 @@ def test_hints_from_the_keyboard(browser: Browser, folder: Path, name: str, regi
         assert browser.run("document.activeElement.getAttribute('aria-describedby')") == "tip"
         hints.append(browser.run("document.querySelector('#tip').textContent"))
     assert hints[0] == hints[2] != hints[1]
-    # The arrows walked; they did not move the replay.
+    # The arrow keys moved between hints, and did not move the replay.
     assert browser.run(PLACE).startswith("3 / ")
 
 

@@ -1,4 +1,4 @@
-"""Traces of real runs, on toy models: what the record says is what the engine did."""
+"""Traces of real runs on toy models record what the engine did."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -18,7 +18,7 @@ PROMPT = np.array([5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 7], np.int32)
 
 
 class Letters(Words):
-    """The toy models' tokens."""
+    """A tokenizer for the toy models' tokens."""
 
     def token(self, index: int) -> str:
         return letter(index)

@@ -1,4 +1,4 @@
-"""The page as a document: self-contained, accessible, and closed to the model's text."""
+"""The page is self-contained and accessible, and the model's text cannot break out of it."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The JSON form: what it holds for both families, and that it follows from the completion."""
+"""Tests the JSON form of a trace for both families, and that it agrees with the completion."""
 
 import json
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""The terminal view of both families, and of text that would drive the terminal."""
+"""Tests the terminal view of both families, and of text that would control the terminal."""
 
 import io
 import re
@@ -40,7 +40,7 @@ def counted(has_colours: bool = True, **counts: int | float) -> str:
 
 
 def test_the_legend_says_only_what_there_was() -> None:
-    """No drafts of a method without any, no speed of an answer that came at once."""
+    """The legend has drafts only if the method drafts, and a speed only if one was measured."""
     assert counted(generated=4, forwards=1) == "4 tokens in 1 forward (a colour is a forward)"
     said = counted(generated=1, forwards=2, accepted=1, drafted=3)
     assert said.startswith("1 token in 2 forwards, 1 of 3 draft tokens accepted (a colour is a")

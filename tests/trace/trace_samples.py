@@ -1,4 +1,4 @@
-"""Traces made by hand: completions of both families over a vocabulary of words."""
+"""Handmade traces: completions of both families over a vocabulary of words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ BLOCK = 16
 
 
 class Words:
-    """A tokenizer whose vocabulary grows with the words it meets; id 0 is the control token."""
+    """A tokenizer whose vocabulary grows with the words that it meets.
+
+    Id 0 is the control token.
+    """
 
     byte_level = True
 
@@ -75,7 +78,11 @@ def completion(words: Words, steps: list[Step], output: list[int], prompt: str) 
 
 
 def drafted(words: Words | None = None) -> Trace:
-    """Four forwards: no draft, a chain half accepted, a tree, a tree rejected as a whole."""
+    """Return a trace of forwards with different drafts.
+
+    There is no draft, a chain that is half accepted, a tree, and a tree that is rejected as a
+    whole.
+    """
     words = words or Words()
 
     def of(*texts: str) -> tuple[int, ...]:
@@ -101,7 +108,7 @@ def drafted(words: Words | None = None) -> Trace:
 
 
 def searched() -> Trace:
-    """The drafted sample as the best of two ways with two ends each, and one that was cancelled."""
+    """Return the drafted sample as a search: two branches, their continuations, one cancelled."""
     ways = [
         SearchedBranch(None, "The cat sat upon", 4, "stop", 0.75, True),
         SearchedBranch(None, "<b>It</b> was\u202e nowhere, so all", 9, "length", 0.5, False),
@@ -113,7 +120,10 @@ def searched() -> Trace:
 
 
 def denoised() -> Trace:
-    """Three blocks of sixteen, one token preset; in each a mistake is masked again. No times."""
+    """Return a trace of three blocks of 16 positions, with one preset token and no times.
+
+    In each block a mistake is masked again.
+    """
     words, chance = Words(), random.Random(5)
     final = words.ids(
         "Tom has 3 bags with 4 apples in each of them.\n3 x 4 = 12, so he has 12 apples."
@@ -166,7 +176,7 @@ HOSTILE = (
 
 
 def hostile(tokens: int = 4000) -> Trace:
-    """A long output that tries to break out, with a draft of such tokens in each step."""
+    """Return a long output that tries to break out of the page, with drafts of such tokens."""
     words, chance = Words(), random.Random(1)
     vocabulary = [words.id(word) for word in HOSTILE]
     output = [vocabulary[place % len(vocabulary)] for place in range(tokens)]

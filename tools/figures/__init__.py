@@ -1,1 +1,1 @@
-"""Measurements behind single figures of the documents; each is a command of its own."""
+"""Measurements for single figures of the documents; each is a command of its own."""

@@ -1,15 +1,16 @@
-"""Do exact methods give plain decoding's tokens, each of them, on a model of one's own?
+"""Tests whether exact methods give plain decoding's tokens on a model of one's own.
 
     python -m tools.figures.conformance [RUN...] [--model FILE.gguf] [--draft-model FILE.gguf] \\
         [--per-group 5] [--max-tokens 48] [--batch 8] [--out FILE.json]
 
-The prompts of the package, five of each kind of task, decoded plainly one at a time and by every
-method in batches: what shares a forward must not matter either. Greedy, and once more with a seed
-at temperature 0.8. A RUN is the folder of `paradecode train head`; its head drafts chains of four.
+Five prompts of each group are decoded plainly one at a time, and by every method in batches,
+because other requests in a forward must not matter either. This is done greedily, and once more
+with a seed at temperature 0.8. A RUN is the folder of `paradecode train head`; its head drafts
+chains of four.
 
-What drafts nothing is plain decoding and equals itself. So the exit status is 1 when an output
-differs, and when a method had fewer than FEWEST draft tokens accepted, unless RESTING names it.
-Every line is saved at once, and the same command goes on where it was stopped.
+The exit status is 1 if an output differs. It is also 1 if fewer than FEWEST draft tokens of a
+method were accepted, since a method that drafts nothing is plain decoding; methods in RESTING are
+exempt. Every line is saved at once, and the same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -39,10 +40,13 @@ METHODS = (
     "swift(budget=fixed)", "suffix+token-recycling(budget=fixed)",
     "triforce(guesses=0,keys=64,recent=16,budget=fixed)",
 )  # fmt: skip
-"""Fixed budgets draft whatever it costs: what is never drafted is trivially equal."""
+"""Methods under test.
+
+A fixed budget drafts at any cost, because equality without drafts is trivial.
+"""
 
 RESTING = {"auto": "in a batch its rows hold up the others, so it hardly drafts"}
-"""Methods that may have fewer accepted draft tokens, and why."""
+"""Methods that may have fewer accepted draft tokens than FEWEST, and why."""
 
 WITH_DRAFT = ("draft-model(budget=fixed)", "pearl")
 TEMPERATURES = (0.0, 0.8)
@@ -54,7 +58,7 @@ COLUMNS = {
 
 
 def decode(llm: LLM, prompts: list[list[int]], params: SamplingParams, **how: Any) -> list[Any]:
-    """Completions of one batch; raises what ended one."""
+    """Return the completions of one batch; raises the error that ended one of them."""
     found = llm.complete(prompts, params, **how)
     for each in found:
         if each.error is not None:
@@ -63,7 +67,10 @@ def decode(llm: LLM, prompts: list[list[int]], params: SamplingParams, **how: An
 
 
 def compared(method: str, temperature: float, found: list[Any], plain: list[Any]) -> dict[str, Any]:
-    """How many outputs of a method are the plain ones, and what speaks against the line."""
+    """Compare a method's outputs with the plain ones, and return the table's line.
+
+    Its ``fails`` says why the method fails; it is empty if it passes.
+    """
     pairs = [(a.token_ids, b.token_ids) for a, b in zip(found, plain, strict=True)]
     tokens = sum(len(a) for a, _ in pairs)
     equal, accepted = sum(a == b for a, b in pairs), sum(each.stats.accepted for each in found)
@@ -85,7 +92,7 @@ def compared(method: str, temperature: float, found: list[Any], plain: list[Any]
 
 
 def digested(found: list[Any]) -> str:
-    """A short hash of all tokens of some outputs."""
+    """Return a short hash of all tokens of some outputs."""
     tokens = np.concatenate([each.token_ids for each in found]).astype("<i4")
     return hashlib.sha256(tokens.tobytes()).hexdigest()[:16]
 
@@ -97,7 +104,7 @@ def main() -> int:
     parser.add_argument("--draft-model")
     parser.add_argument("--methods", nargs="*", default=METHODS)
     given = parser.parse_args()
-    # The name of a line -> the method: a folder of this machine says nothing in a result.
+    # Name of a line -> the method. Names must not have the folders of this machine.
     methods = {method: method for method in given.methods}
     methods |= {method: method for method in WITH_DRAFT if given.draft_model}
     for folder in given.runs:

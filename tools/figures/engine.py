@@ -1,4 +1,4 @@
-"""A forward of a backend, as the figures time it."""
+"""Builds forwards of a backend as the figures time them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from paradecode.backends.interface import PAGE, Span
 
 
 def span(tokens: NDArray[np.int32], context: int, logits: int, first_page: int = 0) -> Span:
-    """A forward of ``tokens`` behind ``context`` cached ones, with logits of the last rows.
+    """Build a forward of ``tokens`` after ``context`` cached tokens, with logits of the last rows.
 
     Args:
-        tokens: int32 [rows].
-        logits: how many rows at the end are wanted.
-        first_page: where the sequence's K/V pages begin.
+        tokens: int32 [rows], token ids.
+        logits: number of rows at the end whose logits are wanted.
+        first_page: index of the sequence's first K/V page.
     """
     rows = len(tokens)
     slots = np.arange(context, context + rows, dtype=np.int32)

@@ -1,12 +1,12 @@
-"""What the first use of a feature costs its caller: the first, the second and the median call.
+"""Measures the cost of a feature's first use: the first, the second and the median call.
 
     python -m tools.figures.first_use [NAME ...] [--calls 12] [--out bench/results/first_use.json]
 
-Each feature is used in a process of its own that has just loaded a model, or over HTTP, of a
-`paradecode serve` that has just said that it is ready. Three plain answers come before its first
-use, so that it shows what it costs by itself; before the row `plain` there are none. No two calls
-are equal: each has another prompt, schema or expression. At last come forwards of one row, behind
-each number of tokens, and those of them that take far longer than the others.
+Each feature is used in a new process that has just loaded a model, or over HTTP with a `paradecode
+serve` that has just become ready. Three plain answers come before a feature's first use, so that
+only its own cost is measured; the row `plain` has none before it. No two calls are equal: each has
+another prompt, schema or expression. At the end, forwards of one row after each number of tokens
+are measured, and those that take far longer than the others are named.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.serving.server import LOGS, serving
 
 PLAIN, PLAIN_CALLS = "plain", 3
 LONGEST, SLOW = 1100, 3
-"""Tokens of the long text, and how many times the median a row takes that is named."""
+"""Number of tokens of the long text, and the multiple of the median that makes a row slow."""
 
 SMALL, CANVAS = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"
 FEW: dict[str, Any] = {"max_tokens": 8}
@@ -126,7 +126,7 @@ OF_CANVAS: dict[str, Use] = {
 
 
 def post(path: str, **fields: Any) -> Ask:
-    """A request; fields that are functions get the number of the call."""
+    """Make a request; fields that are functions are called with the number of the call."""
 
     def ask(client: httpx.Client, number: int) -> None:
         given = {name: each(number) if callable(each) else each for name, each in fields.items()}
@@ -178,7 +178,7 @@ FEATURES: dict[str, dict[str, Any]] = {"LLM": OF_LLM, "canvas": OF_CANVAS, "HTTP
 
 
 def times(features: dict[str, Any], name: str, subject: object, calls: int) -> list[float]:
-    """Seconds of each call of a feature."""
+    """Return the seconds of each call of a feature."""
     for number in range(0 if name == PLAIN else PLAIN_CALLS):
         features[PLAIN](subject, 1000 + number)
     found = []
@@ -190,13 +190,13 @@ def times(features: dict[str, Any], name: str, subject: object, calls: int) -> l
 
 
 def alone(where: str, name: str, calls: int) -> None:
-    """Print the seconds of a feature's calls, in the process of this call."""
+    """Print the seconds of a feature's calls, measured in this process."""
     llm = LLM(CANVAS if where == "canvas" else DEFAULT)
     print(json.dumps(times(FEATURES[where], name, llm, calls)))
 
 
 def forwards() -> None:
-    """Print the seconds of one row behind each number of tokens, in the process of this call."""
+    """Print the seconds of one row after each number of tokens, measured in this process."""
     backend, found = LLM().backend, []
     for context in range(LONGEST):
         span = probe(backend.config.vocab_size, 1, context)

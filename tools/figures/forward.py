@@ -1,10 +1,11 @@
-"""What one forward of the native backend costs, next to what this machine could do at best.
+"""Measures what one forward of the native backend costs, and the least that this machine allows.
 
     python -m tools.figures.forward [MODEL ...] [--rounds 12] [--out FILE.json]
 
-Row counts, contexts and the memory's read bandwidth take turns within a round, so that a passing
-disturbance touches all of them; figures are medians. The floor of one row is the time to read the
-weights, and the keys and values; each further row costs its products at the processor's peak.
+Row counts, contexts and the memory's read bandwidth are measured in turns within a round, so that a
+passing disturbance affects all of them; figures are medians. The least time of one row is the time
+to read the weights, the keys and the values. Each further row adds the time of its products at the
+processor's peak.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SAMPLING = {"over the vocabulary of the first model": "{call}", "us a row": "{us
 
 
 def products(config: ModelConfig) -> int:
-    """Multiplications with weights of one row, its logits included."""
+    """Return the number of multiplications with weights for one row, including its logits."""
     matrices = [s for name, s in config.tensors().items() if len(s) == 2 and name != "embed"]
     tied = config.vocab_size * config.hidden_size if config.tied_head else 0
     return sum(int(np.prod(shape)) for shape in matrices) + tied
@@ -61,7 +62,7 @@ def seconds_of(call: Callable[..., object], *args: object) -> float:
 
 
 def measure(name: str, rounds: int) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """A model's floor, and its forwards by context and rows."""
+    """Measure a model's least times, and its forwards by context and number of rows."""
     checkpoint = open_model(name or None)
     config = checkpoint.config
     backend = NativeBackend(config, checkpoint.weights)
@@ -101,7 +102,7 @@ def measure(name: str, rounds: int) -> tuple[dict[str, Any], Iterator[dict[str, 
 
 
 def sampling(vocabulary: int, rounds: int) -> list[dict[str, Any]]:
-    """Microseconds a row of what is done with logits, eight rows at a time."""
+    """Measure operations on logits, eight rows at a time, in microseconds per row."""
     values = np.random.default_rng(0).normal(0, 4, (8, vocabulary)).astype(np.float32)
     logits = NativeLogits.from_array(values)
     keys = [key(1, position) for position in range(8)]

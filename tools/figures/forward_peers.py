@@ -1,9 +1,9 @@
-"""One forward, and a batch of eight, against llama.cpp on the same file, in one interleaved run.
+"""Measures one forward, and a batch of eight, beside llama.cpp's on the same file, in one run.
 
     python -m tools.figures.forward_peers [--rounds 15] [--out bench/results/forward.json]
 
-Needs the environment that ``make bench`` makes for llama.cpp. Medians over rounds, and the median
-of the ratios within a round.
+It needs the environment that ``make bench`` makes for llama.cpp. Both engines take turns. The
+figures are medians over rounds, and the median of the ratios within a round.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMNS = {
 
 
 def ours(backend: Backend) -> Callable[[int, int, int], float]:
-    """Seconds of our forward, K/V filled as the peer's is."""
+    """Return a function that times our forward, with K/V filled like the peer's."""
     vocabulary = backend.config.vocab_size
     backend.reserve(SLOTS // PAGE)
     filled: tuple[int, int] | None = None
@@ -64,7 +64,10 @@ def ours(backend: Backend) -> Callable[[int, int, int], float]:
 
 
 def theirs(model: str) -> tuple[Callable[[int, int, int], float], Worker]:
-    """Seconds of llama.cpp's forward. It is stopped in between: its idle threads spin."""
+    """Return a function that times llama.cpp's forward, and its worker.
+
+    The worker is stopped between requests, because its idle threads spin.
+    """
     worker = open_rows(model, SLOTS, SEQUENCES)
     if worker is None:
         raise SystemExit("llama.cpp is not installed: run `make bench` first")

@@ -1,15 +1,15 @@
-"""A trained head where its target runs, on threads of its own, and in PyTorch on a device.
+"""Compares places for a trained head: with its target, on own threads, in PyTorch on a device.
 
     python -m tools.figures.head_places RUN [--model FILE] [--draft-device cpu] [--per-group 1]
         [--max-tokens 48] [--out FILE.json]
 
-RUN is the folder of `paradecode train head`. Places are engines with the same target on the native
-core: ``in turn`` runs the head on all cores, as the target; ``own core`` gives the head one core
-and the target the others; ``one thread`` gives the head one, and the target all; ``device`` runs
-the head in PyTorch on ``--draft-device``. Each drafts at the automatic budget and in chains of
-four, as in `tools.figures.heads`. Places take turns prompt by prompt, with plain decoding in each,
-and are compared with plain decoding on all cores: decode speed, and the output token by token.
-Times are for each forward of the target, those of prompts included.
+RUN is the folder of `paradecode train head`. All engines run the same target on the native core,
+and differ in the head's place. ``in turn`` runs the head on all cores, like the target. ``own
+core`` gives the head one core and the target the others. ``one thread`` gives the head one thread
+and the target all. ``device`` runs the head in PyTorch on ``--draft-device``. Each engine drafts at
+the automatic budget and in chains of four, as in `tools.figures.heads`. The engines take turns
+prompt by prompt, with plain decoding in each. Decode speed and output tokens are compared with
+plain decoding on all cores. Times are per forward of the target, including forwards of prompts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLUMNS: Columns = {
 
 
 def row_of(runs: list[PairedRun], way: str) -> dict[str, Any]:
-    """The totals of a way. Times are per target forward and include the prompts' forwards."""
+    """Sum up one way of decoding. Times are per target forward, including forwards of prompts."""
     stats = [run.stats for run in runs if run.method == way]
     forwards = sum(one.forwards for one in stats)
     overall = speed_up(runs, way, PLAIN)

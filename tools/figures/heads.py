@@ -1,15 +1,15 @@
-"""Trained heads on one target, side by side: what each makes, what its drafts cost, what they save.
+"""Compares trained heads on one target: accepted tokens, the cost of drafts, and the speed.
 
     python -m tools.figures.heads [RUN...] [--model FILE] [--per-group 2] [--max-tokens 96]
         [--methods prompt-lookup ...] [--out FILE.json]
     python -m tools.figures.heads FILE.json --into docs/training.md
 
 A RUN is the folder of `paradecode train head`; a head without one may be in ``--methods``. Every
-head drafts for the package's prompts, which none was trained on, at the automatic budget and in
+head drafts for the package's prompts, on which none was trained, at the automatic budget and in
 chains of four (``fixed``), greedily; plain decoding and ``--methods`` take turns with them prompt
-by prompt. ``MB`` are the head's own weights in its folder, ``minutes`` the wall time of its
-training, ``held out`` the tokens a forward that chains would make of held-out texts, ``draft`` the
-time in drafts for each target forward. Every output is compared with plain decoding's.
+by prompt. ``MB`` is the size of the head's own weights, ``minutes`` the wall time of its training.
+``held out`` is the number of tokens per forward that chains would make on held-out texts, ``draft``
+the drafting time per target forward. Every output is compared with plain decoding's.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ FIXED: tuple[Column[Sequence[Row]], ...] = (
     Column(f"{TOKENS.head}, fixed", lambda rows: "".join(map(TOKENS.cell, rows[1:]))),
     Column(f"{OVER.head}, fixed", lambda rows: "".join(map(OVER.cell, rows[1:]))),
 )
-"""What a page has of a head: its line with the automatic budget, then that of ``fixed``."""
+"""A head's columns on a page: first those of the automatic budget, then those of ``fixed``."""
 
 
 def shown(rows: Sequence[Row]) -> str:
-    """Markdown for a page: a line a head."""
+    """Return a Markdown table for a page, with a line for each head."""
     names = dict.fromkeys(row["head"] for row in rows)
     heads = [[row for row in rows if row["head"] == name] for name in names]
     return markdown(SHOWN + FIXED if any(lines[1:] for lines in heads) else SHOWN, heads)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What a training says of itself.
+    """Read what a training reports about itself.
 
     Raises:
-        InvalidInput: if it has not ended.
+        InvalidInput: the training has not ended.
     """
     report = folder / "report.json"
     if not report.is_file():
@@ -88,7 +88,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     found = json.loads(report.read_text("utf-8"))
     lines = (folder / "log.jsonl").read_text("utf-8").splitlines()
     times = [json.loads(line)["seconds"] for line in lines]
-    # The clock begins anew where a training goes on.
+    # The clock begins anew where a training was resumed.
     seconds = sum(now for now, then in zip(times, [*times[1:], 0.0]) if then < now)
     size = sum(file.stat().st_size for file in (folder / HEAD).rglob("*.safetensors"))
     use = f"{METHODS[found['method']]}(head='{folder / HEAD}')"
@@ -104,7 +104,7 @@ def spec_of(run: dict[str, Any], budget: str) -> str:
 
 
 def row_of(runs: Sequence[PairedRun], method: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """A method's totals beside plain decoding."""
+    """Return a method's totals beside plain decoding's."""
     mine = [run for run in runs if run.method == method]
     forwards = sum(run.stats.forwards for run in mine)
     drafting = sum(run.stats.other_model_seconds for run in mine)
@@ -121,7 +121,7 @@ def row_of(runs: Sequence[PairedRun], method: str, facts: dict[str, Any]) -> dic
 
 
 def measured(given: Namespace) -> dict[str, Any]:
-    """All heads and the other methods in turns with plain decoding."""
+    """Measure all heads and the other methods, in turns with plain decoding."""
     others = {m: {"head": m, "budget": "auto", "bytes": 0, "steps": "", "held_out": None}
               for m in given.methods}  # fmt: skip
     heads = {

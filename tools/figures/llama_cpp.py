@@ -1,4 +1,4 @@
-"""Other engines as ``make bench`` installs them, in processes of their own, for single forwards."""
+"""Runs other engines, as ``make bench`` installs them, in processes of their own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from tools.peers.process import Worker
 from tools.script import OUT
 
 SECONDS = 600.0
-"""Seconds that one answer may take."""
+"""The most seconds that one answer may take."""
 
 
 def opened(environment: Environment, script: str, settings: Mapping[str, Any]) -> Worker | None:
-    """A worker of ``tools/peers/workers`` with a model loaded; None where it is not installed."""
+    """Start a worker of ``tools/peers/workers`` with a loaded model.
+
+    The result is None if it is not installed.
+    """
     python = OUT / "envs" / environment.name / "bin" / "python"
     if not python.exists():
         return None
@@ -25,11 +28,11 @@ def opened(environment: Environment, script: str, settings: Mapping[str, Any]) -
 
 
 def open_rows(model: str, slots: int, sequences: int = 1) -> Worker | None:
-    """A worker of llama.cpp that answers what ``llama_cpp_rows.py`` lists.
+    """Start a worker of llama.cpp that answers the requests which ``llama_cpp_rows.py`` lists.
 
     Args:
-        model: GGUF file.
-        slots: K/V entries of all sequences together.
+        model: path of a GGUF file.
+        slots: number of K/V entries for all sequences together.
     """
     settings = {"model": model, "slots": slots, "sequences": sequences}
     return opened(LLAMA_CPP, "llama_cpp_rows.py", settings)

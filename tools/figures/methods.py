@@ -1,14 +1,14 @@
-"""Every method on one model: speed over plain decoding by task group, and what replay predicts.
+"""Measures every method on one model, by task group, and compares with what replay predicts.
 
     python -m tools.figures.methods [--out bench/results/methods.json] [--max-tokens 192]
                             [--model FILE --draft-model FILE --draft-vocabulary TABLE]
                             [--per-group 4] [--methods a b+c]
 
-All methods answer a prompt one after the other, in an order that turns from prompt to prompt; each
-has a tenant of its own, so that none learns from another's answers. Speeds are decode tokens per
-second, token-weighted; intervals are paired bootstraps over prompts. Outputs are compared with
-plain decoding token by token. The same prompts are then recorded, and the methods that replay can
-play are played on the recording, with the cost curve measured at the start of the run.
+All methods answer a prompt one after the other, in an order that rotates from prompt to prompt.
+Each has a tenant of its own, so that no method learns from another's answers. Speeds are decode
+tokens per second, token-weighted; intervals are paired bootstraps over prompts. Outputs are
+compared with plain decoding token by token. Then the same prompts are recorded, and the methods are
+replayed where this is possible, with the cost curve measured at the start of the run.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ METHODS = (
 
 
 def calibrate(llm: LLM) -> CostCurve:
-    """Measure what forwards cost now, and let the automatic budget decide by that."""
+    """Measure what forwards cost now, and let the automatic budget decide by these costs."""
     llm.engine.load.curve = cost.measure(llm.backend, llm.engine.pools[TARGET].count)
     return llm.engine.load.curve
 
 
 def predict(recording: Recording, methods: list[str]) -> dict[str, dict[str, Any]]:
-    """What replay says of the methods that it can play."""
+    """Replay the methods that can be replayed, and return what is predicted for each."""
     plain = play(recording, PLAIN)
     found = {}
     for method in methods:
@@ -66,7 +66,7 @@ def predict(recording: Recording, methods: list[str]) -> dict[str, dict[str, Any
 
 
 def summarise(runs: Sequence[PairedRun], methods: list[str]) -> list[dict[str, Any]]:
-    """Totals, ratios with intervals, and equality with plain decoding."""
+    """Return each method's totals, ratios with intervals, and equality with plain decoding."""
     groups = sorted({run.group for run in runs})
     rows = []
     for method in methods:

@@ -1,16 +1,16 @@
-"""Does drafting ever cost speed? The default method, a hopeless one and a good one, batch 1 to 64.
+"""Tests whether drafting ever costs speed, for three methods at batch sizes from 1 to 64.
 
     python -m tools.figures.never_slower [--model FILE.gguf] [--rounds 5] [--max-tokens 96] \\
         [--batches 1 2 4 8] [--fixed 0 4 8] [--outputs 16] [--seconds 240] [--out FILE.json]
 
 ``auto``, the default, runs on prompts of every kind. ``hopeless`` drafts random tokens and claims
 that they are good. ``prompt-lookup`` runs on prompts that copy, under the automatic budget and
-under every fixed one. All settings of a batch size run interleaved; the figure is the median over
-rounds of the ratio to plain decoding (auto, hopeless) or to the best fixed setting (good). Plain
-decoding runs twice in each round: auto is compared with the mean of both, and how far the second is
-from the first is noise. A round
-of small batches is several lists one after the other, with 16 outputs in all. After ``--seconds``
-no further batch size begins; the same command goes on with those that FILE.json does not have.
+under every fixed budget. All settings of a batch size run interleaved. Each figure is the median
+over rounds of the ratio to plain decoding (auto, hopeless) or to the best fixed setting (good).
+Plain decoding runs twice in each round: auto is compared with the mean of both runs, and the ratio
+between them shows the noise. A round of small batches decodes several batches one after the other,
+with 16 outputs in all. After ``--seconds`` no further batch size begins; the same command resumes
+with the batch sizes that FILE.json does not have.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Hopeless(Drafter):
 
 
 def spread() -> list[Conversation]:
-    """The package's prompts, ordered so that the kinds of tasks take turns."""
+    """Return the package's prompts, ordered so that the groups take turns."""
     groups: dict[str, list[Conversation]] = defaultdict(list)
     for prompt in load_prompts():
         groups[prompt.group].append(prompt)
@@ -69,14 +69,14 @@ def spread() -> list[Conversation]:
 
 
 def some_of(prompts: list[list[int]], first: int, count: int) -> list[list[int]]:
-    """``count`` prompts from number ``first`` on; behind the last prompt comes the first again."""
+    """Return ``count`` prompts from index ``first`` on; after the last prompt follows the first."""
     return [prompts[number % len(prompts)] for number in range(first, first + count)]
 
 
 def speed(
     llm: LLM, prompts: list[list[int]], batch: int, decoder: str | None, params: SamplingParams
 ) -> float:
-    """Output tokens per second of lists of ``batch`` prompts, one list after the other."""
+    """Decode batches of ``batch`` prompts one after the other; returns output tokens per second."""
     started, tokens = time.perf_counter(), 0
     for first in range(0, len(prompts), batch):
         outputs = llm.complete(prompts[first : first + batch], params, decoder=decoder)
@@ -85,7 +85,7 @@ def speed(
 
 
 def figures(batch: int, measured: dict[str, list[float]], fixed: list[str]) -> Row:
-    """The medians of ratios; each ratio compares two settings in the same round."""
+    """Return medians of ratios; each ratio compares two settings in the same round."""
     plain = zip(measured["plain"], measured["plain again"], strict=True)
     speeds = {**measured, "both": [statistics.mean(two) for two in plain]}
 
@@ -146,7 +146,8 @@ def main() -> None:
             for turn in turns:
                 first = turn * lists * batch
                 some, copies = (some_of(all_, first, lists * batch) for all_ in (every, chat))
-                llm.complete(some + copies, max_tokens=1)  # All settings find the prompts cached.
+                # Then all settings find the prompts cached.
+                llm.complete(some + copies, max_tokens=1)
                 for setting in np.random.default_rng(turn).permutation(settings).tolist():
                     prompts = some if setting in mixed else copies
                     decoder = mixed.get(setting, setting)

@@ -1,10 +1,10 @@
-"""Perplexity of every weight format on the same text, with the same windows.
+"""Measures the perplexity of every weight format on the same text, with the same windows.
 
     python -m tools.figures.perplexity [--tokens 50000] [--text FILE] [--out FILE.json]
 
-The default text is the language reference that Python ships as ``pydoc_data.topics``: English
-prose and code, on every machine. Each window of 512 tokens is scored from its own start. Where
-``make bench`` has made llama.cpp's environment, it scores the same file too.
+The default text is the language reference that Python ships as ``pydoc_data.topics``: English prose
+and code, which every machine has. Each window of 512 tokens is scored without the text before it.
+If ``make bench`` has made llama.cpp's environment, llama.cpp scores the same file too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ COLUMNS = {
 
 
 def nll(backend: Backend, ids: list[int]) -> np.ndarray:
-    """float64: negative log-likelihood of every token but the first of each window, in nats."""
+    """Return float64 [N]: the negative log-likelihood of each token, in nats.
+
+    The first token of each window has none.
+    """
     backend.reserve(WINDOW // PAGE)
     losses = []
     starts = range(0, len(ids) - WINDOW + 1, WINDOW)
@@ -53,7 +56,7 @@ def nll(backend: Backend, ids: list[int]) -> np.ndarray:
 
 
 def peer_nll(worker: Worker, ids: list[int]) -> np.ndarray:
-    """The same losses from a worker that answers ``{"tokens"}``; the worker is ended afterwards."""
+    """Return the same losses from a worker that answers ``{"tokens"}``, and end the worker."""
     try:
         starts = range(0, len(ids) - WINDOW + 1, WINDOW)
         windows = [ids[start : start + WINDOW] for start in starts]
@@ -64,7 +67,7 @@ def peer_nll(worker: Worker, ids: list[int]) -> np.ndarray:
 
 
 def text_ids(checkpoint: Checkpoint, text: Path | None, tokens: int) -> list[int]:
-    """The first tokens of a file's text, or of the default text."""
+    """Return the first token ids of a file's text, or of the default text."""
     if text:
         words = text.read_text("utf-8")
     else:
@@ -75,7 +78,7 @@ def text_ids(checkpoint: Checkpoint, text: Path | None, tokens: int) -> list[int
 
 
 def row(name: str, weights: str, losses: np.ndarray, reference: np.ndarray) -> dict[str, Any]:
-    """A line of the table. Its spread is the 95 % interval of the mean difference."""
+    """Return a line of the table; ``spread`` is the 95 % interval of the mean difference."""
     change = losses - reference
     return {
         "backend": name, "weights": weights, "tokens": len(losses),

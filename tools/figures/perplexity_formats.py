@@ -1,14 +1,16 @@
-"""Perplexity of GGUF's formats, one model quantised to each: f32, our core and ik_llama.cpp.
+"""Measures the perplexity of GGUF's formats, with one model quantised to each of them.
 
     python -m tools.figures.perplexity_formats MODEL.gguf LLAMA_QUANTIZE --out FILE.json
 
 ``LLAMA_QUANTIZE`` is the program of llama.cpp or ik_llama.cpp; it is run with ``--pure``, so that
-every matrix has the format. Text and windows are those of ``tools.figures.perplexity``.
-ik_llama.cpp takes part where ``make bench`` has installed it. Rows must be multiples of 256.
+every matrix has the format. Text and windows are the same as in ``tools.figures.perplexity``. Our
+core and, if ``make bench`` has installed it, ik_llama.cpp are compared with f32. Rows must be
+multiples of 256.
 
-A model that is known in few bits only lies on the grid of these formats, and would come back from
-them without loss. So each of its weights is first drawn anew, evenly from about the values that its
-rounding sent to it; what is drawn is the f32 model. A run that is stopped goes on where it was.
+The weights of a model that exists only in few bits are already values of such a format, and
+quantising them again would lose nothing. Each weight is therefore first drawn at random, from about
+the values that are rounded to it; the result is the f32 model. The same command resumes an
+interrupted run.
 """
 
 from __future__ import annotations
@@ -34,16 +36,19 @@ FORMATS = {
     "Q2_K": "q2_k", "Q3_K": "q3_k_m", "Q4_K": "q4_k_m", "Q5_K": "q5_k_m", "Q6_K": "q6_k",
     "Q8_0": "q8_0", "Q5_0": "q5_0", "Q5_1": "q5_1", "IQ4_NL": "iq4_nl", "IQ4_XS": "iq4_xs",
 }  # fmt: skip
-"""Maps each format to the name that ``llama-quantize`` has for it."""
+"""Format -> the name that ``llama-quantize`` uses for it."""
 
 STEPS = {Kind.Q4_K: (32, 15), Kind.Q6_K: (16, 63)}
-"""Kind -> weights that share a scale, and steps from the smallest to the largest of them."""
+"""Format -> number of weights that share a scale, and steps from their least to their largest."""
 
 PEER = "ik_llama.cpp"
 
 
 def drawn_anew(values: np.ndarray, kind: Kind) -> np.ndarray:
-    """Weights that rounding to ``kind`` would bring near ``values``: float32, the same shape."""
+    """Draw random weights that come out close to ``values`` when they are rounded to ``kind``.
+
+    The result is float32 and has the shape of ``values``.
+    """
     if kind not in STEPS:
         return values
     size, steps = STEPS[kind]
@@ -94,7 +99,7 @@ def main() -> None:
 
 
 def native(file: Path, dtype: str, ids: list[int]) -> np.ndarray:
-    """float64: the loss of our core on each token, in nats."""
+    """Return float64 [N]: the loss of our core on each token, in nats."""
     checkpoint = open_model(str(file))
     backend = open_backend("native", checkpoint.config, checkpoint.weights, dtype=dtype)
     try:

@@ -1,19 +1,18 @@
-"""What each search gains and costs: right answers, tokens, forwards and seconds beside one sample.
+"""Measures what each search gains and costs, beside a single sample.
 
     python -m tools.figures.searches [--task asked-sums] [--journal FILE.jsonl] [--model FILE]
         [--draft FILE] [--reward FILE] [--hint TEXT] [--only "one sample;ffs(n=8)"]
         [--seconds 280] [--out FILE.json]
 
-Tasks with checkable answers (:mod:`paradecode_lab.measure.tasks`), instances held out from every
-training. Searches take turns within a question, whose prompt is cached for all of them beforehand:
-rows, forwards and seconds are those of the answers. What was measured stands in the journal: a run
-ends after ``--seconds``, and the same command goes on, of the same commit on the same machine; the
-result has the date of the first question. ``checker`` is a scorer that knows the right
-answer: what the samples could give at best. It and the votes choose among the branches that
-``best-of(n=8)`` has made, which are theirs, too: so they are not made again, and cost the same. The
-result counts questions that all searches answered. ``atts`` drafts with ``--draft``, by default the
-model itself, which shows what it costs and not what it saves. ``--hint`` stands behind each
-question.
+The questions are held-out instances of tasks with checkable answers
+(:mod:`paradecode_lab.measure.tasks`). All searches answer a question before the next one. Its
+prompt is cached before, so that rows, forwards and seconds are the answers' own. The journal keeps
+all measurements. A run ends after ``--seconds``, and the same command resumes it, with the same
+commit and machine; the result has the date of the first question. ``checker`` is a scorer that
+knows the right answer, and shows the best that the samples could give. It and the votes choose
+among the branches of ``best-of(n=8)``, which are not decoded again and cost the same. The result
+counts only questions that all searches answered. ``atts`` drafts with ``--draft``, by default the
+model itself, which shows its cost and not its gain. ``--hint`` is written after each question.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ SEARCHES = {
     "superposed(k=4)": "superposed(k=4)",
     "superposed(k=4,alpha=0.54)": "superposed(k=4,alpha=0.54)", "atts(n=8)": "atts(n=8)",
 }  # fmt: skip
-"""Name -> the search; ``reward`` is the head of ``--reward``."""
+"""Name of a line -> its search; ``reward`` means that the head of ``--reward`` scores."""
 SAME = "best-of(n=8)"
 WEIGHTED = "majority(n=8,votes=weighted)"
 CHOSEN = {
@@ -58,8 +57,10 @@ CHOSEN = {
     },
     "best-of(n=8), reward": {f"{WEIGHTED}, reward": WEIGHTED},
 }  # fmt: skip
-"""Maps a search to the finishers that choose among its branches; the last finisher chooses by
-length."""
+"""Maps a search to the selections that choose among its branches.
+
+The last selection, which has no search, chooses by length.
+"""
 COLUMNS = {
     "search": "{search}", "right": "{right:.0%}", "tokens": "{tokens:.0f}", "rows": "{rows:.0f}",
     "forwards": "{forwards:.0f}", "seconds": "{seconds:.2f}", "times one sample": "{times:.2f}",
@@ -96,7 +97,8 @@ def main() -> None:
             prompt = llm.chat_tokens([{"role": "user", "content": question}])
             missing = [name for name in wanted if (number, name) not in done]
             if missing and time.monotonic() <= end:
-                llm.complete([prompt], max_tokens=1)  # The first search would pay for the prompt.
+                # Without this, the first search would pay for the prompt.
+                llm.complete([prompt], max_tokens=1)
             for name in missing:
                 if time.monotonic() > end:
                     break
@@ -140,7 +142,7 @@ def main() -> None:
 
 
 def chosen(search: str, tree: Sequence[SearchedBranch], checker: Any, checks: bool) -> str:
-    """The text that a search chooses among branches that were made already."""
+    """Return the text that a search chooses among branches that were decoded before."""
     if not search:
         ended = [branch for branch in tree if branch.reason == "stop"]
         return max(ended, key=lambda branch: branch.tokens).text if ended else tree[0].text
@@ -160,9 +162,9 @@ def chosen(search: str, tree: Sequence[SearchedBranch], checker: Any, checks: bo
 def read(
     journal: Path, settings: dict[str, Any]
 ) -> tuple[str, dict[tuple[int, str], dict[str, Any]]]:
-    """When the journal was begun, and what it has for these settings, this code and this machine.
+    """Return the date on which the journal was begun, and the records in it.
 
-    A new journal if there is none.
+    The records have the same settings, code and machine. If there is no journal, one is begun.
     """
     now = stamp(REPOSITORY)
     own = json.loads(json.dumps({**settings, "place": place_of(now)}))
@@ -178,7 +180,7 @@ def read(
 
 
 def summed(done: dict[tuple[int, str], dict[str, Any]], wanted: list[str]) -> list[dict[str, Any]]:
-    """Means over the questions that every search has answered."""
+    """Return the means over the questions that every search has answered."""
     whole = [
         number
         for number in sorted({number for number, _ in done})

@@ -1,10 +1,10 @@
-"""What a fresh process takes: to load a model, to answer, and to read its first prompts.
+"""Measures how long a fresh process takes to load a model, to answer, and to read first prompts.
 
     python -m tools.figures.start [MODEL ...] [--layers 32] [--rounds 3] [--out FILE.json]
 
-Each round is a process of its own for each model. A file that is not there is written: random
-weights as Q4_K_M has them, shaped as Llama 2 7B (4.1 GB with 32 layers). The largest memory counts
-the pages of the file that were read.
+Each round starts a new process for each model. If a model's file is missing, it is written: random
+weights in the formats of Q4_K_M, with the shapes of Llama 2 7B (4.1 GB with 32 layers). The peak
+memory includes the pages of the file that were read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.script import Columns, err, options, said_by, save, show, stamped
 WIDTH, INNER, HEADS, VOCABULARY = 4096, 11008, 32, 32000
 PROMPT, PROMPTS = 480, ("first_prompt", "second_prompt", "third_prompt")
 SCALES = {Kind.Q4_K: {0: 2**-14, 1: 2**-11}, Kind.Q6_K: {-1: 2**-17}}
-"""Factors of a block's half-precision numbers, by their place: its scales, and its minima."""
+"""Values of a block's half-precision scales and minima, by their index in the block."""
 COLUMNS: Columns = {
     "model": "{model}", "loaded, s": "{load_seconds:.2f}",
     "answered, s": "{first_answer_seconds:.2f}",
@@ -40,13 +40,16 @@ COLUMNS: Columns = {
 
 
 def write_model(path: Path, layers: int) -> None:
-    """Random blocks: Q4_K, and Q6_K for the head and for `v` and `down` of every second layer."""
+    """Write a model of random blocks.
+
+    All are Q4_K, except Q6_K for the head, and for `v` and `down` of every second layer.
+    """
     random = np.random.default_rng(0)
     pools = {}
     for kind in (Kind.Q4_K, Kind.Q6_K):
         block, size = GGML_QUANT_SIZES[kind]
         pool = random.integers(0, 256, (VOCABULARY * WIDTH // block, size), np.uint8)
-        for half, value in SCALES[kind].items():  # Small, so that sums stay finite.
+        for half, value in SCALES[kind].items():  # The scales are small, so that sums stay finite.
             pool.view(np.float16)[:, half] = value
         pools[kind] = pool
     writer = GGUFWriter(path, "llama")
@@ -105,7 +108,8 @@ def load(path: str) -> None:
         "load_seconds": loaded - begun, "first_answer_seconds": answered - begun,
         "peak_bytes": peak - before, "resident_bytes": resident,
     }  # fmt: skip
-    for seed, name in enumerate(PROMPTS):  # Tokens of its own, so that no prefix is found.
+    # Each prompt has tokens of its own, so that no prefix is found in the cache.
+    for seed, name in enumerate(PROMPTS):
         ids = np.random.default_rng(seed).integers(256, llm.config.vocab_size - 256, PROMPT)
         stats = llm.complete([ids.tolist()], max_tokens=1, decoder="greedy")[0].stats
         figures[name] = PROMPT / stats.prefill_seconds

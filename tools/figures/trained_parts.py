@@ -1,4 +1,4 @@
-"""What trained parts make of the model that ships, beside the same methods without them.
+"""Measures what trained parts gain on the model that ships, beside the same methods without them.
 
     mkdir -p out/parts && cd out/parts
     paradecode train unmask-filter filter.safetensors --json > filter.json
@@ -8,10 +8,11 @@
     cd ../.. && python -m tools.figures.trained_parts out/parts [--instances 12] [--out FILE.json]
     python -m tools.figures.trained_parts FILE.json --into docs/training.md
 
-The same held-out instances of all tasks by every method and model, through the engine, as in
-``paradecode bench --suite parallel``. Times are not kept: models are measured one after the other.
-What is not in the folder is left out. A layer of the joint sampler that changes nothing is refused,
-and its lines are taken out of a result that has them: in training no layer was better than none.
+Every method and model decodes the same held-out instances of all tasks, as in ``paradecode bench
+--suite parallel``. Times are not kept, because the models are measured one after the other. Parts
+that are not in the folder are left out. A layer of the joint sampler that changes nothing is
+refused, and its lines are removed from results. Such a layer means that training found none that is
+better than no layer.
 """
 
 from __future__ import annotations
@@ -48,12 +49,15 @@ from tools.script import err, options, save, stamped
 
 EAGER = "threshold(threshold=0.5)"
 COARSE = re.compile(r"threshold=0\.5|steps=8|tokens=2")
-"""What a page leaves out: settings that take more at once, and lose more."""
+"""Settings that a page leaves out, because they decide more tokens at once and lose more."""
 QUICK = ("static", "threshold", EAGER, "static(steps=8)")
 REFINED = ("refine(base=threshold)", f"refine(base={EAGER})", "refine(base=static,steps=8)")
 JOINT, LAYER = "joint-sampler(layer='{}',tokens={})", "layer.safetensors"
-"""The joint sampler and its layer. With `zero.safetensors`, a layer that changes nothing, it
-takes as many tokens independently."""
+"""The joint sampler and the file of its layer.
+
+The layer in `zero.safetensors` changes nothing, so the same number of tokens is decided
+independently.
+"""
 METHODS: Mapping[str, tuple[str, ...]] = {
     DEFAULT_MODEL: (
         *QUICK, "r2", *REFINED, "learn2pd(filter='filter.safetensors')",
@@ -62,15 +66,15 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "refined": (*QUICK, *REFINED),
     "short": ("static", "threshold", "r2"),
 }  # fmt: skip
-"""Model -> what is measured with it."""
+"""Model -> the methods that are measured with it."""
 REPORTS = ("filter", "layer", "refined", "short")
 
 
 def require_trained(layer: Path) -> None:
-    """Refuse a layer that leaves the states as they are: training found none that is better.
+    """Refuse a layer that changes nothing, which means that training found none that is better.
 
     Raises:
-        InvalidInput: for such a layer.
+        InvalidInput: the layer changes nothing.
     """
     if not JointLayer.open(str(layer)).tensors["out"].any():
         fix = "it changes nothing, so it is not trained: train it on more texts, or remove it"
@@ -78,7 +82,7 @@ def require_trained(layer: Path) -> None:
 
 
 def without_untrained(made: dict[str, Any]) -> dict[str, Any]:
-    """A result without the lines of a layer of which its own training says that it is none."""
+    """Return a result without the lines of a layer that its training report calls useless."""
     report = made["training"].get("layer")
     if report is None or any(report[after]["layer"] != report[after]["stale"]
                              for after in ("one", "all")):  # fmt: skip
@@ -88,7 +92,7 @@ def without_untrained(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def ways(model: str) -> tuple[str, ...]:
-    """What is measured with a model: every method whose files are in the folder."""
+    """Return the methods of a model whose files are all in the folder."""
     return tuple(
         method
         for method in METHODS[model]
@@ -97,7 +101,7 @@ def ways(model: str) -> tuple[str, ...]:
 
 
 def run(model: str, instances: int, batch: int, progress: Progress) -> Results:
-    """All methods of a model; answers are kept, and an interrupted run goes on."""
+    """Run all methods of a model; answers are kept, so that an interrupted run can be resumed."""
     task = progress.add_task(model, total=None)
     settings = {"dtype": "auto", "device": "cpu"}
     journal = Path(f"{Path(model).name}.jsonl")
@@ -116,7 +120,7 @@ def run(model: str, instances: int, batch: int, progress: Progress) -> Results:
 def row(
     model: str, method: str, done: MethodRecords, static: MethodRecords, results: Results
 ) -> Any:
-    """Figures of a method, and what it gains and saves over `static` of the model that ships."""
+    """Return a method's figures, and what it gains over `static` with the model that ships."""
     own = asdict(figures(done, set(done.answers)))
     versus = compared(done, static)
     assert versus is not None
@@ -135,8 +139,8 @@ def row(
 
 
 def document(given: Namespace) -> dict[str, Any]:
-    """Measure, and put everything together."""
-    os.chdir(given.parts)  # Files are named in the specs, and these are in the result.
+    """Measure all models, and return the result."""
+    os.chdir(given.parts)  # Specs name the files without a folder, and the result has the specs.
     if Path(LAYER).exists():
         require_trained(Path(LAYER))
     with Progress(console=err) as progress:
@@ -171,7 +175,10 @@ COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
 
 
 def table(made: Mapping[str, Any]) -> str:
-    """Markdown: a line a method, those of a trained model behind those of the one that ships."""
+    """Return a Markdown table with a line for each method.
+
+    Lines of the model that ships come first.
+    """
     return markdown(COLUMNS, [row for row in made["methods"] if not COARSE.search(row["method"])])
 
 

@@ -1,1 +1,1 @@
-"""Generators of documentation."""
+"""Generates pages of the documentation, and parts of them."""

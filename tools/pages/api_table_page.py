@@ -1,4 +1,4 @@
-"""What each API does with every parameter, in a page, from the classes that read requests.
+"""Writes into a page what each API does with every parameter, from the classes of requests.
 
 python -m tools.pages.api_table_page docs/agents.md
 """
@@ -31,11 +31,14 @@ STEP = re.compile(r"\.?(\w*)(?:\[(\w+)\])?")
 
 
 def effect(kind: type[Body], place: str) -> str | None:
-    """``honoured``, ``without effect`` or the reason of a refusal; None if no table names it.
+    """Return what becomes of a field of a request.
+
+    The result is ``honoured``, ``without effect``, or the reason why it is refused; None if no
+    table names the field.
 
     Args:
-        kind: the class of a request.
-        place: a place in one, such as ``.messages[user].content[text].citations``.
+        kind: the class that reads the request.
+        place: path of the field, such as ``.messages[user].content[text].citations``.
     """
     found, rest = STEP.match(place), place
     assert found is not None
@@ -55,7 +58,7 @@ def effect(kind: type[Body], place: str) -> str | None:
     if marked:
         return effect(marked[0], rest) if rest else "honoured"
     if tag in responses.OTHERS or (tag == "custom" and ToolCall in inner):
-        return "honoured"  # It is read as a function.
+        return "honoured"  # The server reads it as a function.
     if not foreign or tag is None:
         return "honoured" if tag is None else None
     of_kind = rules_of(foreign[0])
@@ -63,7 +66,7 @@ def effect(kind: type[Body], place: str) -> str | None:
 
 
 def part_effect(tag: str, rest: str) -> str | None:
-    """The same of a part of a content."""
+    """Return what becomes of a field in a part of a message's content."""
     if tag in REFUSED["Part"]:
         return REFUSED["Part"][tag]
     if tag in THOUGHTS or tag in UNUSED["Part"].split():
@@ -77,7 +80,7 @@ def part_effect(tag: str, rest: str) -> str | None:
 
 
 def bodies(kind: Any) -> Iterator[type[Body]]:
-    """The classes of objects that a type allows."""
+    """Yield the classes of objects that a type annotation allows."""
     if isinstance(kind, type) and issubclass(kind, Body):
         yield kind
     for part in get_args(kind):
@@ -85,7 +88,7 @@ def bodies(kind: Any) -> Iterator[type[Body]]:
 
 
 def marks(kind: type[Body]) -> set[str]:
-    """The types or roles of objects of a class."""
+    """Return the values of ``type`` or ``role`` that objects of a class may have."""
     found = [kind.model_fields[name] for name in ("type", "role") if name in kind.model_fields]
     return {word for field in found for word in words(field.annotation)}
 
@@ -99,7 +102,7 @@ def words(kind: Any) -> Iterator[str]:
 
 
 def text() -> str:
-    """Markdown: a table of the fields of each API, and of the kinds of objects in it."""
+    """Return Markdown: a table of fields for each API, and one of the kinds of objects in them."""
     lines = []
     for api, kind in APIS.items():
         rules = rules_of(kind)

@@ -1,4 +1,4 @@
-"""The worst attacks in a page, from what ``tools.serving.attacks`` has measured.
+"""Writes the worst attacks into a page, from the measurements of ``tools.serving.attacks``.
 
 python -m tools.pages.attacks_page bench/results/serve_attacks.json docs/serve.md
 """
@@ -22,7 +22,7 @@ SHOWN = 3
 
 
 def text(result: dict[str, Any]) -> str:
-    """Markdown: the attacks with the longest pauses, what was answered, and what was noticed."""
+    """Return Markdown: the attacks with the longest pauses, their answers, and what was noticed."""
     rows = [
         (
             row["name"], row["sends"], str(row["at_once"]), answers(row["statuses"]),

@@ -1,9 +1,9 @@
-"""Tables and pictures of stored results: as files, or inside of a page.
+"""Writes tables and pictures of stored results: as files, or into a page.
 
-    python -m tools.pages.benchmarks bench/results/peers.json --baseline llama-cpp/q4_1 \\
-        --into docs/benchmarks.md
-    python -m tools.pages.benchmarks bench/results/generation.json --into docs/benchmarks.md \\
-        --name generation --pictures img/decoders
+python -m tools.pages.benchmarks bench/results/peers.json --baseline llama-cpp/q4_1 \\
+    --into docs/benchmarks.md
+python -m tools.pages.benchmarks bench/results/generation.json --into docs/benchmarks.md \\
+    --name generation --pictures img/decoders
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ from paradecode_lab.measure.sheet import Sheet
 from tools.pages.marked import put
 
 SHOWN = ("Model", "Inputs", "Version")
-"""Conditions that stand above a table; the sources below it name the machine."""
+"""Conditions that a page shows above the table; the lines of sources below it name the machine."""
 LEFT_OUT = ("first difference", "prompt tokens/s", "peak MB", "load s")
-"""Columns that the tables of a page do without."""
+"""Columns that the tables of a page leave out."""
 
 
 def pictures_of(sheet: Sheet, stem: str) -> dict[str, tuple[str, str]]:
-    """Maps the path of each chart to its title and SVG."""
+    """Return the path of each chart -> its title and its SVG."""
     charts = charts_of(sheet, looks_of([sheet]))
     return {f"{stem}-{name}.svg": (chart.title, document(chart)) for name, chart in charts.items()}
 
 
 def text_of(sheet: Sheet, pictures: dict[str, tuple[str, str]]) -> str:
-    """The table, and links to pictures of the rest. The page itself says what the columns are, and
-    where and when they were measured."""
+    """Return the table, and links to the pictures.
+
+    The page itself explains the columns, and says when and where they were measured.
+    """
     used = [n for n, head in enumerate(sheet.head) if head not in LEFT_OUT]
     sheet = replace(
         sheet,
@@ -53,7 +55,7 @@ def text_of(sheet: Sheet, pictures: dict[str, tuple[str, str]]) -> str:
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the program, and return its exit status."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="JSON file of a run")
     parser.add_argument("--baseline", help="engine that speed-ups refer to")

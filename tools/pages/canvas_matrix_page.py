@@ -1,4 +1,4 @@
-"""Which parts of canvas methods run together, in a page, from a conformance run.
+"""Writes into a page which parts of canvas methods run together, from a conformance run.
 
 python -m paradecode.testing.canvas_matrix bench/results/diffusion_matrix.json
 python -m tools.pages.canvas_matrix_page bench/results/diffusion_matrix.json docs/diffusion.md
@@ -22,14 +22,14 @@ ATTENTION = {
     "block-shift": "blocks, shifted (Fast-dLLM v2)",
     "causal": "causal with a mask token, shifted",
 }
-"""Maps each kind of model to its name in words."""
+"""Kind of attention -> its name in words."""
 
 
 def text(results: Mapping[str, Any]) -> str:
-    """Markdown: how many combinations run, and why the others are refused.
+    """Return Markdown: how many combinations run, and why the others are refused.
 
     Args:
-        results: of :func:`paradecode.testing.canvas_matrix.run`.
+        results: the result of :func:`paradecode.testing.canvas_matrix.run`.
     """
     policies, blocks, caches = (results[name] for name in ("policies", "blocks", "caches"))
     kinds = results["attention"]
@@ -45,7 +45,7 @@ def text(results: Mapping[str, Any]) -> str:
 
 
 def _reasons(results: Mapping[str, Any]) -> list[str]:
-    """One line for each reason, with what it holds for."""
+    """Return one table row for each reason, with the parts for which it holds."""
     groups: dict[str, list[Sequence[str]]] = defaultdict(list)
     for *parts, reason in results["refused"]:
         groups[reason].append(parts)
@@ -67,7 +67,7 @@ def _reasons(results: Mapping[str, Any]) -> list[str]:
 
 
 def _set(found: set[str], every: Sequence[str]) -> str:
-    """The names of a set, or of what it lacks if that is shorter."""
+    """Return the names in a set, or "any but" the missing names if these are fewer."""
     left = sorted({*every} - found)
     if len(left) >= len(found):
         return _names(sorted(found))

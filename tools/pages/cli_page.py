@@ -1,4 +1,4 @@
-"""``docs/cli.md``: every command and option, as the program's help has them.
+"""Writes ``docs/cli.md``: every command and option, as the program's help describes them.
 
 python -m tools.pages.cli_page docs/cli.md
 """
@@ -20,7 +20,7 @@ from paradecode.cli.later import LaterCommand
 
 WIDTH = 110
 MOST = 20
-"""Options of so many commands are those of models, which a command does not name one by one."""
+"""Options that at least this many commands have are listed once for all of them."""
 HEAD = """# Command line
 
 Generated from the program by `python -m tools.pages.cli_page`; do not edit.
@@ -36,7 +36,7 @@ or [most commands](#options-of-models) have.
 
 
 def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command that does something, with the names of those above it."""
+    """Yield every command that can be run, with its full name."""
     for name, named in group.commands.items():
         command = named.load() if isinstance(named, LaterCommand) else named
         if hasattr(command, "commands"):
@@ -48,11 +48,12 @@ def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     found = {name: (command, _options(command)) for name, command in commands(get_command(app))}
     options = [option for _, lines in found.values() for option in lines.items()]
     counts = Counter(options)
-    # A name that has several meanings is described once in the one that most commands give it.
+    # If a name has several meanings, its usual one is the meaning that the largest number of
+    # commands give it.
     usual = dict(sorted(counts, key=counts.__getitem__))
     counts = Counter(option for option in options if usual[option[0]] == option[1])
     parts = [HEAD]
@@ -74,7 +75,7 @@ def page() -> str:
 
 
 def _list(lines: Iterable[str]) -> str:
-    """Options as the program's help shows them; longer lines go on below."""
+    """Return options as the program's help shows them; long lines are wrapped."""
     return "\n".join(
         ["```text", *(fill(line, WIDTH, subsequent_indent="    ") for line in lines), "```", ""]
     )
@@ -88,12 +89,12 @@ def _arguments(command: Any) -> Iterator[str]:
 
 
 def _options(command: Any) -> dict[str, str]:
-    """First name of each option -> its line."""
+    """Return the first name of each option -> its line."""
     lines = {}
     for entry in command.params:
         if entry.param_type_name != "option" or "--help" in entry.opts:
             continue
-        # What switches off what is off is not worth its words.
+        # A switch that turns off what is off by default is not listed.
         names = [*entry.opts, *(entry.secondary_opts if entry.default is not False else ())]
         said = (entry.help or "").replace("``", "`")
         default = entry.default
@@ -104,7 +105,7 @@ def _options(command: Any) -> dict[str, str]:
 
 
 def _text(text: str) -> str:
-    """A docstring or a help text as Markdown."""
+    """Turn a docstring or a help text into Markdown."""
     first = inspect.cleandoc(text).partition("\f")[0].strip()
     return first.replace("``", "`").replace("|", "\\|")
 

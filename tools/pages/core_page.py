@@ -1,4 +1,4 @@
-"""What one forward costs beside its floor, and what a fresh process takes, in a page.
+"""Writes into a page what one forward costs beside its floor, and what a fresh process takes.
 
 python -m tools.pages.core_page bench/results/core.json bench/results/start.json docs/benchmarks.md
 """
@@ -21,7 +21,10 @@ FRESH = ("model", "loaded, s", "first answer, s", "peak of loading, MB", "times 
 
 
 def forwards(result: dict[str, Any]) -> str:
-    """Markdown: floors, and milliseconds (times one row) by context and rows."""
+    """Return Markdown: floors, and milliseconds by context and number of rows.
+
+    Brackets hold the multiple of the time of one row.
+    """
     floors = [
         (
             each["model"], f"{each['megabytes']:.0f}", f"{each['bandwidth']:.0f}",
@@ -47,7 +50,7 @@ def forwards(result: dict[str, Any]) -> str:
 
 
 def phases(result: dict[str, Any]) -> str:
-    """Markdown: milliseconds of each phase; its floor stands in brackets."""
+    """Return Markdown: the milliseconds of each phase, with its floor in brackets."""
     rows: list[Sequence[str]] = []
     for each in result["phases"]:
         taken, least = each["milliseconds"], each["floors"]
@@ -66,7 +69,7 @@ def _cell(taken: float, least: float) -> str:
 
 
 def fresh(result: dict[str, Any]) -> str:
-    """Markdown: loading, memory and the first prompts of a new process."""
+    """Return Markdown: loading, memory and the first prompts of a new process."""
     rows: Iterable[Sequence[str]] = (
         (
             each["model"], f"{each['load_seconds']:.2f}", f"{each['first_answer_seconds']:.2f}",
@@ -81,7 +84,7 @@ def fresh(result: dict[str, Any]) -> str:
 
 
 def said(result: dict[str, Any], file: str) -> str:
-    """A line that says when and on which machine the file's figures were measured."""
+    """Return a line that says when and on which machine the file's figures were measured."""
     machine = result["machine"]
     return (
         f"`bench/results/{file}`, {result['date']}, {machine['cpu']}, {machine['cores']} cores, "

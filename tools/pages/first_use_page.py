@@ -1,4 +1,4 @@
-"""The slow first uses in a page, from what ``tools.figures.first_use`` has measured.
+"""Writes slow first uses into a page, from the measurements of ``tools.figures.first_use``.
 
 python -m tools.pages.first_use_page bench/results/first_use.json docs/serve.md
 """
@@ -14,12 +14,12 @@ from paradecode_lab.measure.tables import table
 from tools.pages.marked import put
 
 SLOW = 2
-"""A first call that takes more than so many times the later ones is shown."""
+"""A feature is shown if its first call takes more than this many times a median later call."""
 HEAD = ("where", "feature", "first, ms", "second", "median of later", "slowest of later")
 
 
 def text(result: dict[str, Any]) -> str:
-    """Markdown: features that are slow at the first call, and rows behind a text that grows."""
+    """Return Markdown: features with a slow first call, and slow rows after a growing text."""
     rows = [
         (
             row["where"], row["feature"],

@@ -1,4 +1,4 @@
-"""The README's headline: a table of runs of ``make bench`` on one machine, two rows for each model.
+"""Writes the README's headline: a table of runs of ``make bench``, two rows for each model.
 
 python -m tools.pages.headline bench/results/headline_135m.json \\
     bench/results/headline_1.5b.json README.md
@@ -22,22 +22,24 @@ from tools.pages.marked import put
 
 OWN = "paradecode-native/"
 PEER, SLOWER = "ik-llama-cpp/", "llama-cpp/"
-"""The stronger of two peers is in the table, and the other one is not to be faster."""
+"""The peers. The first one is in the table, and an error is raised if the second one is faster."""
 DEFAULT = DEFAULT_DECODERS["autoregressive"]
 COPYING = ("edit", "extraction", "rag", "agent")
-"""Groups of prompts whose answers repeat a part of the prompt. A single group has too few prompts
-for a ratio."""
+"""Groups of prompts whose answers repeat a part of the prompt.
+
+They are put together, because a single group has too few prompts for a ratio.
+"""
 HEAD = (
     "model", "work", "prompts", "ik_llama.cpp, tokens/s", "plain", "parallel", "× ik_llama.cpp"
 )  # fmt: skip
 
 
 def headline(runs: Sequence[Results]) -> str:
-    """The table, and what machine it is from.
+    """Return the table, and a sentence about the machine.
 
     Raises:
-        InvalidInput: the runs are of several machines, an engine of the table was not measured,
-            others kept the machine busy, outputs differ, or a speed-up cannot be.
+        InvalidInput: the runs come from several machines, an engine of the table was not measured,
+            other processes kept the machine busy, outputs differ, or a speed-up is impossible.
     """
     machines = {f"{run.machine.cores} cores of an {run.machine.cpu}" for run in runs}
     if len(machines) != 1:
@@ -87,7 +89,10 @@ def _check(quick: Figures, name: str) -> None:
 
 
 def _measured(run: Results, baseline: str, *engines: str) -> list[Figures]:
-    """Figures of the engines as compared with the baseline, none of them disturbed."""
+    """Return the figures of engines compared with the baseline.
+
+    It raises InvalidInput if one was disturbed.
+    """
     found = {each.name: each for each in figures(run, baseline)}
     for name in (baseline, *engines):
         if name not in found or found[name].total.speedup is None:

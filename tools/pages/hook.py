@@ -1,4 +1,4 @@
-"""What mkdocs adds while it builds the site; it loads this file by its path."""
+"""Adds generated pages while mkdocs builds the site. mkdocs loads this file by its path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated parts of pages that are otherwise written by hand."""
+"""Replaces generated parts of pages that are otherwise written by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paradecode.core.errors import InvalidInput
 
 
 def insert(document: str, name: str, text: str) -> str:
-    """Replace what stands between the markers ``name:begin`` and ``name:end``.
+    """Replace the text between the markers ``name:begin`` and ``name:end`` of a document.
 
     Raises:
         InvalidInput: the document has no such markers.
@@ -22,5 +22,5 @@ def insert(document: str, name: str, text: str) -> str:
 
 
 def put(path: Path, name: str, text: str) -> None:
-    """Replace what stands between the markers in a file."""
+    """Replace the text between the markers in a file."""
     path.write_text(insert(path.read_text("utf-8"), name, text), "utf-8")

@@ -1,4 +1,4 @@
-"""The page of one method, in the registry's and its own docstring's words."""
+"""Writes the page of one method, from the registry and the method's own docstring."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ FAMILIES = {
     "autoregressive": ("every-draft-and-verify-method", parameters_of(Drafting)),
     "diffusion": ("every-canvas-method", parameters_of(Unmasking)),
 }
-"""Family -> where ``methods.md`` lists what its loop can be set to, and that."""
+"""Family -> the anchor of its loop's settings in ``methods.md``, and these settings."""
 
 PARALLEL = "parallel.json"
-"""What ``paradecode bench --suite parallel`` wrote."""
+"""Name of the result of ``paradecode bench --suite parallel``."""
 
 MANY = 12
-"""From this number of values on, a table does not list them."""
+"""A table does not list the values of a setting that has at least this many."""
 
 
 def method_page(
     method: Method, results: Mapping[str, Mapping[str, Any]], parallel: Mapping[str, Any]
 ) -> str:
-    """One page.
+    """Return the page of a method.
 
     Args:
-        results: file -> what ``tools/figures/methods.py`` wrote; quoted if it has the method.
-        parallel: what is in :data:`PARALLEL`.
+        results: file -> result of ``tools/figures/methods.py``; it is quoted if it has the method.
+        parallel: the content of :data:`PARALLEL`.
     """
     parts = [
         f"# `{method.name}`\n",
@@ -54,16 +54,19 @@ def method_page(
 
 
 def markdown(docstring: str) -> str:
-    """Paragraphs of a docstring: one line each, code in single backticks, references as names."""
+    """Turn a docstring into Markdown.
+
+    Each paragraph becomes one line; code gets single backticks, and references become names.
+    """
     text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", docstring).replace("``", "`")
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def settings_table(parameters: Sequence[Parameter], names: Mapping[str, str]) -> list[str]:
-    """Markdown rows: setting, default, what may be given, meaning, other engines' names.
+    """Return Markdown rows: setting, default, possible values, meaning, and other engines' names.
 
     Args:
-        names: other engines' names -> ours.
+        names: other engines' name of a setting -> our name.
     """
     rows = ["| setting | default | values | meaning | also called |", "|---" * 5 + "|"]
     for each in parameters:

@@ -1,6 +1,6 @@
-"""The pages of the methods, made when the site is built (`make docs`, by the hook beside this).
+"""Makes the pages of the methods when the site is built (by `make docs` and ``hook.py``).
 
-``docs/methods.md`` is written by hand; the lists, settings and measurements are put at its marks.
+``docs/methods.md`` is written by hand; lists, settings and measurements replace its marks.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 
 FILES = ("methods.json", "methods_pair.json", "methods_pair_24.json")
-"""What ``tools.figures.methods`` wrote: of the default model, of a larger one with a draft model,
-and of this pair with more methods and fewer prompts."""
+"""Results of ``tools.figures.methods`` that the pages quote.
+
+They are measured with the default model, with a larger model and a draft model, and with this pair,
+more methods and fewer prompts.
+"""
 
 TITLES = (
     "All methods, one run",
@@ -41,7 +44,7 @@ TITLES = (
 
 @cache
 def committed() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """The results that the pages quote: :data:`FILES` by name, and the one of canvas methods."""
+    """Return the results that the pages quote: :data:`FILES` by name, and :data:`PARALLEL`."""
     found = {name: json.loads((RESULTS / name).read_text("utf-8")) for name in (*FILES, PARALLEL)}
     parallel = found.pop(PARALLEL)
     return found, parallel
@@ -50,18 +53,18 @@ def committed() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
 def method_pages(
     results: Mapping[str, Mapping[str, Any]], parallel: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Name -> page of each method that comes with the package, from what is committed."""
+    """Return the name and the page of each method that comes with the package."""
     return {method.name: method_page(method, results, parallel) for method in built_in()}
 
 
 def built_in() -> list[Method]:
-    """The methods that come with the package, by name."""
+    """Return the methods that come with the package, by name."""
     known = sorted(methods().values(), key=lambda method: method.name)
     return [method for method in known if method.build.__module__.startswith("paradecode.")]
 
 
 def overview(results: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Mark in ``docs/methods.md`` -> what takes its place."""
+    """Return for each mark in ``docs/methods.md`` the text that replaces it."""
     known = built_in()
     return {
         "drafting": "\n".join(_list([m for m in known if m.family == "autoregressive"])),

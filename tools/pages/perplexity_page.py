@@ -1,4 +1,4 @@
-"""The table of formats in a page, from what ``tools.figures.perplexity_formats`` has measured.
+"""Writes a table of formats into a page, from ``tools.figures.perplexity_formats``' result.
 
 python -m tools.pages.perplexity_page bench/results/perplexity_formats.json docs/architecture.md
 """
@@ -17,7 +17,7 @@ HEAD = ("format", "nats a token above f32", "95 %", "ik_llama.cpp's")
 
 
 def text(result: dict[str, Any]) -> str:
-    """Markdown: our core and ik_llama.cpp on the same file, beside f32."""
+    """Return Markdown: losses of our core and ik_llama.cpp on the same file, minus that of f32."""
     found = {(row["backend"], row["weights"]): row for row in result["formats"]}
     rows = []
     for (backend, weights), own in found.items():

@@ -1,10 +1,10 @@
-"""The README's picture: plain and parallel decoding of one prompt, forward by forward.
+"""Draws the README's picture: plain and parallel decoding of one prompt, forward by forward.
 
     python -m tools.pages.race docs/img/race.svg
 
 The run is real: the default model answers the prompt twice after a warm-up, and the clock starts
-with the first token. A browser plays the picture five times slower than that. A program that does
-not play it shows where both were when the parallel run had ended: what plain decoding wrote later
+with the first token. A browser plays the picture five times slower. A program that does not play it
+shows how far both runs were when the parallel run ended; the text that plain decoding wrote later
 is pale.
 """
 
@@ -29,9 +29,9 @@ PROMPT = (
 RUNS = {"plain: one token a forward": "greedy", "parallel: drafts, checked by a forward": "auto"}
 SLOWER = 5
 LETTERS = 46
-"""Letters of a line. More make the picture wider."""
+"""Number of letters in a line; more make the picture wider."""
 ROW, LETTER, PANE = 19, 7.8, 392
-"""Points: the height of a line, the width of a letter, and from one pane to the next."""
+"""Height of a line, width of a letter, and distance between two panes, in points."""
 STYLE = """text{font:13px ui-monospace,Menlo,Consolas,monospace;white-space:pre;fill:#24292f}
 .head{font-weight:bold}.said{fill:#57606a}.even{fill:#0550ae}.odd{fill:#bc4c00}.late{fill:#c6ccd2}
 @keyframes come{from{opacity:0}to{opacity:1}}
@@ -40,7 +40,12 @@ STYLE = """text{font:13px ui-monospace,Menlo,Consolas,monospace;white-space:pre;
 
 @dataclass(frozen=True)
 class Run:
-    """One run: seconds from the first token on, and text, of each forward; and their tokens."""
+    """One run.
+
+    Attributes:
+        pieces: for each forward, seconds since the first token, and the text that it wrote.
+        tokens: number of tokens of all forwards.
+    """
 
     name: str
     pieces: Sequence[tuple[float, str]]
@@ -48,7 +53,7 @@ class Run:
 
 
 def measured(llm: LLM, name: str, decoder: str) -> Run:
-    """Decode the prompt once."""
+    """Decode the prompt once, and return the run."""
     done = llm.chat(PROMPT, decoder=decoder, max_tokens=96)
     ids, at, text = list[int](), -done.trace[0].seconds, ""
     pieces = list[tuple[float, str]]()
@@ -61,7 +66,7 @@ def measured(llm: LLM, name: str, decoder: str) -> Run:
 
 
 def picture(runs: Sequence[Run]) -> str:
-    """The SVG, with a pane for each run. The last run is the fast one."""
+    """Return the SVG with a pane for each run; the last run is the fast one."""
     first = runs[-1].pieces[-1][0]
     lines = max(line for run in runs for line, *_ in _placed(run)) + 1
     width, height = PANE * len(runs) + 8, 62 + ROW * (lines + 1)
@@ -90,7 +95,7 @@ def _pane(run: Run, place: int, first: float, lines: int) -> Iterator[str]:
 
 
 def _placed(run: Run) -> Iterator[tuple[int, int, str, float, int]]:
-    """Line, column, text, second and forward of each piece; lines break between words."""
+    """Yield line, column, text, second and forward of each piece; lines break between words."""
     whole = "".join(text for _, text in run.pieces)
     owners = [forward for forward, (_, text) in enumerate(run.pieces) for _ in text]
     starts, found = [0], list[tuple[int, int, int, str]]()

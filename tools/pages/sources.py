@@ -1,15 +1,15 @@
-"""Where the figures of a page come from: machine, date and commit of each result, and its marks.
+"""Writes into pages which machine, date and commit each result comes from, and its marks.
 
     python -m tools.pages.sources docs/*.md
 
-A comment in a page names results, and the lines behind it are written here:
+A comment in a page names results, and this program writes the lines after it:
 
     <!-- source: nested.json -->
     <!-- sources -->
 
-The second form stands at the end of a page, for all results that the page names and that have no
-line of their own. ``bench/marks.json`` says what is wrong with results that were not measured
-again; a mark is printed wherever the result is.
+The second form is written at the end of a page. It stands for all results that the page names and
+that have no line elsewhere. ``bench/marks.json`` has marks that say what is wrong with old results;
+a mark is printed wherever its result is quoted.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ RESULTS = REPOSITORY / "bench" / "results"
 MARKS = REPOSITORY / "bench" / "marks.json"
 SOURCE = re.compile(r"(?m)^<!-- (source: (.+)|sources) -->\n(?:- .*\n)*")
 CPU = re.compile(r"\(family (\d+), model (\d+)\)")
-"""How results name a processor beside its maker; a page has the numbers alone."""
+"""Finds the family and model numbers after a processor's maker in results.
+
+Pages only have numbers.
+"""
 NAMED = re.compile(r"`(?:bench/results/)?([\w.]+\.json)`")
 
 
 @cache
 def marks() -> dict[str, list[str]]:
-    """Name of a result -> what its readers must know."""
+    """Return the name of a result -> what its readers must know."""
     found: dict[str, list[str]] = {}
     for kind in json.loads(MARKS.read_text("utf-8")).values():
         for file in kind["files"]:
@@ -42,7 +45,7 @@ def marks() -> dict[str, list[str]]:
 
 
 def line(file: str) -> str:
-    """A sentence about a committed result, and its marks."""
+    """Return a line about a committed result, with its marks."""
     found: Any = json.loads((RESULTS / file).read_text("utf-8"))
     about = found if isinstance(found, dict) else {}
     known = []
@@ -59,13 +62,13 @@ def line(file: str) -> str:
 
 
 def named(page: str) -> list[str]:
-    """Results that a page quotes, in their order."""
+    """Return the results that a page quotes, in their order."""
     found = NAMED.findall(SOURCE.sub("", page))
     return [file for file in dict.fromkeys(found) if (RESULTS / file).is_file()]
 
 
 def completed(page: str) -> str:
-    """A page with its lines as the results and the marks have them."""
+    """Return a page whose lines about results are up to date."""
     own = {file for found in SOURCE.finditer(page) for file in (found[2] or "").split()}
     rest = [file for file in named(page) if file not in own]
 

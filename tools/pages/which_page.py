@@ -1,4 +1,4 @@
-"""The tables of ``docs/which-method.md``, from the results that :data:`PARTS` names.
+"""Writes the tables of ``docs/which-method.md``, from the results that :data:`PARTS` reads.
 
 python -m tools.pages.which_page docs/which-method.md
 """
@@ -33,7 +33,7 @@ CANVAS = (
 
 
 def copying() -> str:
-    """Methods that copy, by kind of task, as times plain decoding."""
+    """Return a table of the speed-ups of copying methods, by kind of task."""
     engines = figures(read_results(RESULTS / "generation.json"), "greedy")
     rows = [
         (f"`{each.name}`", *(_speed_up(each.groups[group].speedup) for group in WORK))
@@ -44,7 +44,7 @@ def copying() -> str:
 
 
 def head() -> str:
-    """The best method with a head, the head alone and the default, by kind of task."""
+    """Return a table of the best method with a head, the head alone, and methods without one."""
     measured = _result("profile_1.5b.json")["measured"]
     chosen = [measured[0], *(each for each in measured if each["decoder"].startswith("mtp("))]
     chosen += [
@@ -62,7 +62,7 @@ def head() -> str:
 
 
 def canvas() -> str:
-    """Right answers and speed of canvas methods, on the simple and on the graded tasks."""
+    """Return a table of right answers and speeds of canvas methods, on simple and graded tasks."""
     runs = [
         {each.method: each for each in summarise(read_results(RESULTS / file))}
         for file in ("parallel.json", "graded.json")
@@ -78,7 +78,7 @@ def canvas() -> str:
 
 
 def slower() -> str:
-    """The slowest and the fastest of several batches, as times plain decoding."""
+    """Return a table of the slowest and fastest batch of decoders, over plain decoding."""
     batches = [
         batch
         for file in ("never_slower.json", "never_slower_1.5b.json")

@@ -1,1 +1,1 @@
-"""Peer engines, each in an environment of its own, measured beside Paradecode."""
+"""Measures other engines (peers), each in an environment of its own, beside Paradecode."""

@@ -1,4 +1,4 @@
-"""``make bench``: Paradecode beside its peers, same weights, same prompts, in one run."""
+"""The program of ``make bench``: Paradecode beside its peers, on the same weights and prompts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def main(
     for model in [*models] if models else [None]:
         try:
             checkpoint = open_model(model)
-        except InvalidModel as error:  # The others go on without it.
+        except InvalidModel as error:  # The other models are measured without it.
             err.print(f"[yellow]{model} skipped:[/] {error}", highlight=False)
             continue
         weights = weights_of(Path(checkpoint.source))
@@ -117,12 +117,12 @@ def list_engines(known: Sequence[Engine]) -> None:
 
 
 def measured(options: Options) -> Results:
-    """The results of one run. An interrupt ends it, and the program."""
+    """Return the results of one run. An interrupt ends the run and the program."""
     session = Session(options, err)
     try:
         session.prepare()
         session.measure()
-        session.close()  # The oracle needs the memory.
+        session.close()  # The oracle needs the memory of the workers.
         return session.results()
     except KeyboardInterrupt:
         err.print("stopped; the same command goes on where it was")
@@ -136,7 +136,7 @@ if __name__ == "__main__":
     app = typer.Typer(add_completion=False)
     app.command()(main)
     try:
-        sys.exit(app(standalone_mode=False))  # What typer.Exit carries, or None.
+        sys.exit(app(standalone_mode=False))  # It returns the exit status of typer.Exit, or None.
     except ParadecodeError as error:
         err.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
         sys.exit(2)

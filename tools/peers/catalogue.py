@@ -1,4 +1,4 @@
-"""The engines: which peer, which weights, which mode. Names are ``peer/weights[+speculation]``."""
+"""Lists the engines: peer, weights and mode. Names have the form ``peer/weights[+speculation]``."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tools.peers.environments import (
 
 MANY = 1 << 16
 Modes = Mapping[str, Mapping[str, Any]]
-"""Maps the end of an engine's name to the settings of that mode."""
+"""End of an engine's name -> the settings of that mode."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """One line of the tables.
+    """An engine, which is one line of the tables.
 
     Attributes:
-        name: see above.
-        environment: of the peer; None is this very environment.
-        worker: script in ``workers``.
+        name: has the form ``peer/weights[+speculation]``.
+        environment: the peer's environment; None means the one of this process.
+        worker: name of a script in ``workers``.
         files: format of the weights (see ``formats``).
         settings: passed to the worker; a value ``{"format": name}`` becomes that format's path.
-        max_rounds: slow engines are measured less often.
+        max_rounds: the most rounds; slow engines are measured less often.
     """
 
     name: str
@@ -61,12 +61,12 @@ class Engine:
 
     @property
     def formats(self) -> list[str]:
-        """Every format that has to be there before it is loaded."""
+        """Names of all formats that the engine needs before it can be loaded."""
         named = [v.get("format") for v in self.settings.values() if isinstance(v, dict)]
         return [self.files, *(name for name in named if name)]
 
     def info(self, **known: Any) -> EngineInfo:
-        """Its entry in the results."""
+        """Return the engine's entry in the results."""
         return EngineInfo(
             name=self.name, peer=self.peer, weights=self.weights, mode=self.mode,
             reference=self.reference, settings=dict(self.settings), **known,
@@ -74,7 +74,7 @@ class Engine:
 
     @property
     def reference(self) -> str | None:
-        """The same engine without speculation."""
+        """Name of the same engine without speculation; None if this one has none."""
         plain, plus, _ = self.name.partition("+")
         return plain if plus else None
 
@@ -87,7 +87,7 @@ def family(
     max_rounds: int = MANY,
     **settings: Any,
 ) -> list[Engine]:
-    """An engine for each mode; ``settings`` are those of all of them."""
+    """Return an engine for each mode; all of them have ``settings``."""
     worker = f"{environment.name if environment else 'paradecode'}_worker.py".replace("-", "_")
     return [
         Engine(name + mode, environment, worker, files, {**settings, **own}, max_rounds)
@@ -96,14 +96,14 @@ def family(
 
 
 def lookup(tokens: int) -> Modes:
-    """Plain decoding, and prompt lookup of so many tokens."""
+    """Return the modes of plain decoding, and of prompt lookup with ``tokens`` draft tokens."""
     return {"": {}, "+lookup": {"lookup": tokens}}
 
 
 PLAIN: Modes = {"": {}}
 NGRAM: Modes = {"": {}, "+ngram": {"ngram": 5}}
 SHORT = {"size_n": 4, "size_m": 8}
-"""Settings for short answers, which llama.cpp's defaults, 12 and 48, rarely match."""
+"""Settings for short answers. llama.cpp's defaults, 12 and 48, rarely find a match there."""
 
 BRIEF: Modes = {"": {}, "+ngram-simple-4-8": {"speculation": "ngram-simple", "ngram": SHORT}}
 SPECULATION: Modes = {
@@ -116,11 +116,15 @@ SOURCE = {"format": "source"}
 
 
 def peers(weights: str) -> tuple[Engine, ...]:
-    """All peers; ``weights`` names the format of the file that all are made from."""
-    # With 32 rows or more of Q4_1 ik_llama.cpp (commit 8337e4cd) computes something else.
+    """Return all peers.
+
+    ``weights`` names the format of the file from which all formats are made.
+    """
+    # For 32 rows or more of Q4_1, ik_llama.cpp (commit 8337e4cd) computes different results.
     rows = 31 if weights == "q4_1" else 512
     return (
-        *family(f"llama-cpp/{weights}", LLAMA_CPP, "source", lookup(2)),  # 2: its advice for CPUs.
+        # llama.cpp advises 2 draft tokens for CPUs.
+        *family(f"llama-cpp/{weights}", LLAMA_CPP, "source", lookup(2)),
         *family("llama-cpp/q4_0", LLAMA_CPP, "q4_0", lookup(2)),
         *family("llama-cpp/q8_0", LLAMA_CPP, "q8_0", lookup(2)),
         *family(f"ik-llama-cpp/{weights}", IK_LLAMA_CPP, "source", PLAIN, repack=True, batch=rows),
@@ -138,11 +142,12 @@ def peers(weights: str) -> tuple[Engine, ...]:
 
 
 def engines(decoders: Sequence[str] = ("prompt-lookup",), weights: str = "q4_1") -> list[Engine]:
-    """All engines.
+    """Return all engines: Paradecode's and the peers.
 
     Args:
-        decoders: Paradecode's methods to run besides plain decoding.
-        weights: format of the model's file (see ``formats.weights_of``); the default model's.
+        decoders: Paradecode's methods that are measured besides plain decoding.
+        weights: format of the model's file (see ``formats.weights_of``); the default is that of the
+            default model.
     """
     modes = {"": {"decoder": "greedy"}, **{f"+{parse(d)}": {"decoder": d} for d in decoders}}
     own = []
@@ -154,12 +159,15 @@ def engines(decoders: Sequence[str] = ("prompt-lookup",), weights: str = "q4_1")
             name = f"paradecode-{backend}/{kept}"
             own += family(name, None, "source", modes, rounds, backend=backend)
     known = {engine.name: engine for engine in reversed([*own, *peers(weights)])}
-    return list(reversed(known.values()))  # A file of Q4_0 is its own Q4_0.
+    return list(reversed(known.values()))  # A file in Q4_0 needs no conversion to Q4_0.
 
 
 def select(known: Sequence[Engine], patterns: Sequence[str]) -> list[Engine]:
-    """The engines whose names match one of the patterns (``llama-cpp/*``); it is an error if
-    none does."""
+    """Return the engines whose names match a pattern, such as ``llama-cpp/*``.
+
+    Raises:
+        InvalidInput: a pattern matches no engine.
+    """
     for pattern in patterns:
         if not any(fnmatchcase(engine.name, pattern) for engine in known):
             names = ", ".join(engine.name for engine in known)

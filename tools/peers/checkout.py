@@ -1,4 +1,4 @@
-"""llama.cpp and ik_llama.cpp from source checkouts, which the user gives."""
+"""Compiles llama.cpp and ik_llama.cpp from source checkouts that the user names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OPTIONS = (
 
 
 class InstallError(Exception):
-    """A peer that cannot be installed here; the message is the reason in the results."""
+    """A peer cannot be installed here; the message becomes the reason in the results."""
 
 
 def find_source(variable: str, root: Path) -> Path:
-    """The checkout that an environment variable names; an archive is unpacked below ``root``.
+    """Return the checkout that a variable names; an archive is unpacked below ``root``.
 
     Raises:
-        InstallError: the variable is not set, or names no such source.
+        InstallError: the variable is not set, or does not name such a source.
     """
     given = Path(os.environ.get(variable, ""))
     if not given.name:
@@ -43,7 +43,7 @@ def find_source(variable: str, root: Path) -> Path:
 
 
 def version_of(source: Path) -> str:
-    """The commit of a checkout; the folder's name if it has no commit."""
+    """Return the commit of a checkout, or the folder's name if it has no commit."""
     asked = ["git", "-C", str(source), "rev-parse", "--short=8", "HEAD"]
     done = subprocess.run(asked, capture_output=True, text=True)
     found = (source / ".git").exists() and done.returncode == 0
@@ -51,20 +51,20 @@ def version_of(source: Path) -> str:
 
 
 def building(source: Path, programs: Path, target: str) -> Iterator[list[str]]:
-    """The commands that compile a target for this machine in the checkout's ``build``."""
+    """Yield the commands that compile a target for this machine into the checkout's ``build``."""
     build, cmake = source / "build", str(programs / "cmake")
     made = (build / "CMakeCache.txt").is_file()
     ninja = [] if made else ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"]
     options = [f"-D{option}" for option in OPTIONS]
     yield [cmake, "-S", str(source), "-B", str(build), *ninja, *options]
-    # One compiler at a time: its kernels take gigabytes of memory each.
+    # One compiler at a time, because each needs gigabytes of memory for the kernels.
     yield [cmake, "--build", str(build), "--parallel", "1", "--target", target]
 
 
 def commands(source: Path, programs: Path) -> Iterator[list[str]]:
-    """What compiles the libraries in the checkout's ``build``, and our program in ``programs``.
+    """Yield the commands that compile the libraries, and then our program into ``programs``.
 
-    What a build made before is used again, with whichever generator it has.
+    An existing ``build`` folder of the checkout is used again, with the generator that it has.
     """
     yield from building(source, programs, "llama")
     build = source / "build"

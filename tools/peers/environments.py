@@ -1,4 +1,4 @@
-"""One virtual environment a peer, with pinned versions; built wheels are kept."""
+"""Makes one virtual environment for each peer, with pinned versions; built wheels are kept."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tools.peers.checkout import PROGRAM, InstallError, commands, find_source, v
 
 @dataclass(frozen=True)
 class Environment:
-    """What one peer needs.
+    """The environment of one peer.
 
     Attributes:
-        name: folder below ``envs``.
+        name: name of its folder below ``envs``.
         packages: pinned requirements, from the package index.
-        build: a requirement that has no wheel there; it is compiled for this machine.
+        build: a requirement without a wheel in the index; it is compiled for this machine.
         build_variables: environment variables of that build.
-        remove: packages that are taken out again because their wheels break the others.
-        checkout: environment variable that names a source checkout, or an archive of one, of what
-            ``tools.peers.checkout`` compiles into the environment.
+        remove: packages that are uninstalled again, because their wheels break the others.
+        checkout: environment variable that names a source checkout, or an archive of one.
+            ``tools.peers.checkout`` compiles it into the environment.
     """
 
     name: str
@@ -44,7 +44,7 @@ LLAMA_CPP = Environment(
     ("numpy==2.4.6",),
     build="llama-cpp-python==0.3.36",
     build_variables={
-        # For this very processor: AVX-512, VNNI and BF16 kernels where it has them.
+        # Kernels for this very processor: AVX-512, VNNI and BF16 where it has them.
         "CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF",
         "CMAKE_BUILD_PARALLEL_LEVEL": "1",
         # GCC takes the tile configuration of llama.cpp's AMX kernels for dead stores and drops it:
@@ -84,17 +84,18 @@ VLLM = Environment(
 def install(
     environment: Environment, root: Path, say: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """Make an environment unless it is there already.
+    """Make an environment, unless it exists already.
 
     Args:
         root: folder for environments, wheels and logs.
-        say: told what is being done.
+        say: called with a line for each step.
 
     Returns:
-        Its Python.
+        The path of its Python.
 
     Raises:
-        InstallError: with the last line of what went wrong; the whole is in the log.
+        InstallError: a command failed. The message has the last line of its output, and the log has
+            all.
     """
     folder = root / "envs" / environment.name
     python = folder / "bin" / "python"
@@ -109,7 +110,7 @@ def install(
 
         def run(*command: str, variables: Mapping[str, str] | None = None) -> None:
             if _run(command, out, variables or {}) != 0:
-                shutil.rmtree(folder, ignore_errors=True)  # Half an environment only takes room.
+                shutil.rmtree(folder, ignore_errors=True)  # An incomplete environment is of no use.
                 raise InstallError(f"{environment.name}: {_last_error(log)}")
 
         say(f"installing {environment.name}: {' '.join(environment.packages)}")
@@ -121,7 +122,7 @@ def install(
             wheels = _wheel_folder(root, environment)
             if not any(wheels.glob("*.whl")):
                 say(f"building {environment.build} for this machine (ten minutes or more)")
-                # pip's cache does not look at the flags a wheel was built with.
+                # pip's cache does not tell apart wheels that were built with different flags.
                 run(*pip, "wheel", "--no-cache-dir", "--no-deps",
                     "--no-binary", environment.build.split("==")[0],
                     "--wheel-dir", str(wheels), environment.build,
@@ -138,8 +139,10 @@ def install(
 
 
 def _run(command: Sequence[str], out: IO[str], variables: Mapping[str, str]) -> int:
-    """Run a command in a process group of its own, so that an interrupt ends the compilers as
-    well; returns its exit status."""
+    """Run a command in a process group of its own, and return its exit status.
+
+    An interrupt then ends the compilers as well.
+    """
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -157,7 +160,7 @@ def _run(command: Sequence[str], out: IO[str], variables: Mapping[str, str]) -> 
 
 
 def _wheel_folder(root: Path, environment: Environment) -> Path:
-    """The folder of wheels that were built from the same source with the same flags."""
+    """Return the folder of the wheels that were built from the same source with the same flags."""
     key = json.dumps([environment.build, environment.build_variables, sys.version_info[:2]])
     return root / "wheels" / hashlib.sha256(key.encode()).hexdigest()[:12]
 

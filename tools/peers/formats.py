@@ -1,4 +1,4 @@
-"""The same weights in every peer's format: made once from the dequantised file."""
+"""Converts the same weights to every peer's format, once, from the dequantised file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from tools.peers.environments import ONNXRUNTIME, OPENVINO_EXPORT, Environment
 
 GGUF_KINDS = {"q4_0": Kind.Q4_0, "q8_0": Kind.Q8_0}
 SMALL = {Kind.Q4_0, Kind.Q4_1, Kind.Q4_K, Kind.Q5_0}
-"""The formats of most matrices in files of about four bits (Q5_0 where rows do not fit Q4_K)."""
+"""The formats of nearly all matrices in files of about four bits.
+
+Q5_0 is among them, because it replaces Q4_K where rows do not fit.
+"""
 
 EXPORTS = {
     "openvino-int4": (OPENVINO_EXPORT, "export_openvino.py", "4"),
@@ -30,8 +33,7 @@ EXPORTS = {
     "onnx-int4": (ONNXRUNTIME, "export_onnx.py", "int4"),
     "onnx-int8": (ONNXRUNTIME, "export_onnx.py", "int8"),
 }
-"""Formats that are made from the safetensors folder: the environment, the worker, and its
-setting."""
+"""Formats that are made from the safetensors folder: environment, worker, its setting."""
 
 EXPORT_SECONDS = 3600
 WORKERS = Path(__file__).with_name("workers")
@@ -39,17 +41,17 @@ ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 
 
 class FormatError(Exception):
-    """A conversion that did not work; the message is the reason in the results."""
+    """A conversion failed; the message becomes the reason in the results."""
 
 
 class Formats:
-    """Files of one model by format name.
+    """The files of one model, by name of the format.
 
     Args:
-        source: the GGUF file everything is made from.
-        folder: where conversions are kept.
-        installed: installs an environment, if need be, and returns its Python.
-        say: told what is being made.
+        source: the GGUF file from which all formats are made.
+        folder: the folder in which converted files are kept.
+        installed: function that installs an environment if it is missing, and returns its Python.
+        say: called with a line for each conversion.
     """
 
     def __init__(
@@ -65,10 +67,10 @@ class Formats:
         self._failed: dict[str, FormatError] = {}
 
     def path(self, name: str) -> Path:
-        """The file or folder of a format, made at first use.
+        """Return the file or folder of a format, which is made when it is first needed.
 
         Raises:
-            FormatError: unknown, or the conversion failed.
+            FormatError: the format is unknown, or the conversion failed.
         """
         if name == "source":
             return self.source
@@ -84,7 +86,8 @@ class Formats:
         try:
             self._make(name, partial)
         except FormatError as error:
-            self._failed[name] = error  # Several engines want it: once is enough.
+            # Several engines may need the format, and one attempt is enough.
+            self._failed[name] = error
             _remove(partial)
             raise
         partial.rename(target)
@@ -116,10 +119,10 @@ class Formats:
 
 
 def weights_of(source: Path) -> str:
-    """How a GGUF file names its own format: ``q4_k_m``; ``gguf`` where it does not say.
+    """Return the name that a GGUF file gives its format, such as ``q4_k_m``; or else ``gguf``.
 
     Raises:
-        InvalidInput: it is no GGUF file.
+        InvalidInput: ``source`` is no GGUF file.
     """
     try:
         field = GGUFReader(source).get_field("general.file_type")
@@ -137,11 +140,13 @@ def requantise(
     replaced: AbstractSet[Kind] = SMALL,
     change: Callable[[np.ndarray, Kind], np.ndarray] = lambda values, kind: values,
 ) -> None:
-    """Copy a GGUF file with its matrices of some kinds in another; the rest stays as it is.
+    """Copy a GGUF file, with all matrices of some formats converted to another format.
 
     Args:
-        replaced: those kinds.
-        change: of the float32 values, given the kind that they had.
+        kind: the new format.
+        replaced: the formats that are converted.
+        change: called with the float32 values of a matrix and its old format; returns the values to
+            write.
     """
     reader = GGUFReader(source)
     architecture = "general.architecture"
@@ -171,7 +176,7 @@ def finish(writer: GGUFWriter) -> None:
 
 
 def write_transformers_folder(model: Checkpoint, target: Path) -> None:
-    """float32 safetensors and a configuration, as transformers and vLLM read them."""
+    """Write float32 safetensors and a configuration, as transformers and vLLM read them."""
     from safetensors.numpy import save_file
 
     config = model.config

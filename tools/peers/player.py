@@ -1,4 +1,4 @@
-"""A peer that is loaded and ready to be measured."""
+"""Loads a peer, and lets it take turns in a measurement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tools.peers.formats import Formats
 from tools.peers.process import Worker, WorkerError
 
 LOAD_TIMEOUT = 900.0
-# As llama.cpp names the instruction sets that decide its speed -> as the system names them.
+# llama.cpp's name of an instruction set that decides its speed -> the system's name of it.
 DECISIVE = {
     "avx2": "avx2", "fma": "fma", "avx512": "avx512f", "avx512_vnni": "avx512_vnni",
     "avx512_bf16": "avx512_bf16", "amx_int8": "amx_int8", "neon": "asimd", "dotprod": "asimddp",
@@ -34,7 +34,15 @@ LEAST_FREE = 3 << 29
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions that are the same for every engine of a run."""
+    """Conditions that are the same for every engine of a run.
+
+    Attributes:
+        threads: number of threads.
+        context: context length in tokens.
+        stop_ids: token ids that end an output.
+        timeout: seconds that one generation may take.
+        urgent: whether the process that is measured gets a higher priority.
+    """
 
     threads: int
     context: int
@@ -44,11 +52,13 @@ class Conditions:
 
 
 class PeerPlayer:
-    """Starts and loads an engine's worker (see :class:`paradecode_lab.measure.turns.Player`).
+    """Starts an engine's worker, and plays with it.
+
+    It is a :class:`paradecode_lab.measure.turns.Player`.
 
     Raises:
-        WorkerError: it cannot be loaded.
-        FormatError: its weights cannot be made.
+        WorkerError: the engine cannot be loaded.
+        FormatError: its weights cannot be converted.
     """
 
     def __init__(
@@ -83,9 +93,9 @@ class PeerPlayer:
         self._versions = {**loaded["versions"], **said_of_itself(loaded["system"])}
 
     def warm_up(self, items: Sequence[Item]) -> None:
-        """Pay for what an engine needs once (see :mod:`paradecode.timing.warm_up`).
+        """Let the engine do its one-time work (see :mod:`paradecode.timing.warm_up`).
 
-        The longest and the shortest prompt take turns, each time as another tenant.
+        The longest and the shortest prompt take turns, each time for another tenant.
         """
         by_length = sorted(items, key=lambda item: len(item.token_ids))
 
@@ -120,16 +130,20 @@ class PeerPlayer:
         return [record]
 
     def _tenant(self, item: Item, round: int) -> str:
-        """Who asks, for an engine that learns: the same in a round, unless it asks once more.
+        """Return the tenant for an engine that learns from its answers.
 
-        So nobody meets a prompt twice: what was learned from its answer would help.
+        It is the same for a whole round. A repeated request gets a tenant of its own: what the
+        engine learned from the first answer would help.
         """
         self._asked[item.id, round] += 1
         tries = self._asked[item.id, round]
         return f"round {round}" if tries == 1 else f"round {round} {item.id} try {tries}"
 
     def info(self, status: str = "ok", reason: str = "") -> EngineInfo:
-        """What is known of it now; peak memory grows until the end of the run."""
+        """Describe the engine as it is known now.
+
+        Its peak memory may grow until the end of the run.
+        """
         return self.engine.info(
             versions=self._versions,
             status=status,
@@ -155,9 +169,9 @@ class PeerPlayer:
 
 
 def said_of_itself(system: Mapping[str, str]) -> dict[str, str]:
-    """A worker's ``system`` as versions; ``without`` are instructions that it leaves unused.
+    """Turn a worker's ``system`` into versions.
 
-    A wheel from an index is often compiled for older processors than the one it runs on.
+    ``without`` names instructions that it leaves unused.
     """
     told = {name: text for name, text in system.items() if name != "info"}
     if "info" in system:
@@ -169,7 +183,7 @@ def said_of_itself(system: Mapping[str, str]) -> dict[str, str]:
 
 
 def _available() -> int:
-    """Bytes that can be had without swapping; plenty where that is unknown."""
+    """Return the bytes of memory that are available without swapping; a large number if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""A worker process: asked one thing at a time, stopped in between, killed for certain."""
+"""A worker process, which answers one request at a time and is stopped between requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class WorkerError(Exception):
-    """The worker answered with an error, or not at all. ``ended``: it is gone."""
+    """The worker answered with an error, or not at all; ``ended`` says that the process is gone."""
 
     def __init__(self, reason: str, ended: bool = False) -> None:
         super().__init__(reason)
@@ -26,17 +26,17 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A peer in its own environment, own process group and own session.
+    """A worker in the peer's environment, in a process group and session of its own.
 
-    Between requests the whole group is stopped (SIGSTOP): a peer whose threads spin while they
-    wait would otherwise slow down whoever is measured next.
+    Between requests the whole group is stopped (SIGSTOP): a peer whose threads spin while they wait
+    would otherwise slow down the engine that is measured next.
 
     Args:
-        python: of the peer's environment.
+        python: path of the Python in the peer's environment.
         script: name of a file in ``workers``.
-        log: where its stderr goes.
-        variables: environment variables besides the inherited ones.
-        urgent: ask for a higher scheduling priority, where that is allowed.
+        log: the file that gets its stderr.
+        variables: environment variables in addition to the inherited ones.
+        urgent: whether to ask for a higher scheduling priority, where this is allowed.
     """
 
     def __init__(
@@ -64,10 +64,11 @@ class Worker:
             _raise_priority(self._process.pid)
 
     def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """Wake the worker, ask, wait for the answer, stop it again.
+        """Wake the worker, send a request, wait for the answer, and stop the worker again.
 
         Raises:
-            WorkerError: it reports an error; or it is too slow or has ended, and is gone then.
+            WorkerError: the worker reports an error, is too slow or has ended. In the last two
+                cases it is killed.
         """
         self._signal(signal.SIGCONT)
         try:
@@ -84,18 +85,20 @@ class Worker:
         return dict(answer)
 
     def cpu_seconds(self) -> float:
-        """Processor time of the group so far."""
+        """Return the processor time of the group so far, in seconds."""
         return sum(_times(pid) for pid in _members(self._process.pid))
 
     def peak_bytes(self) -> int | None:
-        """The most resident memory so far, summed over the group (an upper bound if it has
-        several)."""
+        """Return the most resident bytes so far, summed over the group's processes.
+
+        This is an upper bound if the group has several processes.
+        """
         found = [status_bytes(pid, "VmHWM") for pid in _members(self._process.pid)]
         self._peak = max(self._peak, sum(found))
         return self._peak or None
 
     def kill(self) -> None:
-        """End the group; harmless when it has ended."""
+        """End the group; this is harmless if it has already ended."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -123,19 +126,19 @@ class Worker:
 
 
 def signal_group(group: int, number: int) -> None:
-    """Send a signal to all processes of a group; harmless when they have ended."""
+    """Send a signal to all processes of a group; this is harmless if they have already ended."""
     with suppress(ProcessLookupError):
         os.killpg(group, number)
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something; empty where there is none."""
+    """Return the last line of a log that is not blank; empty if there is none."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
     return ([line for line in lines if line] or [""])[-1][:300]
 
 
 def _members(group: int) -> list[int]:
-    """Processes of a group."""
+    """Return the ids of the processes in a group."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         fields = _stat(int(entry.name))
@@ -145,7 +148,7 @@ def _members(group: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; empty when the process is gone."""
+    """Return the fields of /proc/PID/stat from the state on; none if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -158,7 +161,7 @@ def _times(pid: int) -> float:
 
 
 def status_bytes(pid: int, field: str) -> int:
-    """A field of /proc/PID/status, such as VmRSS, in bytes; 0 when there is none."""
+    """Return a field of /proc/PID/status, such as VmRSS, in bytes; 0 if there is none."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
     except OSError:
@@ -167,7 +170,10 @@ def status_bytes(pid: int, field: str) -> int:
 
 
 def _raise_priority(pid: int) -> None:
-    """The session's scheduling group as well: with such groups nice alone does nothing."""
+    """Raise the priority of a process and of its session's scheduling group.
+
+    If the system has such groups, nice alone has no effect.
+    """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, -10)
         Path(f"/proc/{pid}/autogroup").write_text("-10", "utf-8")

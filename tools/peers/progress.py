@@ -1,4 +1,4 @@
-"""How far a long run is and how long it will still take, on a terminal and in a log."""
+"""Shows how far a long run is and how long it still takes, in a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rich.progress import Progress as Bar
 
 
 class Steps:
-    """Counts steps: a bar on a terminal, else a line now and then.
+    """Counts steps: a bar in a terminal, and otherwise a line now and then.
 
     Args:
-        total: how many steps there will be.
+        total: number of all steps.
         every: seconds between two lines.
     """
 
@@ -36,7 +36,8 @@ class Steps:
         self._every, self._clock = every, clock
         self._done = 0
         self._start = self._told = clock()
-        # Steps differ much in length: the mean of the whole run is the estimate, not the last ones.
+        # Steps differ much in length, so the estimate uses the mean of the whole run, not of the
+        # last steps.
         self._bar = Bar(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
             TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(),
@@ -53,7 +54,7 @@ class Steps:
         self._bar.stop()
 
     def advance(self, now: str) -> None:
-        """One step is done; ``now`` says which."""
+        """Count one step; ``now`` names it."""
         self._done += 1
         self._bar.update(self._task, advance=1, description=f"{self._what} {now}")
         if not self._console.is_terminal and self._clock() - self._told >= self._every:
@@ -61,12 +62,12 @@ class Steps:
             self._console.print(self.line(), highlight=False)
 
     def drop(self, steps: int) -> None:
-        """Take ``steps`` steps out of the total, because they are not done."""
+        """Reduce the total by ``steps`` steps, which are not going to be done."""
         self._total -= steps
         self._bar.update(self._task, total=self._total)
 
     def line(self) -> str:
-        """``measuring: 120 of 1768, 14 min left``."""
+        """Return the progress as a text, such as ``measuring: 120 of 1768, 14 min left``."""
         passed = self._clock() - self._start
         left = passed / self._done * (self._total - self._done) if self._done else 0.0
         return f"{self._what}: {self._done} of {self._total}, {left / 60:.0f} min left"

@@ -1,4 +1,4 @@
-"""One run: install, convert, load, measure in turns, score, write."""
+"""One run of ``make bench``: install, convert, load, measure in turns, score, and write."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ from tools.peers.progress import Steps
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked to do.
+    """The settings of a run.
 
     Attributes:
         checkpoint: the model, read from a GGUF file.
-        engines, prompts, rounds: what is measured.
-        max_tokens: upper bound on the prompts' own.
-        threads: of every engine.
-        timeout: seconds one generation may take.
-        urgent: raise the priority of the worker that is measured, where allowed.
-        retries: how often a disturbed measurement is repeated.
+        engines, prompts, rounds: the engines to measure, the prompts, and the number of
+            repetitions.
+        max_tokens: upper bound on the token limits of the prompts.
+        threads: number of threads of every engine.
+        timeout: seconds that one generation may take.
+        urgent: whether to raise the priority of the worker that is measured, where this is allowed.
+        retries: the most repetitions of a disturbed measurement.
         out: folder for environments, models and runs.
-        name: of the run; a run with the same name resumes.
+        name: name of the run; the same name resumes an interrupted run.
     """
 
     checkpoint: Checkpoint
@@ -67,7 +68,7 @@ class Options:
 
 
 class Session:
-    """Holds what is open, so that it is closed whatever happens."""
+    """Holds all workers of a run, so that they are ended whatever happens."""
 
     def __init__(self, options: Options, console: Console) -> None:
         self.options, self.console = options, console
@@ -96,9 +97,10 @@ class Session:
         self._failed: dict[str, InstallError] = {}
 
     def prepare(self) -> None:
-        """Install, convert, and only then load what has something left to measure.
+        """Install and convert, and then load the engines that have something left to measure.
 
-        In this order, because compilers and exporters need the memory that loaded engines hold.
+        Engines are loaded last, because compilers and exporters need the memory that they would
+        hold.
         """
         missing = Counter(name for name, *_ in self._missing())
         self.console.print(
@@ -114,7 +116,7 @@ class Session:
             self._load(engine, python)
 
     def measure(self) -> None:
-        """All turns that are not in the journal."""
+        """Take all turns that are not in the journal."""
         options = self.options
         turns = list(schedule(self._units(), list(self.players.values()), self.journal.done))
         left = Counter(turn.player.name for turn in turns)
@@ -134,12 +136,12 @@ class Session:
             quiet = QUIET if options.retries else None
             try:
                 run(turns, keep, lost, quiet, options.retries)
-            finally:  # Peak memory is known only now, also of a run that is stopped.
+            finally:  # Peak memory is known only now, also if the run is interrupted.
                 for player in self.players.values():
                     self.journal.describe(player.info())
 
     def results(self) -> Results:
-        """What the journal holds, scored by the oracle where PyTorch is there."""
+        """Return the results in the journal, scored by the oracle if PyTorch is installed."""
         order = [e.name for e in self.options.engines]
         known = self.journal.engines
         names = [*(n for n in order if n in known), *(n for n in known if n not in order)]
@@ -172,7 +174,7 @@ class Session:
             self._close(name)
 
     def _install(self, engine: Engine) -> Path | None:
-        """The Python of an engine whose weights are there as well; None when it is left out."""
+        """Install an engine and convert its weights; returns its Python, or None if that failed."""
         try:
             python = self._python(engine.environment)
             for name in engine.formats:
@@ -194,7 +196,7 @@ class Session:
             self.journal.describe(player.info())
 
     def _skip(self, engine: Engine, error: Exception) -> None:
-        """The run goes on without it; the reason is in the results."""
+        """Leave an engine out. The run goes on without it, and the results have the reason."""
         self._close(engine.name)
         self.journal.describe(engine.info(status="skipped", reason=str(error)))
         self.console.print(f"  [yellow]{engine.name} skipped:[/] {error}", highlight=False)
@@ -205,7 +207,7 @@ class Session:
             player.close()
 
     def _units(self) -> list[Unit]:
-        """Every input alone, round by round."""
+        """Return a unit for every input alone, round by round."""
         rounds = range(self.options.rounds)
         return [unit for number in rounds for unit in units_of(self.items, round=number)]
 
@@ -220,8 +222,9 @@ class Session:
 
     def _python(self, environment: Environment | None) -> Path:
         if environment is None:
-            return Path(sys.executable)  # What runs the harness has Paradecode.
-        if environment.name in self._failed:  # Several engines need it: once is enough.
+            return Path(sys.executable)  # The Python of this process has Paradecode.
+        # Several engines may need it, and one attempt is enough.
+        if environment.name in self._failed:
             raise self._failed[environment.name]
         try:
             return install(environment, self.options.out, self._say)
@@ -233,7 +236,11 @@ class Session:
         self.console.print(f"  [dim]{line}[/]", highlight=False)
 
     def _items(self) -> list[Item]:
-        """Token ids of all turns; kept with the run, because earlier answers are generated."""
+        """Return the items of all turns.
+
+        They are kept with the run, because the model generates the earlier answers of a
+        conversation.
+        """
         wanted = _digest([asdict(p) for p in self.options.prompts], self.options.max_tokens)
         file = self.options.folder / "items.json"
         if file.exists():
@@ -254,7 +261,7 @@ class Session:
         return items
 
     def _scores(self) -> dict[tuple[str, tuple[int, ...]], Score]:
-        """What the oracle says of every distinct output; empty where there is no PyTorch."""
+        """Return the oracle's score of every distinct output; empty if PyTorch is not installed."""
         by_id = {item.id: item for item in self.items}
         outputs = [(r.item, r.token_ids) for r in self.journal.records if not r.error]
         if not outputs:

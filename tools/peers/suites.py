@@ -1,4 +1,4 @@
-"""How much `make bench` measures: engines, prompts and rounds, by name."""
+"""Defines how much `make bench` measures, by name: engines, prompts and rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
 
-# Every peer in its best format and in the same format as ours, plain and with its best speculation.
+# Every peer in its best format and in our file's format, plain and with its best speculation.
 MAIN = (
     "paradecode-native/*",
     "llama-cpp/{source}*", "llama-cpp/q4_0*", "llama-cpp/q8_0", "ik-llama-cpp/*",
@@ -19,14 +19,15 @@ MAIN = (
 
 @dataclass(frozen=True)
 class Suite:
-    """Defaults of one run.
+    """The defaults of a run.
 
     Attributes:
-        engines: patterns of their names; ``{source}`` stands for the format of the model's file.
-        rounds: repetitions of everything.
-        per_group: prompts of each group; None is all.
-        max_tokens: upper bound on the prompts' own.
-        retries: repetitions of one measurement while other processes keep the machine busy.
+        engines: patterns of engine names; ``{source}`` stands for the format of the model's file.
+        rounds: number of times that everything is measured.
+        per_group: number of prompts of each group; None takes all.
+        max_tokens: upper bound on the token limits of the prompts.
+        retries: the most repetitions of one measurement while other processes keep the machine
+            busy.
     """
 
     engines: tuple[str, ...]
@@ -44,7 +45,7 @@ SUITES = {
 
 
 def find_suite(name: str) -> Suite:
-    """The suite of that name; InvalidInput when there is none."""
+    """Return the suite with this name; raises InvalidInput if there is none."""
     if name not in SUITES:
         raise InvalidInput("suite", name, f"choose among {', '.join(SUITES)}")
     return SUITES[name]

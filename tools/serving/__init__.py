@@ -1,1 +1,1 @@
-"""What the server is put through: crowds, hostile requests, hours of load, and its peers."""
+"""Tests what the server withstands: crowds, hostile requests and hours of load; and compares it."""

@@ -1,11 +1,12 @@
-"""Named attacks, one after another, each beside a neighbour's stream that must not notice.
+"""Runs named attacks on a server, while a neighbour's stream must go on undisturbed.
 
     python -m tools.serving.attacks [--out bench/results/serve_attacks.json]
 
-Starts a server of its own with two models and two keys: one is the attacker's, the other the
-neighbour's, who streams from the model that is attacked. Exit status 1 if an answer has another
-status than the table says, the stream pauses more than a second longer than undisturbed, /health
-takes more than 250 ms, the front grows by 100 MB, a worker dies, or something stays behind.
+The program starts a server with two models and two keys. The attacker has one key. The neighbour
+has the other key, and streams from the model that is attacked. The exit status is 1 if an answer
+has another status than the table says, a worker dies, or something stays behind in the server. It
+is also 1 if the stream pauses a second longer than without an attack, /health takes more than 250
+ms, or the front process grows by 100 MB.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ from tools.serving.neighbour import Neighbour, Noticed
 from tools.serving.server import LOGS, PATIENCE, Server, serving
 
 PAUSE, HEALTH, GROWTH = 1.0, 0.25, 100 << 20
-"""Seconds beyond the plain pause, seconds, bytes: what the neighbour may notice at most."""
+"""What the neighbour may notice at most.
+
+The values are seconds beyond its pause without an attack, seconds of /health, and bytes by which
+the front process grows.
+"""
 
 KEYS = ("key-of-the-attacker", "key-of-the-neighbour")
 OPTIONS = (
@@ -43,22 +48,23 @@ OPTIONS = (
 )  # fmt: skip
 MODELS = ("tiny=smollm2-135m-instruct", "canvas=paradecode/tiny-diffusion")
 PLAIN_SECONDS, AFTERMATH = 3.0, 0.5
-"""Seconds for which the neighbour is watched without an attack, and after each."""
+"""Seconds for which the neighbour is watched without an attack, and after each attack."""
 Content = Callable[[], Any]
-"""Makes the body: bytes, or what JSON can say."""
+"""Makes the content of an attack: bytes, pieces of bytes, or a value for JSON."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """
+    """One attack, and the statuses with which the server must answer it.
+
     Attributes:
         sends: what is sent, in words.
         expected: statuses that an answer may have.
-        content: of the body, or without a ``path`` all that is sent, in pieces.
-        at_once: how many send it at the same time.
-        leaves: whether the senders read nothing.
+        content: makes the body; without a ``path`` it makes all bytes that are sent, in pieces.
+        at_once: number of senders at the same time.
+        leaves: whether the senders leave without reading the answer.
         floods: seconds for which one thread holds all connections, which send one piece each.
-        stays: whether the connections of a flood stay after their answer.
+        stays: whether the connections of a flood stay open after their answer.
         canvas: whether the diffusion model is attacked.
     """
 
@@ -83,7 +89,7 @@ LETTERS = string.ascii_letters + string.digits
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
 LONG = {"max_tokens": 200, "ignore_eos": True, "deadline": 3}
 LONGEST = 46778
-"""The token of the default model with the most characters: a line feed and 80 spaces."""
+"""Id of the default model's longest token: a line feed and 80 spaces."""
 
 
 def ask(**fields: Any) -> Content:
@@ -95,7 +101,7 @@ def talk(**fields: Any) -> Content:
 
 
 def called(arguments: str) -> list[dict[str, Any]]:
-    """A conversation with an earlier call."""
+    """Return a conversation with an earlier tool call, which has these arguments."""
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
     return [*USER, {"role": "assistant", "tool_calls": [call]}, *USER]
 
@@ -113,7 +119,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def get(path: str = "/v1/models", more: str = "", key: str = "") -> Content:
-    """One request without a body; ``more`` lines of its head."""
+    """Make one request without a body; ``more`` has further lines of its head."""
     shown = f"Authorization: Bearer {key}\r\n" if key else ""
     return lambda: [f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{shown}{more}\r\n".encode()]
 
@@ -123,7 +129,7 @@ def python(code: str, source: str = "y = 1") -> Content:
 
 
 def chain(length: int) -> dict[str, Any]:
-    """Definitions that each refer to the next."""
+    """Return a schema of ``length`` definitions, each of which refers to the next."""
     definitions: dict[str, Any] = {
         f"d{i}": {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(length)
     }
@@ -131,13 +137,16 @@ def chain(length: int) -> dict[str, Any]:
 
 
 def patterns(first: int) -> dict[str, Any]:
-    """Forty patterns that one text is to match: their intersection takes minutes."""
+    """Return forty patterns that one text has to match.
+
+    Their intersection takes minutes to compute.
+    """
     every = [{"type": "string", "pattern": f"^(.*[ab]){{{first + i}}}$"} for i in range(40)]
     return {"allOf": every}
 
 
 def raw(*lines: str, body: bytes = b"", pieces: int = 1) -> Content:
-    """A request as bytes, its body in so many pieces."""
+    """Make a request as bytes, with its body in ``pieces`` pieces."""
     head = "\r\n".join((*lines, "", "")).encode()
     size = max(1, len(body) // pieces)
     return lambda: [head, *(body[at : at + size] for at in range(0, len(body), size))]
@@ -152,8 +161,8 @@ BOMBS = [("gzip", gzip.compress(b" " * 4_000_000)),
 WRONG, FINE = (400,), (200, 400, 429)
 
 ATTACKS = (
-    # From up to 2,000 connections, without a key; of more than fit, those that have waited longest
-    # are closed.
+    # Floods of up to 2,000 connections without a key. If more connections come than the server
+    # holds, it closes the longest waiting ones.
     Attack("tiny headers", "6,000 headers of 3 bytes", (431,), get(more="a:b\r\n" * 6000), "",
            100, floods=5),
     Attack("headers that fit", "97 headers of 3 bytes", (401,), get(more="a:b\r\n" * 97), "",
@@ -194,7 +203,7 @@ ATTACKS = (
            raw(*POST, "Content-Length: 4194304"), "", 2000, floods=4, stays=True),
     Attack("bodies of a key that never come", "2,000 that announce one", (CLOSED,),
            raw(*KEYED, "Content-Length: 4194304"), "", 2000, floods=4),
-    # What takes long to read.
+    # Requests that take long to read.
     Attack("duplicated key", "an object of 90,000 keys, the last one twice", WRONG,
            lambda: twice(90_000).encode(), at_once=6),
     Attack("duplicated key in a call", "a call whose arguments have 40,000 keys, one twice",
@@ -216,7 +225,7 @@ ATTACKS = (
     Attack("empty objects", "a million empty objects", WRONG,
            lambda: b'{"guided_json":[' + b"{}," * 1_000_000 + b"{}]}"),
     Attack("numbers", "a prompt of a million token ids", WRONG, ask(prompt=[1] * 1_000_000)),
-    # What has many errors, or is much.
+    # Requests with many errors or many parts.
     Attack("bad texts", "4,000 prompts that are lists of 240 texts", WRONG,
            ask(prompt=[[""] * 240] * 4000)),
     Attack("bad biases", "8,000 biases of no token", WRONG,
@@ -241,7 +250,7 @@ ATTACKS = (
     Attack("tools", "20,000 tools", WRONG, talk(tools=[tool(i, {}) for i in range(20_000)]), CHAT),
     Attack("texts to embed", "4,096 texts", WRONG, lambda: {"input": ["a"] * 4096},
            "/v1/embeddings"),
-    # What takes long to tokenize.
+    # Requests that take long to tokenize.
     Attack("long prompt", "a prompt of 2 MB", WRONG, ask(prompt="x" * 2_000_000), at_once=8),
     Attack("long prediction", "a prediction of 1.8 MB", WRONG,
            talk(prediction={"type": "content", "content": "ab " * 600_000}), CHAT),
@@ -259,7 +268,7 @@ ATTACKS = (
            lambda: {"prompt": "\U0001f9ff" * 300_000}, "/tokenize"),
     Attack("many texts to embed", "2,048, as many as are taken", FINE,
            lambda: {"input": ["a"] * 2048}, "/v1/embeddings"),
-    # What takes long to compile.
+    # Requests that take long to compile.
     Attack("deep schema", "20 objects in one another", FINE, ask(guided_json=nested(20))),
     Attack("chain of references", "definitions that each refer to the next", FINE,
            ask(guided_json=chain(400))),
@@ -294,7 +303,7 @@ ATTACKS = (
            python("import a\na.", "(" * 20_000)),
     Attack("python: code that never parses", "250 KB of lines, broken at the end", FINE,
            python("x = [1]\n" * 30_000 + "def f(:\n" * 20 + "x.")),
-    # What takes long to answer.
+    # Requests that take long to answer.
     Attack("outputs with scores", "64 outputs with 21 log-probabilities a token", FINE,
            talk(n=64, logprobs=True, top_logprobs=20, **LONG | {"max_tokens": 64}), CHAT, 2),
     Attack("too many scores", "64 outputs of the longest, with scores", WRONG,
@@ -316,7 +325,7 @@ ATTACKS = (
     Attack("biases and penalties", "1,000 biases, all penalties, eight outputs", FINE,
            ask(logit_bias={str(i): 0.1 for i in range(500)}, frequency_penalty=1.0,
                repetition_penalty=1.1, presence_penalty=0.5, n=8, **LONG)),
-    # What searches and ranks.
+    # Searches and rankings.
     Attack("wide searches", "64 branches, four times", FINE, ask(search="best-of(n=64)", **LONG)),
     Attack("widest tree", "a-star of 64 steps of a token, a million tokens, 65,536 nodes", FINE,
            ask(search="a-star(k=64,step_tokens=1,budget=1048576,nodes=65536)", **LONG)),
@@ -389,7 +398,7 @@ ATTACKS = (
 
 
 def prepared(attack: Attack) -> list[Any]:
-    """What each of the senders sends: a body, or pieces of bytes."""
+    """Return what each sender of an attack sends: a body, or pieces of bytes."""
     made = attack.content()
     if isinstance(made, list) and isinstance(made[0], dict):
         return [json.dumps(one).encode() for one in made]
@@ -407,19 +416,21 @@ def _each(name: str) -> list[Any]:
 
 
 def make_ready(name: str) -> None:
-    """Prepare an attack in this process."""
+    """Prepare the content of an attack in this process."""
     _each(name)
 
 
 def strike_by_name(server: Server, name: str) -> tuple[Counter[int], float]:
-    """Strike from this process, which is not the one that measures the neighbour: there the
-    neighbour would wait for Python's lock."""
+    """Carry out an attack from this process, which does not measure the neighbour.
+
+    In the measuring process the neighbour would wait for Python's lock.
+    """
     return strike(server, NAMED[name], _each(name))
 
 
 def strike(server: Server, attack: Attack, each: list[Any]) -> tuple[Counter[int], float]:
-    """The statuses that came, and the seconds it took."""
-    # One client for all: one each would load certificates, 20 ms each.
+    """Carry out an attack; returns the counts of the answers' statuses, and its seconds."""
+    # All senders share a client, because each new one would take 20 ms to load certificates.
     if attack.floods:
         began, where = time.perf_counter(), httpx.URL(server.url)
         sent = [one[0] for one in each]
@@ -448,7 +459,7 @@ def _answer(client: httpx.Client, attack: Attack, content: Any) -> int:
             for piece in content:
                 connection.sendall(piece)
                 time.sleep(0 if len(content) < 1000 else 0.001)
-        except OSError:  # It closes; what it has said is there.
+        except OSError:  # The server has closed the connection; its answer may still be read.
             pass
         while not attack.leaves and (piece := connection.recv(65536)):
             answer += piece
@@ -458,7 +469,7 @@ def _answer(client: httpx.Client, attack: Attack, content: Any) -> int:
 
 
 def complaints(attack: Attack, statuses: Counter[int], seen: Noticed, plain: float) -> list[str]:
-    """What is wrong with what happened during an attack."""
+    """Return which bounds were exceeded during an attack."""
     bounds = {
         f"the stream paused for {seen.pause:.2f} s": seen.pause > plain + PAUSE,
         f"/health took {seen.health:.2f} s": seen.health > HEALTH,
@@ -470,14 +481,15 @@ def complaints(attack: Attack, statuses: Counter[int], seen: Noticed, plain: flo
 
 
 def run(server: Server, attacks: Sequence[Attack] = ATTACKS) -> dict[str, Any]:
-    """Every attack: what was answered, what the neighbour noticed, and what is wrong."""
+    """Carry out the attacks; returns the answers, what the neighbour noticed, and what is wrong."""
     neighbours = {
         canvas: Neighbour(server, model, KEYS[1])
         for canvas, model in ((False, "tiny"), (True, "canvas"))
     }
     plain = {}
     for canvas, neighbour in neighbours.items():
-        for seconds in (1.0, PLAIN_SECONDS):  # The first streams of a server are slower.
+        # The first streams of a server are slower, so the second measurement counts.
+        for seconds in (1.0, PLAIN_SECONDS):
             with neighbour.watching() as noticed:
                 time.sleep(seconds)
         plain[canvas] = noticed

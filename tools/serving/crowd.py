@@ -1,12 +1,12 @@
-"""64 clients at once on one server: mixed methods and families, constraints, and offline equality.
+"""Lets 64 clients ask one server at once, with mixed methods, families and constraints.
 
     python -m tools.serving.crowd [--clients 64] [--rounds 3] [--out bench/results/serve_crowd.json]
 
-Starts a server with an autoregressive and a diffusion model. Every client asks its questions one
-after the other, each with a method of its own: the exact methods of the first model, methods of the
-second, and structured output on both. Afterwards the library answers the same questions alone, with
-plain decoding. Exit status 1 unless every answer came whole, the tokens of every exact method equal
-the library's, and every structured output validates.
+The program starts a server with an autoregressive and a diffusion model. Every client asks its
+questions one after the other. Each question has its own method: an exact method of the first model
+or a method of the second, and structured output on both models. Afterwards the library answers the
+same questions alone, with plain decoding. The exit status is 1 unless every answer is complete, the
+tokens of every exact method equal the library's, and every structured output is valid.
 """
 
 from __future__ import annotations
@@ -55,10 +55,14 @@ PATTERN = "[A-Z][a-z]{2,8} is (big|small)\\."
 
 @dataclass
 class Asked:
-    """A question, and what the server answered.
+    """A question, and the server's answer.
 
     Attributes:
+        body: the JSON body of the request.
         exact: whether the method promises the tokens of plain decoding.
+        status: HTTP status of the answer.
+        tokens, text, finish: token ids, text and finish reason of the answer.
+        began, ended: when the request was sent, and when the answer ended, in seconds.
     """
 
     body: dict[str, Any]
@@ -72,7 +76,7 @@ class Asked:
 
     @property
     def kind(self) -> str:
-        """Family, and what is asked of the output."""
+        """Family of the model, and the kind of the output's constraint, or ``text``."""
         family = "diffusion" if self.body["model"] == DIFFUSION else "autoregressive"
         constraint = next(
             (name for name in ("guided_json", "guided_regex") if name in self.body), ""
@@ -81,7 +85,10 @@ class Asked:
 
 
 def question(number: int) -> Asked:
-    """One of the mix: a third structured, a quarter on the diffusion model, half sampled."""
+    """Return a question of the mix.
+
+    About a third is structured, a quarter asks the diffusion model, and many are sampled.
+    """
     diffusion = number % 4 == 3
     body: dict[str, Any] = {
         "model": DIFFUSION if diffusion else AUTOREGRESSIVE,
@@ -120,13 +127,16 @@ def ask(client: httpx.Client, asked: Asked) -> None:
 
 
 def most_at_once(asked: list[Asked]) -> int:
-    """The largest number of requests that were under way at the same time."""
+    """Return the largest number of requests that ran at the same time."""
     moments = sorted([(one.began, 1) for one in asked] + [(one.ended, -1) for one in asked])
     return max(accumulate(change for _, change in moments))
 
 
 def crowd(server: Server, clients: int, rounds: int) -> list[Asked]:
-    """All questions, answered: every client sends its first one at the same moment."""
+    """Ask all questions, and return them with their answers.
+
+    All clients send their first question at the same moment.
+    """
     asked = [question(number) for number in range(clients * rounds)]
     together = Barrier(clients)
 
@@ -143,7 +153,7 @@ def crowd(server: Server, clients: int, rounds: int) -> list[Asked]:
 
 
 def offline(llm: LLM, asked: Asked) -> list[int]:
-    """The tokens that the library gives alone, with plain decoding."""
+    """Return the tokens that the library gives when it answers alone, with plain decoding."""
     body = asked.body
     names = ("max_tokens", "temperature", "seed", "ignore_eos")
     settings: dict[str, Any] = {name: body[name] for name in names if name in body}
@@ -155,7 +165,7 @@ def offline(llm: LLM, asked: Asked) -> list[int]:
 
 
 def valid(asked: Asked) -> bool:
-    """Whether a structured output meets its constraint; it must have ended by itself."""
+    """Decide whether a structured output meets its constraint. It must have ended by itself."""
     if asked.finish != "stop":
         return False
     if "guided_regex" in asked.body:
@@ -164,7 +174,7 @@ def valid(asked: Asked) -> bool:
 
 
 def judge(asked: list[Asked]) -> tuple[dict[str, Counter[str]], list[str]]:
-    """What became of each kind of question, and what was wrong."""
+    """Count the outcomes of each kind of question, and describe everything that is wrong."""
     counts: dict[str, Counter[str]] = {}
     wrong: list[str] = []
     for model in PLAIN:

@@ -1,4 +1,4 @@
-"""Many connections at once, from one thread: each sends its bytes, and waits for an answer."""
+"""Opens many connections at once from one thread, sends their bytes, and waits for answers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from contextlib import suppress
 from paradecode.serve.server import room_for
 
 CLOSED = 0
-"""The status of a connection that ends without an answer, or is still open at the end."""
+"""Stands for the status of a connection without an answer, or that is open at the end."""
 
 PIECE = 1 << 16
 
 
 def flood(host: str, port: int, each: Sequence[bytes], seconds: float, stay: bool) -> Counter[int]:
-    """The statuses that came.
+    """Send everything, and return the counts of the answers' statuses.
 
     Args:
-        each: what each connection sends; nothing at all is possible, too.
-        seconds: after which connections are closed that have not ended.
-        stay: whether those that had an answer stay open until then.
+        each: the bytes that each connection sends, which may be none.
+        seconds: time after which all connections that have not ended are closed.
+        stay: whether a connection that got an answer stays open until then.
     """
     room_for(len(each))
     selector, statuses, answers = selectors.DefaultSelector(), Counter[int](), dict[int, bytes]()
@@ -65,6 +65,6 @@ def flood(host: str, port: int, each: Sequence[bytes], seconds: float, stay: boo
 
 
 def status(answer: bytes) -> int:
-    """The status of an answer that has begun."""
+    """Return the status of an answer whose beginning has arrived; ``CLOSED`` if there is none."""
     found = answer.split(b" ", 2)
     return int(found[1]) if len(found) > 2 and found[1].isdigit() else CLOSED

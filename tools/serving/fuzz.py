@@ -1,8 +1,8 @@
-"""Hostile requests by the thousand: the server must answer each, stay up and keep nothing.
+"""Sends hostile requests by the thousand: the server must answer each, stay up and leak nothing.
 
     python -m tools.serving.fuzz --requests 20000
 
-Starts a server of its own. Exit status 1 if an answer was wrong or something leaked.
+The program starts a server. The exit status is 1 if an answer was wrong or something leaked.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tools.script import options, stamped, tell
 from tools.serving.server import PATIENCE, Server, endure
 
 WARM_UP = 0.25
-"""Share of the requests after which memory is first measured: caches and pools have grown."""
+"""Share of the requests after which memory is first measured, when caches and pools have grown."""
 
 LARGE = 0.1
-"""Share of the requests that have one large field."""
+"""Share of the requests that have one very large field."""
 
 FINE = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 422, 429, 431, 503}
 USER = [{"role": "user", "content": "Hi"}]
@@ -73,7 +73,7 @@ RAW = (
 
 
 def value(chance: random.Random, depth: int = 0) -> Any:
-    """Anything JSON can say."""
+    """Return a random value of any type that JSON has."""
     kind = chance.randrange(9 if depth < 5 else 5)
     if kind == 0:
         return chance.choice((None, True, False))
@@ -88,7 +88,7 @@ def value(chance: random.Random, depth: int = 0) -> Any:
 
 
 def likely(chance: random.Random, field: str) -> Any:
-    """A value with the shape that ``field`` wants, which gets further than anything else."""
+    """Return a value of the type that ``field`` needs, which passes the server's first checks."""
     schema = chance.choice(
         ({"type": "object"}, {"type": "string", "pattern": chance.choice(TEXTS)}, {"$ref": "#"},
          {"enum": [value(chance)]}, {"type": "integer", "minimum": chance.choice(NUMBERS)},
@@ -121,7 +121,7 @@ def likely(chance: random.Random, field: str) -> Any:
 
 
 def large(chance: random.Random, field: str) -> Any:
-    """A value with the shape that ``field`` wants, and one to 30,000 times what is usual."""
+    """Return a value of the type that ``field`` needs, up to 30,000 times as large as usual."""
     size = int(10 ** chance.uniform(0, 4.5))
     text = chance.choice(("a", "ab ", "\n", "é", "1", "{", "<|im_end|>"))
     deep: dict[str, Any] = {"type": "string"}
@@ -156,7 +156,7 @@ def large(chance: random.Random, field: str) -> Any:
 
 
 def body(chance: random.Random, route: str) -> dict[str, Any]:
-    """A request that is right but for a few fields."""
+    """Return a request that is correct except for a few fields."""
     made = {**BASES[route], "deadline": 5} if "tokenize" not in route else dict(BASES[route])
     if chance.random() < LARGE:
         field = chance.choice([*BASES[route], *FIELDS])
@@ -170,7 +170,10 @@ def body(chance: random.Random, route: str) -> dict[str, Any]:
 
 
 def attack(server: Server, client: httpx.Client, number: int, seed: int) -> str:
-    """One request; says what kind of answer came. Raises RuntimeError for a wrong one."""
+    """Send one request, and return the kind of its answer.
+
+    It raises RuntimeError for a wrong answer.
+    """
     chance = random.Random(f"{seed}.{number}")
     route = chance.choice(ROUTES)
     dice = chance.random()
@@ -191,7 +194,7 @@ def attack(server: Server, client: httpx.Client, number: int, seed: int) -> str:
 
 
 def complaint(response: httpx.Response) -> str | None:
-    """What is wrong with an answer, whatever was asked."""
+    """Return what is wrong with an answer to any request; None if nothing is."""
     text = response.text
     if response.status_code not in FINE:
         return f"status {response.status_code}"
@@ -206,7 +209,7 @@ def complaint(response: httpx.Response) -> str | None:
 
 
 def broken(server: Server, chance: random.Random, route: str) -> str:
-    """A connection that sends rubbish, or half of a request, or leaves before its answer."""
+    """Open a connection that sends random bytes or half a request, or that leaves early."""
     host, _, port = server.url.removeprefix("http://").partition(":")
     content = json.dumps({**BASES[route], "stream": chance.random() < 0.5}).encode()
     head = f"POST {route} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
@@ -224,8 +227,10 @@ def broken(server: Server, chance: random.Random, route: str) -> str:
 
 
 def fuzz(server: Server, first: int, last: int, seed: int, threads: int = 8) -> Counter[str]:
-    """Requests ``first`` up to ``last``; how many answers of each kind came, those of kind
-    ``wrong`` told on the error stream."""
+    """Send the requests from ``first`` up to ``last``, and count the kinds of answers.
+
+    Answers of the kind ``wrong`` are described on stderr.
+    """
     with (
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
         ThreadPoolExecutor(threads) as pool,
@@ -234,7 +239,7 @@ def fuzz(server: Server, first: int, last: int, seed: int, threads: int = 8) -> 
         def kind(number: int) -> str:
             try:
                 return attack(server, client, number, seed)
-            except Exception as error:  # The others are sent all the same.
+            except Exception as error:  # The other requests are sent all the same.
                 print(f"{number}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 return "wrong"
 

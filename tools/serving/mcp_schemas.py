@@ -1,10 +1,10 @@
-"""The schemas of the tools that published MCP servers offer: what agents will send to a server.
+"""Collects the schemas of tools that published MCP servers offer, as agents will send them.
 
     python -m tools.serving.mcp_schemas build/mcp
 
-Installs the servers (npm and pip have to be there), asks each for its tools over its standard
+The program installs the servers with npm and pip, asks each for its tools over its standard
 streams, and writes ``schemas.json``: package, version, licence, and each tool's name and schema.
-The schemas stay out of the repository: each is its package's own.
+The schemas stay out of the repository, because they belong to their packages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KEYS = (
     "GITHUB_PERSONAL_ACCESS_TOKEN", "GITLAB_PERSONAL_ACCESS_TOKEN", "SLACK_BOT_TOKEN",
     "SLACK_TEAM_ID", "NOTION_TOKEN", "BRAVE_API_KEY",
 )  # fmt: skip
-"""Variables without which some do not start; nothing is asked with their values."""
+"""Environment variables without which some servers do not start. Their values are not used."""
 SECONDS = 60.0
 HELLO = {
     "protocolVersion": "2025-06-18", "capabilities": {},
@@ -53,7 +53,7 @@ HELLO = {
 
 
 def tools_of(command: list[str], folder: Path) -> list[dict[str, Any]]:
-    """The tools of a server that speaks over its standard streams."""
+    """Return the tools of a server that communicates over its standard streams."""
     known = dict.fromkeys(KEYS, "https://none.invalid")
     process = subprocess.Popen(
         ["timeout", f"{SECONDS:g}", *command], cwd=folder, env={**os.environ, **known}, text=True,

@@ -1,4 +1,4 @@
-"""What a neighbour notices: the pauses of its stream, /health, the front's memory."""
+"""Measures what a neighbour notices: stream pauses, slow /health, the front's memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ from tools.peers.process import status_bytes
 from tools.serving.server import Server
 
 LOOK = 0.02
-"""Seconds between two looks at /health and at the front's memory."""
+"""Seconds between two measurements of /health and of the front process's memory."""
 
 
 @dataclass
 class Noticed:
-    """The longest pause of the stream and the slowest /health, in seconds; the front's most bytes.
+    """What a neighbour noticed.
 
-    A stream's first event counts from its request on. Streams that end are followed by others.
+    A stream's first event counts from its request on. A stream that ends is followed by another
+    one.
+
+    Attributes:
+        pause: longest time between two events of the stream, in seconds.
+        health: time of the slowest answer of /health, in seconds.
+        front: the most bytes of the server's front process.
+        events: number of events of the stream.
+        broken: what went wrong; empty if nothing did.
     """
 
     pause: float = 0.0
@@ -32,7 +40,7 @@ class Noticed:
 
 
 class Neighbour:
-    """A client of one model with a key of its own."""
+    """A client of one model, with a key of its own."""
 
     def __init__(self, server: Server, model: str, key: str) -> None:
         self._server, self._body = server, {
@@ -43,7 +51,7 @@ class Neighbour:
 
     @contextmanager
     def watching(self) -> Iterator[Noticed]:
-        """What it notices until the end of the block; the stream runs when the block begins."""
+        """Watch the server until the end of the block, which begins when the stream runs."""
         noticed, over, begun = Noticed(), threading.Event(), threading.Event()
         threads = [
             threading.Thread(target=self._stream, args=(noticed, over, begun)),

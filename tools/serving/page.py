@@ -1,4 +1,4 @@
-"""The table of servers in a page, from what ``tools.serving.peers`` has measured.
+"""Writes the table of servers into a page, from the measurements of ``tools.serving.peers``.
 
 python -m tools.serving.page bench/results/serve_peers_135m.json docs/benchmarks.md [MARK]
 """
@@ -32,7 +32,7 @@ COLUMNS: tuple[Column[LoadSummary], ...] = (
 
 
 def table(results: Results) -> str:
-    """Markdown: throughput, its ratio to the first endpoint, latencies, for each load."""
+    """Return Markdown: throughput, its ratio to the first endpoint's, and latencies by load."""
     settings = results.settings
     said = (
         f"{results.created[:10]}, {results.machine.cpu}, {settings['threads']} threads; "

@@ -1,15 +1,15 @@
-"""Our server beside the peers' servers: same weights, same cores, one interleaved run.
+"""Compares our server with the peers' servers: same weights, same cores, one interleaved run.
 
     LLAMA_CPP=FOLDER IK_LLAMA_CPP=FOLDER python -m tools.serving.peers [--model FILE.gguf]
         [--concurrency 1 4 16 64] [--requests 48] [--rounds 5] [--out FILE.json]
 
 For each number of clients it starts Paradecode's server and those of llama.cpp, ik_llama.cpp (both
 from source checkouts, compiled for this machine) and, if it is named, ``transformers serve``, with
-as many slots as there are clients, and drives them in turns. Without ``LLAMA_CPP`` llama.cpp's
-server is the ``llama-server`` on the PATH, else the one inside xllamacpp, which is not compiled for
-this machine. Only the server that is measured runs: the others are stopped (SIGSTOP) meanwhile. A
-peer that cannot be installed or started is left out, and the result says why. Run it on a machine
-that does nothing else; the same command goes on where it was stopped.
+as many slots as there are clients. It sends load to the servers in turns. Without ``LLAMA_CPP``
+llama.cpp's server is the ``llama-server`` on the PATH, else the one inside xllamacpp, which is not
+compiled for this machine. Only the server that is measured runs; the others are stopped (SIGSTOP)
+meanwhile. A peer that cannot be installed or started is left out, and the result says why. Run it
+on a machine that does nothing else. The same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from tools.peers.process import WORKERS, last_line, signal_group
 from tools.script import OUT, REPOSITORY, err, options
 
 CONTEXT = 1024
-"""Tokens of context of one request, at every server."""
+"""Context length of one request, in tokens, at every server."""
 
 WARM_UP = 8
-"""Requests before each measurement."""
+"""Number of requests before each measurement."""
 
 START_SECONDS = 600.0
 SAVE_TOKENIZER = """
@@ -64,19 +64,20 @@ AutoTokenizer.from_pretrained(sys.argv[1], gguf_file=sys.argv[2]).save_pretraine
 
 
 class NotStarted(Exception):
-    """A server that is left out; the message is the reason in the results."""
+    """A server is left out; the message becomes the reason in the results."""
 
 
 @dataclass
 class Server:
-    """A process group that listens on ``port``.
+    """A server, which is a process group that listens on ``port``.
 
     Attributes:
-        name: as in the tables.
-        command: what starts it.
-        model: as its requests name it; None takes the first that it lists.
-        variables: environment variables besides the inherited ones.
-        bodies: endpoint name -> more fields of its requests: methods of one server.
+        name: name of the server in the tables.
+        command: the command that starts it.
+        model: name of the model in its requests; None takes the first model that it lists.
+        variables: environment variables in addition to the inherited ones.
+        bodies: endpoint's name -> further fields of its requests. Methods of one server are several
+            endpoints.
     """
 
     name: str
@@ -88,10 +89,10 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self, folder: Path) -> None:
-        """Start it and wait until it answers to /health.
+        """Start the server, and wait until it answers to /health.
 
         Raises:
-            NotStarted: with the last line of its log.
+            NotStarted: it ended or took too long; the message has the last line of its log.
         """
         log = folder / f"{self.name}.log"
         with log.open("wb") as out:
@@ -122,7 +123,7 @@ class Server:
 
 
 def paradecode(model: Path, threads: int, slots: int) -> Server:
-    """Ours, plain and with its default method: two endpoints of one server."""
+    """Return our server, plain and with its default method, as two endpoints."""
     port = _free_port()
     command = [
         sys.executable, "-c", "from paradecode.cli import main; main()", "serve",
@@ -134,7 +135,7 @@ def paradecode(model: Path, threads: int, slots: int) -> Server:
 
 
 def llama_cpp(model: Path, threads: int, slots: int) -> Server:
-    """llama.cpp's own server."""
+    """Return llama.cpp's own server."""
     found = _compiled("LLAMA_CPP") if "LLAMA_CPP" in os.environ else shutil.which("llama-server")
     if found is not None:
         return _llama_server("llama-cpp", str(found), model, threads, slots)
@@ -145,7 +146,7 @@ def llama_cpp(model: Path, threads: int, slots: int) -> Server:
 
 
 def ik_llama_cpp(model: Path, threads: int, slots: int) -> Server:
-    """ik_llama.cpp's server, with repacked weights."""
+    """Return ik_llama.cpp's server, which repacks the weights."""
     program = str(_compiled("IK_LLAMA_CPP"))
     return _llama_server("ik-llama-cpp", program, model, threads, slots, "--run-time-repack")
 
@@ -153,7 +154,7 @@ def ik_llama_cpp(model: Path, threads: int, slots: int) -> Server:
 def _llama_server(
     name: str, program: str, model: Path, threads: int, slots: int, *more: str
 ) -> Server:
-    """The server of llama.cpp or ik_llama.cpp, which batches continuously by default."""
+    """Return the server of llama.cpp or ik_llama.cpp, which batches continuously by default."""
     port = _free_port()
     command = [
         program, "--model", str(model), "--port", str(port), "--threads", str(threads),
@@ -164,7 +165,7 @@ def _llama_server(
 
 
 def _compiled(variable: str) -> Path:
-    """The ``llama-server`` of a checkout; compiled, if it is not there."""
+    """Return the ``llama-server`` of a checkout, which is compiled if it is missing."""
     source = find_source(variable, OUT)
     program = source / "build" / "bin" / "llama-server"
     if not program.is_file():
@@ -178,7 +179,7 @@ def _compiled(variable: str) -> Path:
 
 
 def transformers(model: Path, threads: int, slots: int) -> Server:
-    """``transformers serve`` on the same weights, dequantised to bfloat16, in its own batching."""
+    """Return ``transformers serve`` with its own batching, on weights dequantised to bfloat16."""
     python = install(TRANSFORMERS_SERVE, OUT, err.print)
     port, folder = _free_port(), _transformers_folder(model, python)
     command = [
@@ -191,9 +192,9 @@ def transformers(model: Path, threads: int, slots: int) -> Server:
 
 
 def _transformers_folder(model: Path, python: Path) -> Path:
-    """Its weights with the tokenizer and chat template of the GGUF file beside them.
+    """Make a folder with the dequantised weights, and the GGUF file's tokenizer and chat template.
 
-    Its own reading of GGUF files does not serve: it finds no architecture in this one's header.
+    transformers cannot read this GGUF file itself: it finds no architecture in its header.
     """
     weights = Formats(model, OUT / "models", say=err.print).path("safetensors")
     folder = weights.with_name("transformers-serve")
@@ -214,7 +215,7 @@ SERVERS: dict[str, Callable[[Path, int, int], Server]] = {
     "ik-llama-cpp": ik_llama_cpp, "llama-cpp": llama_cpp, "paradecode": paradecode,
     "transformers": transformers,
 }  # fmt: skip
-"""The first that runs is what the others are compared with."""
+"""The servers. All others are compared with the first one that runs."""
 
 
 def main() -> None:
@@ -243,7 +244,7 @@ def main() -> None:
                 except (InstallError, FormatError, NotStarted) as error:
                     left_out[name] = str(error)
                     err.print(f"[yellow]{name} left out:[/] {error}", highlight=False)
-            # What the earlier loads gave is in the journal.
+            # The journal has the measurements of earlier loads.
             _measure(running, left_out, given, given.concurrency[:number])
             while running:
                 running.pop().kill()

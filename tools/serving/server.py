@@ -1,4 +1,4 @@
-"""A `paradecode serve` of one's own to torment, and what it holds: pages, memory, requests."""
+"""Starts a `paradecode serve` for load tests, and measures what it holds."""
 
 from __future__ import annotations
 
@@ -19,23 +19,31 @@ from paradecode.serve.memory import PERIOD
 from tools.peers.process import status_bytes
 
 MEMORY_BOUND = 0.02
-"""How much more memory may be held after the torment than after its beginning."""
+"""The share by which memory may grow during the test."""
 
 KV_TOKENS = "16384"
-"""Tokens of K/V memory: few, so that all of it is soon touched."""
+"""Number of K/V slots, in tokens. It is small, so that all of them are soon used once."""
 
 FILLING = 240
-"""Tokens of a prompt that every model has room for."""
+"""Number of tokens of a prompt for which every model has room."""
 
 LOGS = Path(tempfile.gettempdir())
 
 PATIENCE = 900.0
-"""Seconds; a hostile request may well ask for eight answers as long as the context."""
+"""Timeout in seconds. A hostile request may ask for eight answers as long as the context."""
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """Bytes of the front and of the workers, K/V pages in use, outputs that run or wait."""
+    """What a server holds at one moment.
+
+    Attributes:
+        front: bytes of the front process.
+        workers: bytes of all workers.
+        pages: number of K/V pages in use.
+        outputs: number of outputs that run or wait.
+        restarts: number of workers that were restarted.
+    """
 
     front: int
     workers: int
@@ -63,9 +71,10 @@ class Server:
         )  # fmt: skip
 
     def fill(self) -> None:
-        """Have all K/V memory of every model used once: what is new later would look like a leak.
+        """Use all K/V memory of every model once, because its first use would look like a leak.
 
-        A page of a prompt is kept for prompts that begin alike while another one is free.
+        A prompt's page stays cached as long as another page is free, so every prompt here is
+        different.
         """
         with httpx.Client(base_url=self.url, timeout=PATIENCE) as client:
             for model in client.get("/v1/models").json()["data"]:
@@ -75,10 +84,10 @@ class Server:
                     client.post("/v1/completions", json=body).raise_for_status()
 
     def settled(self, seconds: float = 60.0) -> Holdings:
-        """What it holds once nothing runs and freed memory has gone back.
+        """Wait until nothing runs and freed memory was returned, and return what is held then.
 
         Raises:
-            TimeoutError: something runs for ever.
+            TimeoutError: something still runs after ``seconds``.
         """
         end = time.monotonic() + seconds
         while True:
@@ -92,7 +101,7 @@ class Server:
 
 
 def complaints(before: Holdings, after: Holdings) -> list[str]:
-    """What was leaked between two moments at which nothing ran."""
+    """Return what leaked between two moments at which nothing ran."""
     found = []
     for name in ("front", "workers"):
         old, new = getattr(before, name), getattr(after, name)
@@ -105,7 +114,7 @@ def complaints(before: Holdings, after: Holdings) -> list[str]:
 
 @contextmanager
 def serving(models: Sequence[str], log: Path, options: Sequence[str] = ()) -> Iterator[Server]:
-    """Start a server on a free port, with more options; its log goes to a file."""
+    """Start a server on a free port, with further options; its log goes to a file."""
     program = "from paradecode.cli import main; main()"
     command = [
         sys.executable, "-c", program, "serve", *models, "--port", "0", "--kv-tokens", KV_TOKENS,
@@ -127,11 +136,12 @@ def serving(models: Sequence[str], log: Path, options: Sequence[str] = ()) -> It
 def endure(
     name: str, models: Sequence[str], load: Callable[[Server, bool], None]
 ) -> dict[str, Any]:
-    """What a server of its own held after the two phases of a load, and what is wrong with it.
+    """Drive a new server in two phases; returns what it held after each, and what is wrong.
 
     Args:
-        name: of the log.
-        load: drives the server; called with False to warm it up, then with True.
+        name: part of the log file's name.
+        load: function that sends requests to the server; called with False for the warm-up, then
+            with True.
     """
     with serving(models, LOGS / f"paradecode-serve-{name}.log") as server:
         load(server, False)

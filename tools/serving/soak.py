@@ -1,15 +1,16 @@
-"""Mixed load of 200 tenants and a worker killed every minute: nothing lost, changed or leaked.
+"""Loads a server with 200 tenants while workers are killed: no answer is lost, changed or leaked.
 
     python -m tools.serving.soak --minutes 30 --journal bench/out/soak.jsonl
 
-Starts a server of its own with both families and two workers of each. First every question is asked
-once, undisturbed; then clients ask the same ones in any order, each time as another tenant, with
-and without streams, with any exact method, and every answer must be the first one. Others leave
-in the middle, read slowly, and send nonsense. Every ``--kill-seconds`` the oldest worker is killed
-(SIGKILL). An answer is lost when a proper request was accepted (status 200) and did not come to its
-end, or was refused for any reason but a full queue. Memory: the front's at rest, and that of the
-workers just before they are killed, which are all of an age, may grow by 2 %. The journal has a
-line for each answer, kill and look at memory. Exit status 1 if anything is wrong.
+The program starts a server with both families of models and two workers of each. First every
+question is asked once, undisturbed. Then clients ask the same questions in any order, as random
+tenants, with and without streams, with any exact method, and every answer must equal the first one.
+Other clients leave in the middle, read slowly, or send hostile requests. Every ``--kill-seconds``
+the oldest worker is killed (SIGKILL). An answer is lost if a proper request was accepted (status
+200) and its answer did not end, or if it was refused for another reason than a full queue. The
+memory of the front process at rest may grow by 2 %, and so may that of workers of equal age just
+before they are killed. The journal has a line for each answer, each kill and each measurement of
+memory. The exit status is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ Question = tuple[str, dict[str, Any]]
 
 
 def question(number: int) -> Question:
-    """A proper request whose answer is determined."""
+    """Return a proper request that has only one possible answer."""
     chance = random.Random(number)
     canvas = number % 4 == 3
-    # The small diffusion model has a context of 256 tokens, and reads letter by letter.
+    # The small diffusion model has a context of 256 tokens, and its tokens are single letters.
     words, tokens = (4, 128) if canvas else (40, 160)
     text = " ".join(chance.choices(WORDS, k=chance.randrange(1, words)))
     body: dict[str, Any] = {
@@ -81,7 +82,10 @@ def question(number: int) -> Question:
 
 
 def shown(choice: dict[str, Any]) -> list[str]:
-    """What a choice, or a piece of one, says: text, tokens with scores, calls, why it ended."""
+    """Return what a choice or a piece of one contains.
+
+    The texts are: output, tokens with scores, names and arguments of calls, and the finish reason.
+    """
     said = choice.get("message") or choice.get("delta") or choice
     calls = [call["function"] for call in said.get("tool_calls") or ()]
     entries = (choice.get("logprobs") or {}).get("content") or ()
@@ -99,10 +103,10 @@ def joined(pieces: list[list[str]]) -> list[str]:
 
 
 def ask(client: httpx.Client, asked: Question, slowly: float = 0.0) -> tuple[Any, float] | None:
-    """The choices of an answer, and its longest pause; None if the queue was full.
+    """Return the choices of an answer and its longest pause in seconds; None if the queue was full.
 
     Raises:
-        RuntimeError: the answer was refused otherwise, or did not come to its end.
+        RuntimeError: the request was refused for another reason, or its answer did not end.
     """
     route, body = asked
     pieces: dict[int, list[list[str]]] = {}
@@ -133,7 +137,7 @@ def ask(client: httpx.Client, asked: Question, slowly: float = 0.0) -> tuple[Any
 
 
 class Load:
-    """Clients that run for a while; what became of their requests is counted and written down."""
+    """Runs clients for a while, counts the outcomes of their requests, and writes the journal."""
 
     def __init__(self, seed: int, clients: int, tenants: int, questions: int, to: Path) -> None:
         self.seed, self.clients, self.tenants = seed, clients, tenants
@@ -151,7 +155,7 @@ class Load:
             self._journal.flush()
 
     def undisturbed(self, server: Server) -> None:
-        """Ask every question once: the answers that all others must equal."""
+        """Ask every question once. All later answers must equal these answers."""
         with ThreadPoolExecutor(4) as pool, httpx.Client(base_url=server.url, timeout=99) as client:
             found = list(pool.map(lambda one: ask(client, one), self.questions))
         assert all(found), "the queue was full"
@@ -215,7 +219,7 @@ class Load:
 
 
 def workers(front: int) -> list[int]:
-    """The worker processes of a server that have a model; a spare one has none yet."""
+    """Return the ids of a server's worker processes that have loaded a model."""
     tasks = Path(f"/proc/{front}/task").glob("*/children")
     children = [int(pid) for task in tasks for pid in task.read_text().split()]
     name = {pid: Path(f"/proc/{pid}/comm").read_bytes().strip() for pid in children}
@@ -223,8 +227,10 @@ def workers(front: int) -> list[int]:
 
 
 def killing(load: Load, server: Server, seconds: float, ended: Event) -> list[tuple[str, int]]:
-    """Kill the oldest worker again and again; of each that had lived through two rounds or more,
-    what it serves and the bytes that it had."""
+    """Kill the oldest worker every ``seconds`` seconds, until ``ended`` is set.
+
+    Returns the model and the bytes of each killed worker that had lived through enough rounds.
+    """
     seen = dict.fromkeys(workers(server.pid), 0)
     ages: list[tuple[str, int]] = []
     while not ended.wait(seconds):
@@ -242,13 +248,16 @@ def killing(load: Load, server: Server, seconds: float, ended: Event) -> list[tu
 
 
 def served_by(pid: int) -> str:
-    """The model of a worker: the file that it has mapped, or the smaller one, which it copies."""
+    """Return the model that a worker has loaded, from the names of the files that it has mapped."""
     maps = Path(f"/proc/{pid}/maps").read_text()
     return MODELS["tiny-diffusion" in maps or "tiny_diffusion" in maps]
 
 
 def grown(ages: list[tuple[str, int]]) -> list[str]:
-    """What workers that were killed late had more than those killed early, at the same age."""
+    """Return complaints about workers that were killed late and held more than those killed early.
+
+    Only workers of the same age are compared.
+    """
     found = []
     for family in MODELS:
         held = [size for name, size in ages if name == family]

@@ -1,4 +1,4 @@
-"""Seconds from the command `paradecode serve` to its first answer, with the default model.
+"""Measures the seconds from the command `paradecode serve` to its first answer.
 
 python -m tools.serving.start [--starts 5] [--out bench/results/serve_start.json]
 """
@@ -18,7 +18,7 @@ ASKED = {"messages": [{"role": "user", "content": "Name a metal."}], "max_tokens
 
 
 def start() -> tuple[float, float]:
-    """Seconds until it says that it is ready, and until the end of its first answer."""
+    """Start a server; returns the seconds until it is ready, and until its first answer ends."""
     began = time.perf_counter()
     with serving([DEFAULT], LOGS / "paradecode-serve-start.log") as server:
         ready = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""Right methods pass, wrong ones are caught, lossy ones are flagged; on the toy model."""
+"""On the toy model, correct methods pass, wrong ones are found, and lossy ones are flagged."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,11 +34,12 @@ def certificate(claim: Claim | str, plan: CertificatePlan = PLAN) -> Certificate
 def test_exact_methods_pass(claim: Claim | str) -> None:
     found = certificate(claim)
     assert (found.verdict, found.failures) == ("pass", [])
-    assert found.equality.runs == found.equality.equal == 2 * len(TEXTS)  # Greedy and sampled.
+    # Greedy and sampled requests.
+    assert found.equality.runs == found.equality.equal == 2 * len(TEXTS)
     assert found.equality.accepted > 0
     assert len(found.invariance) == 3
     assert found.invariance[-1].cached_tokens > 0
-    assert found.distribution is None  # Equal tokens say more than an equal law.
+    assert found.distribution is None  # Equal tokens prove more than an equal law.
 
 
 def test_plain_decoding_passes_and_is_told_apart() -> None:
@@ -61,7 +62,7 @@ def test_distribution_methods_pass(verifier: str) -> None:
 
 
 def planted(factor: float) -> Claim:
-    """A biased verifier that claims to be exact in distribution."""
+    """Return a claim with a biased verifier, which claims to be exact in distribution."""
     right = Claim.of(parse("prompt-lookup(verifier=rejection)"))
     return replace(right, name="planted", make=biased(right.make, factor))
 
@@ -71,7 +72,7 @@ def planted(factor: float) -> Claim:
 def test_a_planted_biased_verifier_is_caught(factor: float) -> None:
     found = certificate(planted(factor))
     assert found.verdict == "fail"
-    assert not found.equality.divergences  # At temperature 0 nothing is to be seen.
+    assert not found.equality.divergences  # The bias does not show at temperature 0.
     assert "do not follow the model's law" in found.failures[0]
 
 
@@ -84,7 +85,7 @@ def test_the_planted_verifier_passes_without_its_bias() -> None:
 def test_planted_bugs_are_caught(make: Callable[[], Decoder]) -> None:
     found = certificate(exact(make))
     assert found.verdict == "fail"
-    (difference,) = found.equality.divergences  # It stops at the first.
+    (difference,) = found.equality.divergences  # The test stops at the first difference.
     assert not difference.near_tie
     assert bool(difference.error) == (make is BREAKS)
     assert found.invariance == []
@@ -95,7 +96,7 @@ def test_a_bug_that_needs_company_is_caught() -> None:
     assert found.verdict == "fail"
     assert not found.equality.divergences
     assert not found.invariance[0].passed
-    assert found.invariance[-1].passed  # One request at a time.
+    assert found.invariance[-1].passed  # One request at a time gives the right tokens.
 
 
 def test_it_goes_on_when_told_to() -> None:
@@ -120,7 +121,7 @@ def test_without_places_the_law_is_not_certified() -> None:
 
 
 def test_too_few_samples_for_the_control_fail() -> None:
-    """A certificate that cannot see a wrong verifier must not pass a right one."""
+    """If a certificate cannot find a wrong verifier, it must not pass a correct one."""
     claim = Claim.of(parse("prompt-lookup(verifier=rejection)"))
     found = certify(toy_engine(), claim, TEXTS, CertificatePlan(24, 3.0, samples=100, places=1))
     assert found.verdict == "fail"
@@ -163,7 +164,7 @@ def test_what_cannot_be_certified_is_refused() -> None:
         certify(toy_engine(), claim, TEXTS, replace(PLAN, temperature=0.0))
     with pytest.raises(InvalidInput, match="prompts"):
         certify(toy_engine(), claim, [], PLAN)
-    with pytest.raises(InvalidInput, match="verifier"):  # It refuses to sample.
+    with pytest.raises(InvalidInput, match="verifier"):  # The verifier refuses to sample.
         certificate("prompt-lookup(verifier=greedy)")
     with pytest.raises(InvalidInput, match="not a DraftVerify"):
         biased(Drafted, 1.5)()

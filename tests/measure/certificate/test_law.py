@@ -1,4 +1,4 @@
-"""The enumerated law, the cells that words are counted in, and the test of their counts."""
+"""Tests the enumerated law, the cells in which words are counted, and the test of the counts."""
 
 from collections import Counter
 from itertools import product
@@ -20,7 +20,7 @@ from paradecode_lab.measure.certificate.law import (
 
 
 def following(word: tuple[int, ...]) -> np.ndarray:
-    """Four tokens; which is likely depends on the word; token 3 is impossible."""
+    """Return the probabilities of four tokens. They depend on the word, and token 3 has none."""
     return np.append(np.roll([0.7, 0.25, 0.05], sum(word)), 0.0)
 
 
@@ -105,7 +105,10 @@ def false_alarms(test, n: int, share: float) -> float:
 @pytest.mark.parametrize("n", [1000, 4000])
 @pytest.mark.parametrize("expected", [10, 25, 100, 500])
 def test_false_alarms_are_as_rare_as_promised(n: int, expected: int) -> None:
-    """Exact, over all outcomes of two cells, from the smallest cell that the law keeps."""
+    """The false-alarm rate is computed exactly over all outcomes of two cells.
+
+    The smallest expected count is the smallest that the law keeps in a cell of its own.
+    """
     assert false_alarms(statistic, n, expected / n) <= FALSE_ALARM
 
 

@@ -1,4 +1,7 @@
-"""The certificates that the quick start shows, each with small limits: verdict and exit status."""
+"""The certificates that the quick start shows have the stated verdict and exit status.
+
+They run with small limits.
+"""
 
 import re
 import shlex
@@ -15,13 +18,16 @@ from tools.peers.catalogue import engines, select
 
 SMALL = ["--count", "2", "--max-tokens", "12", "--samples", "100"]
 ENOUGH = ["--count", "12", "--max-tokens", "24", "--samples", "150"]
-"""The least at which the control of a `distribution` method is found: half a minute's work."""
+"""The smallest limits at which the control of a `distribution` method is found.
+
+They take half a minute.
+"""
 
 SAID = {"passes": (0, "PASS"), "flagged": (1, "LOSSY")}
 
 
 def shown() -> list[tuple[str, str]]:
-    """(command, comment) of the page's blocks of commands that take long."""
+    """Return (command, comment) for the page's blocks of long commands."""
     page = (ROOT / "docs" / "index.md").read_text("utf-8")
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     lines = [line.partition("#") for block in blocks for line in block.splitlines()]

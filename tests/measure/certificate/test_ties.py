@@ -1,4 +1,4 @@
-"""Near ties are told from bugs by the arithmetic's own rounding."""
+"""The rounding of the arithmetic tells near ties from bugs."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ STEP = 1e-4
 
 
 class Rounds(ToyBackend):
-    """Logits that depend a little on how many rows share the forward, as float32 sums do.
+    """A model whose logits depend a little on the number of rows in a forward, as float32 sums do.
 
     The second-best token is ``gap`` below the best one.
     """
@@ -78,7 +78,7 @@ def test_a_gap_beyond_the_rounding_is_not() -> None:
 
 
 def test_exact_arithmetic_has_no_near_ties() -> None:
-    """However small the gap: nothing rounds, so something else changed the token."""
+    """Without rounding no gap is a near tie, since only a bug can change the token."""
     found = divergence(gap=1e-9, step=0.0)
     assert found.rounding == 0.0
     assert not found.near_tie
@@ -86,7 +86,7 @@ def test_exact_arithmetic_has_no_near_ties() -> None:
 
 def test_above_temperature_0_the_perturbed_scores_decide() -> None:
     found = divergence(gap=STEP / 2, temperature=1.0)
-    assert found.gap > 2 * found.rounding  # Noise has parted what the logits nearly tie.
+    assert found.gap > 2 * found.rounding  # The noise separates tokens whose logits nearly tie.
     assert found.top_gap <= 2 * STEP
     assert not found.near_tie
 

@@ -1,4 +1,4 @@
-"""Certificates of transformers: native kernels and PyTorch, tiny and random."""
+"""Certificates of tiny random transformers, on native kernels and PyTorch."""
 
 import pytest
 from wrong import BONUS_OF_THE_PARENT, LOOP, exact, text
@@ -36,7 +36,7 @@ def test_an_exact_method_passes(backend: str, dtype: str) -> None:
 
 
 def test_trees_drawn_from_a_draft_model_keep_the_law() -> None:
-    """Deep trees, drawn without replacement, and a verifier that reads the draws."""
+    """Deep trees drawn without replacement keep the law if the verifier reads the draws."""
     pytest.importorskip("paradecode.backends.native._core")
     llama = next(kind for kind in KINDS if kind.name == "llama")
     models = {
@@ -62,7 +62,8 @@ def test_a_bug_is_caught() -> None:
     found = certify(engine("native", "f32"), exact(BONUS_OF_THE_PARENT), TEXTS, PLAN)
     assert found.verdict == "fail"
     (difference,) = found.equality.divergences
-    assert difference.rounding == 0.0  # The native core computes a row the same in any company.
+    # The native core computes a row in the same way in any batch.
+    assert difference.rounding == 0.0
     assert not difference.near_tie
 
 
@@ -76,7 +77,7 @@ def test_the_fingerprint_is_the_weights_and_the_dtype() -> None:
 
 
 def test_differences_of_pytorch_are_near_ties() -> None:
-    """Pairs should have equal tokens in fp32: rounding explains every difference."""
+    """Rounding explains every difference of PyTorch in fp32 on a model with nearly tied tokens."""
     pytest.importorskip("torch")
     tied = tiny_checkpoint("qwen3", near_tie=True)
     model = open_backend("torch", *tied, dtype="fp32", threads=1)

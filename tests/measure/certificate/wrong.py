@@ -1,4 +1,4 @@
-"""Claims of decoders that break their promise on purpose, and the toy engine for them."""
+"""Claims of decoders that break their promise on purpose, and a toy engine for them."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def toy_engine() -> Engine:
 
 
 def slips_in_company(seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
-    """Right when alone; beside neighbours it accepts one draft token unseen."""
+    """Accept correctly when alone, and one draft token too many with others in the batch."""
     return (one_more_draft_token if seq.neighbours else coupled)(seq, tree, reply)
 
 

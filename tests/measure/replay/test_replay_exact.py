@@ -1,4 +1,4 @@
-"""Replay drafts what the engine drafts, step by step, and knows when it does not."""
+"""A replay drafts what the engine drafts, step by step, or says that it is not exact."""
 
 from dataclasses import replace
 from functools import cache
@@ -109,7 +109,7 @@ def test_verifiers_that_draw_other_tokens_are_refused_at_a_temperature():
 
 
 def test_no_method_is_forgotten():
-    # Asked anew: other tests register methods of their own.
+    # Names are listed again here, because other tests register methods.
     refused = set(methods()) - set(replayable(recording(0))) - {"greedy"}
     for name in refused:
         if methods()[name].training == "none":

@@ -1,4 +1,4 @@
-"""A recording survives its file, and a file is hostile input."""
+"""A recording survives being saved and loaded, and hostile files are refused."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Replay plays draft heads as the engine does, with states of the target's prefill."""
+"""A replay drafts with heads as the engine does, from hidden states of the target's prefill."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,7 +40,7 @@ def target() -> Engine:
 
 @pytest.fixture(autouse=True)
 def heads_take_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a head takes is measured as it runs, and decides how deep it drafts."""
+    """Fix the seconds of heads. They are otherwise measured, and decide how deep a head drafts."""
 
     def book(pace: DraftPace, seconds: float, levels: int) -> None:
         pace.draft, pace.level = 2e-4, 5e-5
@@ -84,7 +84,7 @@ def test_a_head_that_knows_is_accepted_in_replay_too(name: str, tmp_path: Path) 
 
 
 class Elsewhere(ToyBackend):
-    """A place of their own for heads."""
+    """A backend of its own for heads, which counts how many networks it ran."""
 
     ran = 0
 
@@ -116,15 +116,15 @@ def test_a_head_needs_the_model_that_was_recorded(tmp_path: Path) -> None:
         play(recording(0), spec, target=other)
     made, engine = recording(0), target()
     trained = replace(made, model=replace(made.model, weights="0" * 64))
-    play(trained, spec, target=engine)  # An engine without weights cannot tell.
+    play(trained, spec, target=engine)  # An engine without weights cannot compare them.
     engine.weights = {"embed": Tensor(np.zeros((4, 4), np.float32), (4, 4))}
     with pytest.raises(InvalidInput, match="weights"):
         play(trained, spec, target=engine)
-    play(made, spec, target=engine)  # Neither can a recording of an older version.
+    play(made, spec, target=engine)  # A recording of an older version cannot compare them either.
 
 
 def test_wrong_states_would_be_noticed(tmp_path: Path) -> None:
-    """The comparison can fail: a head that reads other states drafts other tokens."""
+    """The comparison of drafts can fail: a head that reads other states drafts other tokens."""
     spec = f"eagle(head='{random_head('eagle', CONFIG, tmp_path)}',budget=fixed)"
     first, *others = recording(0).requests
     output = first.output.copy()

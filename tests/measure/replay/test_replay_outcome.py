@@ -1,4 +1,4 @@
-"""What play reports: counts, predicted time, subsets, and that it repeats."""
+"""Tests what a replay reports, and that it gives the same results when repeated."""
 
 import json
 import pickle
@@ -98,7 +98,8 @@ def test_the_report_has_every_method_and_group():
     table = outcome_table([outcome], plain)
     assert table.row_count == 2
     assert table.caption
-    assert outcome_table([outcome], plain, by_group=True).row_count == 2  # Two requests a group.
+    # Each group has only two requests.
+    assert outcome_table([outcome], plain, by_group=True).row_count == 2
     over = outcome.interval(plain)
     assert over.value == pytest.approx(outcome.speed_up(plain))
     assert over.low <= over.value <= over.high
@@ -116,7 +117,7 @@ def test_a_warm_gap_counts_as_a_cold_one():
     gaps = [Gap(1e-4, False), Gap(3e-4, True), Gap(3e-4, False), Gap(5e-4, True)]
     assert slowdown(gaps) == pytest.approx(2.0)
     assert cold_seconds(gaps, 2.0) == pytest.approx(2e-4 + 3e-4 + 6e-4 + 5e-4)
-    assert slowdown(gaps[:1]) == slowdown([]) == 1.0  # Nothing to compare with.
+    assert slowdown(gaps[:1]) == slowdown([]) == 1.0  # There is nothing to compare with.
 
 
 def test_every_few_gaps_begin_cold():
@@ -126,13 +127,14 @@ def test_every_few_gaps_begin_cold():
         watch.forward_ends()
     assert [gap.cold for gap in watch.gaps] == [False, False, True, False, False, True, False]
     assert all(gap.seconds > 0 for gap in watch.gaps)
-    watch.open()  # The time since the last request is nobody's.
+    watch.open()  # The time between two requests does not count.
     watch.forward_begins()
     assert watch.gaps == []
 
 
 def test_plain_decoding_takes_the_python_that_was_measured(monkeypatch):
-    clock = SimpleNamespace(thread_time=count().__next__)  # A second from look to look.
+    # The clock advances by a second each time it is read.
+    clock = SimpleNamespace(thread_time=count().__next__)
     monkeypatch.setattr(between, "time", clock)
     made = replace(MADE, timing=Timing(python=5e-3))
     totals = play(made, "greedy").totals()

@@ -1,4 +1,4 @@
-"""What is measured in the engine beside the cost curve, on a model that takes no time."""
+"""Tests the times that are measured beside the cost curve, on a model that takes no time."""
 
 import time
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ from paradecode_lab.measure.replay.recording import Timing
 from paradecode_lab.measure.replay.timing import measure_timing
 
 STEEP = CostCurve((1, 8), (0,), ((1e-4, 7.1e-3),))
-"""A millisecond for each row."""
+"""A curve in which each row costs a millisecond."""
 FLAT = CostCurve((1, 8), (0,), ((1e-4, 1e-4),))
 ROW = 4e-4
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The only clock of the test; nothing but a model makes it go on."""
+    """Replace the clock by one that only the model advances."""
     seconds = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
     return seconds
 
 
 class Timed(ToyBackend):
-    """A forward takes a tenth of a millisecond, and ``row`` seconds for each further row."""
+    """A model whose forward takes 0.1 ms, and ``row`` seconds for each row after the first."""
 
     def __init__(self, now: list[float], row: float) -> None:
         super().__init__(toy_config(vocab_size=60, context_length=400))
@@ -54,4 +54,5 @@ def test_what_a_row_takes_beyond_the_curve_is_found(now: list[float]) -> None:
 
 def test_a_row_adds_at_most_what_the_curve_says_of_one(now: list[float]) -> None:
     assert measured(now, 1e-3 + ROW, FLAT).row == 0.0
-    assert measured(now, 0.0, STEEP).row == pytest.approx(0.0)  # Faster than this curve.
+    # The model is faster than this curve.
+    assert measured(now, 0.0, STEEP).row == pytest.approx(0.0)

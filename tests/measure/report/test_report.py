@@ -1,4 +1,4 @@
-"""Results as a page, pictures and Markdown."""
+"""Tests of results as a page, pictures and Markdown."""
 
 import re
 import sys
@@ -60,7 +60,7 @@ def html(sheet) -> str:
 
 @pytest.fixture
 def without_pictures(monkeypatch) -> None:
-    """For tests of what is around them: pictures take long to draw."""
+    """Replace pictures, which take long to draw, for tests of everything around them."""
     monkeypatch.setattr("paradecode_lab.measure.report.page.inline", lambda chart: "<svg></svg>")
 
 
@@ -86,8 +86,8 @@ def test_the_page_says_what_was_measured(html):
     for said in ("Decoders on &lt;toy&gt;", "a &amp; b", "exact 9/9", "lossy, 70 %", "≠ plain",
                  "1.8×", "A note.", "Own choice", "prefers-color-scheme:dark"):  # fmt: skip
         assert said in html
-    assert "180 tokens/s (162 to 198)" in html  # On hover.
-    assert "empty" not in html  # A column without a cell.
+    assert "180 tokens/s (162 to 198)" in html  # This text shows on hover.
+    assert "empty" not in html  # A column whose cells are all empty is left out.
 
 
 def test_every_chart_is_drawn_inside_of_its_frame(sheet):
@@ -122,14 +122,15 @@ def test_charts_without_data_are_left_out(sheet):
     assert list(charts_of(bare, looks_of([bare]))) == ["speed"]
     assert list(charts_of(replace(sheet, lines=()), {})) == []
     exact = replace(sheet, lines=sheet.lines[:2])
-    assert "frontier" not in charts_of(exact, looks_of([exact]))  # Nothing was traded for speed.
+    # No line trades quality for speed.
+    assert "frontier" not in charts_of(exact, looks_of([exact]))
 
 
 def test_the_frontier_leaves_out_what_is_beaten(sheet):
     pytest.importorskip("matplotlib")
     (axes,) = drawn(charts_of(sheet, looks_of([sheet]))["frontier"]).axes
     (joined,) = [curve for curve in axes.lines if curve.get_linestyle() == "--"]
-    assert list(joined.get_xdata()) == [180, 240]  # The others are slower and no better.
+    assert list(joined.get_xdata()) == [180, 240]  # The other lines are slower and no better.
 
 
 @pytest.mark.first(1)
@@ -203,7 +204,8 @@ def test_results_of_two_kinds_cannot_be_compared():
 def test_ratios_over_an_engine_of_both():
     found = compare_files(COMMITTED / "peers.json", COMMITTED / "peers_xeon.json", "llama-cpp/q4_1")
     assert found.head[-1] == "repeats"
-    assert {row[-1] for row in found.rows if "paradecode" in row[0]} == {"no"}  # Another machine.
+    # The second result comes from another machine.
+    assert {row[-1] for row in found.rows if "paradecode" in row[0]} == {"no"}
     for baseline, fix in (("nobody/q4", "both results have"), ("greedy", "leave it out")):
         files = ("peers.json",) * 2 if "/" in baseline else ("methods.json",) * 2
         with pytest.raises(InvalidInput, match=fix):

@@ -1,4 +1,4 @@
-"""Tables and pictures."""
+"""Tests of the tables and pictures of a run."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def test_report_says_what_was_found(make_results) -> None:
     ]  # fmt: skip
     assert "× peer/q" in text
     assert "vllm/x: skipped: no wheel | here" in text
-    assert "180/180" in text  # Every round of 60 inputs.
+    assert "180/180" in text  # All 3 rounds of 60 inputs.
     assert "0.5000" in text
     assert "100.0 %" in text
     widths = {row.count("|") for row in rows[:3]}

@@ -1,4 +1,4 @@
-"""Tasks: references are right, perturbed ones are wrong, held-out prompts are never trained on."""
+"""Reference answers are right, changed ones wrong, and held-out prompts are not trained on."""
 
 import json
 from itertools import pairwise
@@ -119,7 +119,7 @@ def test_word_problems_follow_from_their_steps():
 
 
 def test_chains_follow_from_their_prompts():
-    """Against other ways to say the same."""
+    """Answers of chains equal those of other programs that compute them."""
     for instance in drawn(BY_NAME["chain"]):
         digits = [int(digit) for digit in instance.prompt.removeprefix("chain: ").split(" ")]
         assert instance.answer == " ".join(

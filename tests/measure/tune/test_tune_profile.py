@@ -41,7 +41,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert set(names) < set(replayable(recording))
         return names
 
-    with pytest.MonkeyPatch.context() as patch:  # A shorter search, or this takes minutes.
+    # The search is shortened, since a full one takes minutes.
+    with pytest.MonkeyPatch.context() as patch:
         quick_costs(patch)
         patch.setattr(timing, "MOST_REQUESTS", 1)
         patch.setattr(player, "COLD_STEPS", 2)
@@ -68,10 +69,10 @@ def test_a_profile_says_what_was_measured_and_why(tuned):
     assert len(record["prompts"]["tuning"]) == 4
     assert len(record["prompts"]["held_out"]) == 2
     assert record["decoder"] == record["measured"][0]["decoder"]
-    # What users have without a profile is always measured beside the rest.
+    # The method that users have without a profile is always measured along with the others.
     default = "prompt-lookup(table='smollm2-135m-instruct')"
     assert default in {row["decoder"] for row in record["measured"]}
-    # A head is tried alone and behind what copies; this one knows nothing.
+    # A head is tried alone and fused with copying methods. This head is random.
     heads = [row["decoder"] for row in record["measured"] if "eagle(" in row["decoder"]]
     alone = next(text for text in heads if text.startswith("eagle("))
     assert {f"{first}+{alone}" for first in (default, "suffix", "prompt-lookup")} < set(heads)
@@ -116,7 +117,7 @@ def test_a_profile_is_loaded_and_stays_exact(tuned):
 
 
 def test_a_head_that_pays_is_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what was measured, also where replay does not know it; and so is what it is worth."""
+    """A head is chosen, and its value computed, from measurements where a replay cannot play it."""
     copying = CandidateMethod.of("suffix")
     head = CandidateMethod((("eagle", (("head", "h"),)),))
     rows = [

@@ -1,4 +1,4 @@
-"""The search finds what is better by construction, repeats itself, keeps settings legal."""
+"""The search finds what is better by construction, is repeatable, and keeps settings valid."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def free() -> Scores:
-    """Scores in which Python costs nothing: what the forwards alone say."""
+    """Return scores in which Python costs nothing, so that only forwards decide."""
 
     class Nothing(dict[str, float]):
         def setdefault(self, key: str, default: float = 0.0) -> float:

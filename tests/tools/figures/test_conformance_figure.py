@@ -1,4 +1,4 @@
-"""The figure of equality says when it says nothing."""
+"""The conformance figure fails a line that proves nothing."""
 
 from types import SimpleNamespace
 

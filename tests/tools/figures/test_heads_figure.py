@@ -1,4 +1,4 @@
-"""The table of trained heads."""
+"""Tests of the table of trained heads."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_every_head_that_can_be_trained_has_its_rows(method, budget, tmp_path):
     spec = parse(spec_of(run, budget))
     assert spec.guarantee == "exact"
     assert (run["bytes"], run["held_out"]) == (1000, 1.5)
-    assert run["seconds"] == 5.0  # It was stopped once.
+    assert run["seconds"] == 5.0  # The training was interrupted once.
 
 
 def test_a_training_that_goes_on_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The journal of searches: whole questions count, and other settings are another run."""
+"""The journal of searches counts only complete questions, and other settings start another run."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,10 @@ def record(number: int, search: str, seconds: float) -> dict[str, object]:
 
 
 def test_no_search_pays_for_the_prompt_alone(tmp_path: Path, monkeypatch) -> None:
-    """One sample runs three times, and none of them computes the pages of the prompt."""
+    """No search pays for the prompt.
+
+    A search of one sample runs three times, and none of the runs computes the prompt's pages.
+    """
     again = {"again": "best-of(n=1)", "and again": "best-of(n=1)"}
     monkeypatch.setattr(searches, "SEARCHES", {"one sample": "best-of(n=1)", **again})
     monkeypatch.setattr(searches, "CHOSEN", {})

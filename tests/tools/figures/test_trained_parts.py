@@ -1,4 +1,4 @@
-"""What `tools.figures.trained_parts` measures, and the table of its result in the documents."""
+"""Tests what `tools.figures.trained_parts` measures, and the table of its result."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_the_page_has_the_table_of_the_result() -> None:
 
 
 def test_what_is_measured_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise that is found out after an hour of training."""
+    """Every method that is going to be measured can be parsed before an hour of training."""
     monkeypatch.chdir(tmp_path)
     constant_filter(0.0).save(Path("filter.safetensors"))
     for name in ("zero", "layer"):

@@ -1,4 +1,4 @@
-"""The part of a page that is written from a result, and pictures that stand alone."""
+"""Tests the part of a page that is written from a result, and pictures in files of their own."""
 
 import re
 import shutil
@@ -46,7 +46,10 @@ def test_what_is_written_by_hand_stays(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_page_and_its_pictures_are_those_of_the_result(tmp_path, monkeypatch):
-    """After a change, the commands at the top of tools/pages/benchmarks.py."""
+    """The page and its pictures equal those that are generated from the result.
+
+    After a change, run the commands at the top of tools/pages/benchmarks.py.
+    """
     docs = ROOT / "docs"
     shutil.copy(docs / "benchmarks.md", tmp_path)
     (tmp_path / "img").mkdir()
@@ -60,8 +63,10 @@ def test_the_page_and_its_pictures_are_those_of_the_result(tmp_path, monkeypatch
 
 
 def said(svg: str) -> list[str | None]:
-    """Every word and every figure of a picture (those of marks show on hover), in their order; how
-    versions of matplotlib place them may differ."""
+    """Return every word and figure of a picture in their order, including those that show on hover.
+
+    Their places are ignored, because versions of matplotlib differ in them.
+    """
     names = [f"{{http://www.w3.org/2000/svg}}{name}" for name in ("text", "title")]
     return [each.text for each in ElementTree.fromstring(svg).iter() if each.tag in names]
 

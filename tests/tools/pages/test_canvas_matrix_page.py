@@ -1,4 +1,4 @@
-"""The page of what runs together is what the registry and the caches say."""
+"""The page about combinations of canvas parts agrees with the registry and the caches."""
 
 import json
 

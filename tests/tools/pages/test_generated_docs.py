@@ -1,4 +1,4 @@
-"""Pages that are generated are what the generator writes from the committed results."""
+"""Generated pages equal what the generators write from the committed results."""
 
 import json
 import re
@@ -30,7 +30,7 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
 
 
 def test_method_pages() -> None:
-    """The site has them; how they are linked is tested there."""
+    """Method pages have their title and settings, and the overview links to each of them."""
     pages, marks = method_pages(*committed()), overview(committed()[0])
     listed = (ROOT / "docs" / "methods.md").read_text("utf-8")
     assert all(f"<!-- {mark} -->" in listed for mark in marks)
@@ -66,7 +66,7 @@ def git(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def emptied(page: str, mark: str) -> tuple[str, str]:
-    """A page as it is committed, and without its generated part."""
+    """Return a page as it is committed, and without its generated part."""
     committed = (ROOT / page).read_text("utf-8")
     part = rf"(?s)(<!-- {mark}:begin -->).*(<!-- {mark}:end -->)"
     return committed, re.sub(part, r"\1\n\2", committed)
@@ -134,7 +134,10 @@ def test_forward_table() -> None:
 
 
 def test_every_result_says_which_command_wrote_it() -> None:
-    """Scripts of frozen experiments are in the commit that their page names."""
+    """Every result names the command that wrote it, and its script exists.
+
+    Scripts of frozen experiments are in the commit that their page names.
+    """
     pages = [ROOT / "bench" / "README.md", ROOT / "bench" / "frozen.md"]
     here, frozen = (page.read_text("utf-8") for page in pages)
     (commit,) = re.findall(r"git worktree add \S+ (\w+)", frozen)
@@ -154,7 +157,11 @@ def test_every_result_says_which_command_wrote_it() -> None:
 
 
 def test_pages_say_where_their_figures_come_from() -> None:
-    """After a change: `python -m tools.pages.sources docs/*.md`, and a comment for a new result."""
+    """Pages name the source of every figure.
+
+    After a change, run `python -m tools.pages.sources docs/*.md`, and add a comment for a new
+    result.
+    """
     for page in (ROOT / "docs").glob("*.md"):
         text = page.read_text("utf-8")
         assert completed(text) == text, page.name
@@ -177,7 +184,7 @@ def test_results_are_marked_that_cannot_be_checked_or_paid_for_the_screen() -> N
             found["changed"].append(file.name)
     marks = json.loads(MARKS.read_text("utf-8"))
     kinds = {kind: sorted(about["files"]) for kind, about in marks.items()}
-    for file in kinds.pop("screen", []):  # The core has built the screen at load since then.
+    for file in kinds.pop("screen", []):  # Since then the core builds the screen when it loads.
         commit = json.loads((RESULTS / file).read_text("utf-8"))["commit"].rstrip("+")
         assert git("merge-base", "--is-ancestor", "53de513", commit).returncode, f"unmark {file}"
     assert {kind: kinds[kind] for kind in found} == found
@@ -198,7 +205,10 @@ def test_the_architecture_has_every_room() -> None:
 
 
 def test_every_module_that_pages_name_exists() -> None:
-    """By its path in the repository, or the end of it; two are examples that readers write."""
+    """Every module that a page names exists at its path, or at the end of one.
+
+    Two names are examples of files that readers write.
+    """
     examples = {"methods/canvas/policies/leftmost.py", "methods/canvas/caches/near.py"}
     folders = ("src", "lab", "tests", "tools", "examples")
     known = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
@@ -208,7 +218,10 @@ def test_every_module_that_pages_name_exists() -> None:
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    """Links are checked as GitHub follows them; the site has a test of its own."""
+    """Every link between pages leads to a page and a heading, as GitHub follows links.
+
+    The site has a test of its own.
+    """
     docs = sorted((ROOT / "docs").rglob("*.md"))
     for source in [*PAGES, *docs]:
         text = source.read_text("utf-8")
@@ -220,7 +233,7 @@ def test_every_link_between_pages_leads_somewhere() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub makes of a page's headings."""
+    """Return the anchors that GitHub makes of a page's headings."""
     text = re.sub(r"(?s)```.*?```", "", page.read_text("utf-8"))
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

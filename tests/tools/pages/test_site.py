@@ -1,4 +1,4 @@
-"""The site builds strictly, its links lead somewhere, and it asks for nothing elsewhere."""
+"""The site builds strictly, its links lead somewhere, and it loads nothing from other servers."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pages(site: Path) -> Iterator[tuple[Path, Page]]:
     for path in sorted(site.rglob("*.html")):
-        if path.name != "404.html":  # Its links are those of a server's root.
+        if path.name != "404.html":  # Its links are relative to a server's root.
             yield path, Page(path.read_text("utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""The tables of the page that helps to choose are those of the committed results."""
+"""The tables of the page about choosing a method equal those of the committed results."""
 
 from pathlib import Path
 
@@ -11,7 +11,10 @@ from tools.words import hard
 
 @pytest.mark.wide
 def test_the_tables_of_the_choice(tmp_path: Path) -> None:
-    """After a change: `python -m tools.pages.which_page docs/which-method.md`."""
+    """The tables in the page equal the generated ones.
+
+    After a change, run `python -m tools.pages.which_page docs/which-method.md`.
+    """
     committed = (ROOT / "docs" / "which-method.md").read_text("utf-8")
     copy = tmp_path / "page.md"
     copy.write_text("".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in PARTS))

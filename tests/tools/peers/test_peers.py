@@ -1,4 +1,4 @@
-"""The harness of `make bench`, with a toy worker instead of a peer."""
+"""Tests the program of `make bench` with a toy worker instead of a peer."""
 
 import shutil
 import subprocess
@@ -120,7 +120,7 @@ def test_suites_name_engines_that_exist() -> None:
         "llama-cpp", "xllamacpp", "openvino", "vllm", "transformers", "ik-llama-cpp",
         "onnxruntime-genai",
     }  # fmt: skip
-    for engine in known:  # A mode is never shown without the plain mode it refers to.
+    for engine in known:  # A mode is never shown without the plain mode that it refers to.
         assert engine.name not in chosen or engine.reference in (None, *chosen)
     with pytest.raises(InvalidInput, match="quick, main, full"):
         find_suite("everything")
@@ -156,7 +156,7 @@ def test_a_source_checkout_is_found_or_its_lack_is_told(tmp_path, monkeypatch) -
     assert build[-1] == "llama"
     assert link[-1] == str(tmp_path / "bin" / "ik_llama_cpp")
     (source / "build").mkdir()
-    (source / "build" / "CMakeCache.txt").touch()  # A build that is there keeps its generator.
+    (source / "build" / "CMakeCache.txt").touch()  # An existing build keeps its generator.
     assert "Ninja" not in next(commands(source, tmp_path / "bin"))
 
 
@@ -237,7 +237,7 @@ def test_an_environment_is_made_once(tmp_path, monkeypatch) -> None:
     python = install(small, tmp_path, said.append)
     assert install(small, tmp_path, said.append) == python
     assert len(said) == 1
-    assert len(ran) == 2  # The environment, and what is in it.
+    assert len(ran) == 2  # One command makes the environment, and one installs its packages.
     install(Environment("small", ("one==2",)), tmp_path, said.append)
     assert len(said) == 2
 
@@ -260,7 +260,7 @@ def test_requantised_files_are_close_and_complete(tmp_path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     requantise(source, target, Kind.Q8_0)
-    assert weights_of(source) == "gguf"  # It does not say.
+    assert weights_of(source) == "gguf"  # The file has no name for its format.
     with pytest.raises(InvalidInput, match="give a GGUF file"):
         weights_of(Path(__file__))
     before, after = GGUFReader(source), GGUFReader(target)

@@ -1,4 +1,4 @@
-"""A whole run of `make bench` with toy workers: left-out engines, an interrupt, going on."""
+"""Tests a whole run of `make bench` with toy workers, and resuming it after an interrupt."""
 
 import io
 from importlib.util import find_spec
@@ -88,7 +88,7 @@ def test_a_run_leaves_out_what_does_not_work_and_says_so(make_session, tmp_path)
 
 @pytest.mark.wide
 def test_nobody_meets_a_prompt_twice(make_session, monkeypatch) -> None:
-    """Warm-up, each round and each repetition are tenants of their own."""
+    """The warm-up, each round and each repetition have tenants of their own."""
     asked, real = [], Worker.ask
 
     def ask(self, request, timeout):
@@ -100,9 +100,10 @@ def test_nobody_meets_a_prompt_twice(make_session, monkeypatch) -> None:
     session, _ = make_session(rounds=2)
     session.prepare()
     player = session.players["toy/a"]
-    player.play(Unit(0, 0, (session.items[0],)))  # As a measurement that others disturbed.
+    # This repeats a measurement that others disturbed.
+    player.play(Unit(0, 0, (session.items[0],)))
     session.measure()
-    warm = 80 // 4  # Answers of four tokens.
+    warm = 80 // 4  # Each answer has four tokens.
     assert len(asked) == len(set(asked)) == 2 * (warm + 2 * 3) + 1
     tenants = {tenant for _, tenant, _ in asked}
     assert {"round 0", "round 1", "round 0 p0 try 2"} < tenants

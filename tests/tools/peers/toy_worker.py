@@ -1,4 +1,4 @@
-"""A worker for tests: echoes, fails, hangs, dies or prints noise, as the prompt says."""
+"""A worker for tests, which echoes, fails, hangs, dies or prints noise, as the prompt demands."""
 
 import os
 import sys

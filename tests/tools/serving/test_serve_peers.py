@@ -1,4 +1,4 @@
-"""Starting servers for the comparison: health, pausing, ends, and what is left out."""
+"""Tests servers for the comparison: health, pausing, ending, and servers that are left out."""
 
 import json
 import signal
@@ -44,7 +44,7 @@ def test_a_server_is_started_paused_and_ended(tmp_path: Path) -> None:
     finally:
         server.kill()
     assert not _answers(f"http://127.0.0.1:{port}/health")
-    server.signal(signal.SIGCONT)  # Harmless when it has ended.
+    server.signal(signal.SIGCONT)  # This is harmless if the server has ended.
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.wide
 def test_our_own_command_is_understood() -> None:
-    """Every option that our server is started with exists."""
+    """Every option with which our server is started exists."""
     server = paradecode(Path("model.gguf"), 2, 16)
     assert list(server.bodies) == ["paradecode-plain", "paradecode"]
     run = subprocess.run([*server.command, "--help"], capture_output=True, text=True, check=False)
@@ -63,7 +63,7 @@ def test_our_own_command_is_understood() -> None:
 
 
 def test_the_keys_figures_in_the_page_are_the_committed_ones() -> None:
-    """And fair shares keep a modest key's latency far below what it is without them."""
+    """The page has the committed figures, and fair shares keep a modest key's latency far lower."""
     found = json.loads((ROOT / "bench" / "results" / "serve_keys.json").read_text("utf-8"))
     rows = {row["phase"]: row for row in found["phases"]}
     page = (ROOT / "docs" / "serve.md").read_text("utf-8")
@@ -74,11 +74,15 @@ def test_the_keys_figures_in_the_page_are_the_committed_ones() -> None:
 
 
 def test_the_page_shows_the_committed_figures() -> None:
-    """After a change: `python -m tools.serving.page` as bench/README.md says."""
+    """The page has the committed figures.
+
+    After a change, run `python -m tools.serving.page` as bench/README.md says.
+    """
     results = read_results(ROOT / "bench" / "results" / "serve_peers_135m.json")
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     assert table(results) in page
-    assert len(results.records) == 4 * 2 * (3 * 24 + 64)  # Endpoints, rounds, requests of loads.
+    # Endpoints, rounds, and requests of the loads.
+    assert len(results.records) == 4 * 2 * (3 * 24 + 64)
     slower = [replace(each, wall_seconds=2 * each.wall_seconds) for each in results.records]
     assert table(replace(results, records=tuple(slower))) not in page
     settings = {**results.settings, "left_out": {"transformers": "no room"}}

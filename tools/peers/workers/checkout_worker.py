@@ -1,4 +1,4 @@
-"""A checkout of Paradecode through its public front: whole calls, timed.
+"""Runs a checkout of Paradecode through its public API, and times whole calls.
 
 {"prompt", "max_tokens", "method", "salt"} -> {"seconds", "tokens": [id, ...]}
 """
@@ -18,7 +18,7 @@ def load(settings: Settings) -> Answer:
 
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
         begin = time.perf_counter()
-        made = getattr(llm, "complete", llm.generate)(  # Checkouts of 0.1 lack the first.
+        made = getattr(llm, "complete", llm.generate)(  # Checkouts of 0.1 have no ``complete``.
             asked["prompt"], max_tokens=asked["max_tokens"], decoder=asked["method"],
             salt=asked["salt"], seed=0, ignore_eos=True,
         )  # fmt: skip

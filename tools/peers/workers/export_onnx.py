@@ -1,6 +1,6 @@
-"""Export a transformers folder to ONNX Runtime GenAI: folder, target, int4 or int8.
+"""Export a transformers folder to ONNX Runtime GenAI. Arguments: folder, target, int4 or int8.
 
-By the package's own model builder and its defaults: blocks of 32 weights, int8 activations.
+The package's own model builder does it with its defaults: blocks of 32 weights, int8 activations.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import transformers
 
 
 class NoTokenizer:
-    """The builder copies a tokenizer, which a run on token ids does not need."""
+    """Stands for the tokenizer that the builder copies, since a run on token ids needs none."""
 
     eos_token = bos_token_id = eos_token_id = pad_token_id = None
     model_max_length = 0
@@ -22,7 +22,7 @@ class NoTokenizer:
         return {}
 
     def save_pretrained(self, folder: str) -> None:
-        """Nothing to save."""
+        """Do nothing, because there is no tokenizer to save."""
 
 
 def main(source: str, target: str, precision: str) -> None:

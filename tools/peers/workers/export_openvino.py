@@ -1,4 +1,7 @@
-"""Export a transformers folder to OpenVINO with 4- or 8-bit weights: folder, target, bits."""
+"""Export a transformers folder to OpenVINO with 4- or 8-bit weights.
+
+Arguments: folder, target, bits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ik_llama.cpp, through the program that ``tools.peers.checkout`` compiles (see its source).
+"""Runs ik_llama.cpp through the program that ``tools.peers.checkout`` compiles (see its source).
 
 {"tokens": [id, ...]} -> {"nll": [...]}, as ``llama_cpp_rows.py`` answers.
 """

@@ -1,7 +1,7 @@
-"""llama.cpp's forwards, row by row: JSON lines on stdin and stdout.
+"""Times llama.cpp's forwards row by row. Requests are JSON lines on stdin and stdout.
 
-{"load": {"model", "slots", "sequences", "threads"}}, first of all (see ``protocol``)
-{"rows", "context", "sequences"} -> {"seconds"} of a forward: ``rows`` new tokens of each of
+{"load": {"model", "slots", "sequences", "threads"}}comes first (see ``protocol``)
+{"rows", "context", "sequences"} -> {"seconds"} of a forward: ``rows`` new tokens for each of
     ``sequences`` sequences behind ``context`` cached ones, with logits for all.
 {"tokens": [id, ...]}            -> {"nll": [...]}, in nats, of every token but the first.
 """
@@ -18,11 +18,11 @@ from protocol import Settings, answer_requests
 
 BATCH = 512
 Entry = tuple[int, int, int]
-"""Token, sequence and position of a row."""
+"""Token id, sequence and position of a row."""
 
 
 class Rows:
-    """A loaded model; see above for ``settings``."""
+    """A loaded model; :mod:`.protocol` and the text above describe ``settings``."""
 
     def __init__(self, settings: Settings) -> None:
         api.llama_backend_init()
@@ -69,7 +69,7 @@ class Rows:
         entries = [e for sequence in range(sequences) for e in some_tokens(sequence, length, rows)]
         started = time.perf_counter()
         self.decode(entries, True)
-        for row in range(len(entries)):  # The argmax is part of a greedy step everywhere.
+        for row in range(len(entries)):  # The argmax belongs to a greedy step in every engine.
             self.logits(row).argmax()
         seconds = time.perf_counter() - started
         for sequence in range(sequences):

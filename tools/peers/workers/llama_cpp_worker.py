@@ -1,4 +1,4 @@
-"""llama.cpp through llama-cpp-python: its plain loop, or the binding's prompt lookup."""
+"""Runs llama.cpp through llama-cpp-python: a plain loop, or the binding's prompt lookup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load(settings: Settings) -> Generate:
     system["info"] = llama_cpp.llama_print_system_info().decode()
 
     def with_lookup(prompt: list[int], max_tokens: int, stops: list[int]) -> Reply:
-        model.reset()  # Or the prompt of an earlier round would be found in the cache.
+        model.reset()  # Otherwise the cache would hold the prompt from an earlier round.
         out: list[int] = []
         watch = Stopwatch()
         for token in model.generate(prompt, temp=0.0):
@@ -42,7 +42,10 @@ def load(settings: Settings) -> Generate:
 
 
 def _plain(api: Any, model: Any) -> Generate:
-    """The C API's own loop: the binding's generator spends a tenth of the time in Python."""
+    """Return a plain loop over the C API.
+
+    The binding's generator would spend a tenth of the time in Python.
+    """
     sampler = api.llama_sampler_init_greedy()
     pointer = ctypes.POINTER(api.llama_token)
 

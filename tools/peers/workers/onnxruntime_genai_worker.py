@@ -1,4 +1,4 @@
-"""ONNX Runtime GenAI on a folder that its model builder made: plain decoding."""
+"""Runs ONNX Runtime GenAI on a folder that its model builder made, with plain decoding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def load(settings: Settings) -> Generate:
 
     def generate(prompt: list[int], max_tokens: int, stops: list[int]) -> Reply:
         params = genai.GeneratorParams(model)
-        # Its own stop tokens would end outputs that other engines go on with.
+        # Its own stop tokens would end outputs that other engines continue.
         params.set_search_options(
             do_sample=False, max_length=len(prompt) + max_tokens, min_length=0, batch_size=1
         )

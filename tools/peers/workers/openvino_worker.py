@@ -1,4 +1,4 @@
-"""OpenVINO GenAI: plain, or its prompt lookup. Reads a GGUF file or an exported folder."""
+"""Runs OpenVINO GenAI, plain or with its prompt lookup, on a GGUF file or an exported folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def load(settings: Settings) -> Generate:
     import openvino_genai as genai
 
     scheduler = genai.SchedulerConfig()
-    scheduler.enable_prefix_caching = False  # Every round brings the same prompts.
+    scheduler.enable_prefix_caching = False  # Every round has the same prompts.
     scheduler.cache_size = 1
     scheduler.max_num_batched_tokens = settings["context"]
     options = {"scheduler_config": scheduler, "INFERENCE_NUM_THREADS": settings["threads"]}

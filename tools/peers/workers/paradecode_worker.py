@@ -1,4 +1,4 @@
-"""Paradecode itself, through its public streaming call."""
+"""Runs Paradecode through its public streaming call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def load(settings: Settings) -> Answer:
     from paradecode.engine.engine import Limits
     from paradecode.llm import LLM
 
-    # The prefix cache is off: every round brings the same prompts.
+    # The prefix cache is off, because every round has the same prompts.
     limits = Limits(batch=1, kv_tokens=settings["context"] + 256, prefix_cache=False)
     llm = LLM(
         settings["model"],
@@ -25,8 +25,8 @@ def load(settings: Settings) -> Answer:
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
         params: Settings = {
             "max_tokens": asked["max_tokens"],
-            "seed": 0,  # Some methods draw noise at temperature 0, too.
-            "ignore_eos": True,  # The stop tokens are named, the same for every engine.
+            "seed": 0,  # Some methods draw noise at temperature 0 as well.
+            "ignore_eos": True,  # The stop tokens are given, the same for every engine.
             "stop_token_ids": asked["stop_token_ids"],
         }
         out: list[int] = []

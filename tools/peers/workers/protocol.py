@@ -1,14 +1,15 @@
-"""How a worker talks: JSON lines on stdin and stdout. Standard library only: every peer's own
-environment imports this file.
+"""The protocol of workers: JSON lines on stdin and stdout.
+
+This file needs only the standard library, because every peer's environment imports it.
 
 {"load": {...}}                                      -> {"seconds", "versions", "system"}
 {"prompt_token_ids", "max_tokens", "stop_token_ids",
  "tenant"}                                           -> {"token_ids", "first_tokens",
                                                          "prefill_seconds", "decode_seconds",
                                                          "stopped"}, and Paradecode "counts"
-Whatever goes wrong                                  -> {"error"}
+Any failure                                          -> {"error"}
 
-What an engine learns from its answers it may use for the same tenant only.
+An engine may use what it learns from its answers only for the same tenant.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ Generate = Callable[[list[int], int, list[int]], "Reply"]
 """(prompt_token_ids, max_tokens, stop_token_ids) -> Reply."""
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
-"""A request that is not a ``load`` -> what is answered."""
+"""Maps a request that is not a ``load`` to its answer."""
 
 system: dict[str, str] = {}
-"""What an engine says of itself while it is loaded: ``info`` (the instruction sets that it was
-compiled for, as llama.cpp writes them) and versions of what is no package."""
+"""What an engine reports about itself while it is loaded.
+
+``info`` has the instruction sets that it was compiled for, as llama.cpp writes them. Other entries
+are versions of programs that are no package.
+"""
 
 
 @dataclass
 class Reply:
-    """One output. ``stopped``: the engine met a stop token (which it may have left out)."""
+    """One output; ``stopped`` says that the engine met a stop token, which it may have left out."""
 
     token_ids: list[int]
     prefill_seconds: float
@@ -48,7 +52,10 @@ class Reply:
 
 
 class Stopwatch:
-    """Times of one generation: call ``first`` when the first tokens are there."""
+    """Times one generation.
+
+    Call ``first`` when the first tokens are there, and ``reply`` at the end.
+    """
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -67,10 +74,10 @@ class Stopwatch:
 
 
 def serve(load: Callable[[Settings], Generate], packages: Sequence[str]) -> None:
-    """Generate until stdin closes.
+    """Answer requests to generate, until stdin closes.
 
     Args:
-        load: opens the engine.
+        load: function that opens the engine.
         packages: distributions whose versions are reported.
     """
 
@@ -84,9 +91,10 @@ def serve(load: Callable[[Settings], Generate], packages: Sequence[str]) -> None
 
 
 def answer_requests(load: Callable[[Settings], Answer], packages: Sequence[str]) -> None:
-    """The same for requests of any kind."""
+    """Answer requests of any kind, until stdin closes; the arguments are those of :func:`serve`."""
     _die_with_parent()
-    # Native libraries print to file descriptor 1: give them the log, keep the answers apart.
+    # Native libraries print to file descriptor 1. Send their output to the log, apart from the
+    # answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     answer: Answer | None = None
@@ -121,7 +129,7 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
 
 
 def _die_with_parent() -> None:
-    """A harness that is killed must not leave workers behind (Linux)."""
+    """Ask Linux to kill this process if its parent is killed, so that no worker is left behind."""
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     except (AttributeError, OSError):

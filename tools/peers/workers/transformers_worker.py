@@ -1,4 +1,4 @@
-"""transformers' generate: plain, or its prompt lookup."""
+"""Runs transformers' generate, plain or with its prompt lookup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def load(settings: Settings) -> Generate:
     options = {"prompt_lookup_num_tokens": lookup} if lookup else {}
 
     class FirstToken:
-        """A streamer: generate() hands it the prompt, then what each step made."""
+        """A streamer, which generate() gives the prompt first, and then the tokens of each step."""
 
         def __init__(self, watch: Stopwatch) -> None:
             self.watch, self.prompt_seen = watch, False

@@ -1,4 +1,4 @@
-"""vLLM's CPU build, in process: plain, or its n-gram speculation."""
+"""Runs vLLM's CPU build in this process, plain or with its n-gram speculation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from protocol import Generate, Reply, Settings, Stopwatch, serve
 
 
 def load(settings: Settings) -> Generate:
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # One process: its memory and time are all.
+    # In one process all memory and time is measured.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
     os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
@@ -43,7 +44,7 @@ def load(settings: Settings) -> Generate:
             temperature=0.0,
             max_tokens=max_tokens,
             stop_token_ids=list(stops),
-            ignore_eos=True,  # The stop tokens are named; the model's own list may be shorter.
+            ignore_eos=True,  # The stop tokens are given; the model's own list may be shorter.
             detokenize=False,
         )
         out: list[int] = []

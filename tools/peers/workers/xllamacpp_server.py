@@ -1,8 +1,8 @@
-"""llama.cpp's HTTP server through xllamacpp, for machines without a ``llama-server``.
+"""Runs llama.cpp's HTTP server through xllamacpp, for machines without a ``llama-server``.
 
     python xllamacpp_server.py MODEL PORT THREADS SLOTS CONTEXT
 
-Runs until it is killed. ``CONTEXT`` is that of one slot.
+It runs until it is killed. ``CONTEXT`` is the context length of one slot, in tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""llama.cpp's server, in process, through xllamacpp: plain, or one of its n-gram speculators."""
+"""Runs llama.cpp's server in this process through xllamacpp, plain or with n-gram speculation."""
 
 from __future__ import annotations
 

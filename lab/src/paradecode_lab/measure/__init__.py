@@ -1,1 +1,1 @@
-"""Measuring: prompts, interleaved runs, statistics that survive a noisy machine, tables, plots."""
+"""What all measurements share: prompts, interleaved runs, robust statistics, tables and charts."""

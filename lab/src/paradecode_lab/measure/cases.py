@@ -1,4 +1,4 @@
-"""The cases of a suite in one engine, and their run: every batch by every method, by turns."""
+"""Describe a suite's measurements in one engine, and run them: every method decodes every batch."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from paradecode_lab.measure.spec_files import digests_of
 from paradecode_lab.measure.turns import PlayerError, Unit, run, schedule
 
 Progress = Callable[[int, int], None]
-"""Called with the number of new generations and of all generations."""
+"""Called with the number of newly finished generations, and the number of all generations."""
 
 
 @dataclass(frozen=True)
 class Cases:
-    """The measurements to make.
+    """The measurements that a suite wants, and the conditions under which they are made.
 
     Attributes:
-        references: spec -> spec of its plain mode; a spec without an entry is plain itself.
+        references: spec -> spec of the plain mode that it is compared with; a spec without an entry
+            is itself plain.
         units: batches of ``items``, in the order in which all methods get them.
-        settings: settings that must be equal for measurements to be comparable.
-        facts: further settings of the result.
+        settings: settings that two measurements must share to be comparable.
+        facts: settings that the result only reports.
         tenants: whether each method has a tenant of its own in each round and at each batch size.
-            It can then learn from its own earlier answers there, but not from others', and never
-            sees a prompt twice.
-        warm_up_tokens: tokens of the longest batch of each size that are decoded first and do not
-            count, because this allocates memory; None decodes it to the end.
+            It can then learn from its own earlier answers there, but not from those of other
+            methods, and never sees a prompt twice.
+        warm_up_tokens: before the measurement, the batch with the longest prompts of each size
+            decodes this many tokens, which allocates memory; None decodes that batch to its end.
     """
 
     specs: Sequence[Spec]
@@ -54,8 +55,10 @@ class Cases:
 
 @dataclass(frozen=True)
 class MethodPlayer:
-    """A method that takes its turns in the engine. Its errors are its own failure, not that of
-    the run."""
+    """A method that takes its turns in the engine.
+
+    If the method raises an error, only this method fails, and the run goes on.
+    """
 
     llm: LLM
     spec: Spec
@@ -67,8 +70,11 @@ class MethodPlayer:
         return str(self.spec)
 
     def warm_up(self, units: Sequence[Unit]) -> None:
-        """Pay the method's one-off costs, and allocate the memory of ``units``; raises
-        PlayerError."""
+        """Pay the method's one-off costs, and decode ``units`` once, which allocates their memory.
+
+        Raises:
+            PlayerError: the method fails.
+        """
         try:
             warm_up_method(self.llm, self.spec, self.cases.sampling)
         except Exception as error:
@@ -87,16 +93,18 @@ class MethodPlayer:
 
 
 def measure_cases(llm: LLM, cases: Cases, journal: Path, progress: Progress) -> Results:
-    """Measure all cases, or those that an interrupted run has left.
+    """Measure all cases that the journal does not already have, and return the results.
 
     Args:
-        journal: file to which records are written as they come.
+        journal: file to which each record is written as soon as it is measured; an interrupted run
+            resumes from it.
 
     Raises:
-        InvalidInput: the journal is another run's.
+        InvalidInput: the journal belongs to another run.
     """
     settings = {**cases.settings, "backend": llm.backend.name}
-    loaded = digest_of(llm.engine.weights)  # With an adapter, which may have been trained again.
+    # The loaded weights may hold a merged adapter, which may have been trained again.
+    loaded = digest_of(llm.engine.weights)
     kept = Journal(journal, {"model": llm.model, "loaded": loaded, **settings})
     engines = [_engine(llm, spec, cases) for spec in cases.specs]
     kept.expect(engines, cases.items)
@@ -107,7 +115,7 @@ def measure_cases(llm: LLM, cases: Cases, journal: Path, progress: Progress) -> 
         for unit in cases.units
         for item in unit.items
     }
-    # A batch that a kill has cut in the journal was run again: the last of two records counts.
+    # If a kill cut a batch short in the journal, the batch was run again: the last record counts.
     records = {(r.engine, r.batch, r.round, r.item): r for r in kept.records}
     return Results(
         **kept.stamp,
@@ -126,7 +134,7 @@ def _run(llm: LLM, cases: Cases, journal: Journal, progress: Progress) -> dict[s
     """Measure what is missing in the journal.
 
     Returns:
-        Method -> why it failed. It is left out from then on; the others are not disturbed.
+        Method -> why it failed. A method that failed takes no further turns; the others go on.
     """
     players = [MethodPlayer(llm, spec, cases) for spec in cases.specs]
     turns = list(schedule(cases.units, players, journal.done, cases.sampling.seed))
@@ -160,7 +168,7 @@ def _run(llm: LLM, cases: Cases, journal: Journal, progress: Progress) -> dict[s
 
 
 def _longest(cases: Cases) -> list[Unit]:
-    """The batch with the longest prompts of each size."""
+    """Return the batch with the longest prompts of each size, shortened for the warm-up."""
     longest: dict[int, Unit] = {}
     for unit in sorted(cases.units, key=lambda unit: sum(len(i.token_ids) for i in unit.items)):
         longest[unit.batch] = unit

@@ -1,10 +1,12 @@
-"""Measures which part spends the time of a request, and which forwards only drafted.
+"""Measures how the time of a request divides, and which forwards only drafted.
 
-The clocks are around a decoder, not inside of it: its requests are counted as they pass, calls of
-its logits are timed, and the parts of the draft-and-verify loop are wrapped. This costs a few
-microseconds a step, for plain decoding as well. Steps that the backend makes by itself
-(:mod:`paradecode.core.multi_step`) have no parts: everything but their forwards counts as the
-decoder's.
+The clocks stand around a decoder, not inside it. The requests that the decoder makes are counted as
+they pass, the methods of its logits are timed, and the drafter and the verifier of a
+draft-and-verify loop are wrapped. This costs a few microseconds in each step, for plain decoding as
+well.
+
+Steps that the backend makes by itself (:mod:`paradecode.core.multi_step`) are not divided: all
+their time but the forwards' counts as the decoder's.
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ from paradecode.methods.draft.loop import DraftVerify
 
 @dataclass
 class Clock:
-    """Seconds of a decoder's own code, and its drafting forwards, of one request.
+    """Measures one request: seconds of the decoder's own code, and forwards that only draft.
 
     Attributes:
-        draft: seconds in the drafter, with its use of logits.
+        draft: seconds in the drafter, including its use of logits.
         verify: seconds in the verifier, without its use of logits.
         sample: seconds in the logits' methods (argmax, top-k, sampling) outside of the drafter.
-        forwards, rows: forwards that only drafted, and their rows: those of other models, and of
-            some layers of the target that store nothing.
+        forwards: number of forwards that only drafted: forwards of other models, and forwards of
+            some layers of the target that store no keys and values.
+        rows: number of token rows that these forwards computed.
     """
 
     draft: float = 0.0
@@ -48,7 +51,7 @@ class Clock:
     rows: int = 0
 
     def count(self, asked: Any) -> None:
-        """Count a request of the decoder."""
+        """Add the drafting forwards in one request of the decoder, or in a list of requests."""
         for one in asked if isinstance(asked, list) else [asked]:
             if isinstance(one, Forward) and is_draft(one):
                 self.forwards += 1
@@ -56,13 +59,16 @@ class Clock:
 
 
 def is_draft(forward: Forward) -> bool:
-    """Whether a forward only drafts: it runs another model, or some layers without storing rows."""
+    """Decide whether a forward only drafts.
+
+    It does if it runs another model than the target, or some layers only and stores no rows.
+    """
     stores = len(forward.tokens) > 0 and forward.store is not Store.NONE
     return forward.model != TARGET or (forward.layers is not None and not stores)
 
 
 class Clocked:
-    """A decoder that behaves like the one that ``build`` makes, and runs the clock."""
+    """A decoder that behaves like the one that ``build`` returns, and runs the clock meanwhile."""
 
     def __init__(self, build: Callable[[], Decoder], clock: Clock) -> None:
         self._build, self._clock = build, clock
@@ -86,12 +92,14 @@ class Clocked:
 
 
 LOGITS = ("select", "with_bias", "tempered")
-"""Methods of logits that return logits."""
+"""Names of the methods of logits that return logits, which are timed in turn."""
 
 
 class TimedLogits:
-    """Logits whose every method is timed; they behave like
-    :class:`paradecode.core.logits.Logits`."""
+    """Logits whose every method is timed.
+
+    They behave like :class:`paradecode.core.logits.Logits`.
+    """
 
     __slots__ = ("_clock", "_logits")
 
@@ -150,6 +158,6 @@ def _time_parts(decoder: DraftVerify, clock: Clock) -> None:
         clock.draft += perf_counter() - started
         clock.sample = sampled
 
-    # Instances, not classes: the loop looks them up there.
+    # The instances are changed, not the classes: the loop looks its functions up on the instances.
     vars(decoder).update(verify=timed_verify)
     vars(drafter).update(propose=timed_propose, observe=timed_observe)

@@ -1,4 +1,4 @@
-"""Two results side by side: what changed for each engine, on the inputs that both measured."""
+"""Compares two results: what changed for each engine, on the inputs that both results measured."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from paradecode_lab.measure.too_short import too_short
 
 @dataclass(frozen=True)
 class EngineChange:
-    """One engine or method in both results, on the same inputs.
+    """How one engine or method changed between two results, on the inputs that both measured.
 
     Attributes:
-        speed: decode speed now over before, paired by input.
-        same, items: outputs that are equal token by token.
-        over: decode speed over the baseline's in each of the two results, if both measured it.
+        speed: ratio of decode speeds, now over before, paired by input.
+        same: number of outputs that are equal token by token.
+        items: number of inputs.
+        over: decode speed over the baseline's, before and now; None unless both results have it.
     """
 
     name: str
@@ -36,7 +37,7 @@ class EngineChange:
 
     @property
     def repeats(self) -> bool | None:
-        """Whether the two ratios over the baseline have intervals that overlap."""
+        """Whether the intervals of the two ratios overlap; None without a baseline."""
         if self.over is None:
             return None
         before, now = self.over
@@ -44,10 +45,11 @@ class EngineChange:
 
 
 def columns(baseline: str | None) -> tuple[Column[EngineChange], ...]:
-    """The columns for each change; a cell with two figures has that before, and that now.
+    """Return the columns of the comparison. A cell with two figures shows the earlier one first.
 
     Args:
-        baseline: baseline of both results. Another machine can repeat ratios over it.
+        baseline: name of the engine that is the baseline in both results, or None. Ratios over a
+            baseline can be repeated on another machine, speeds cannot.
     """
     own: tuple[Column[EngineChange], ...] = (
         Column("method", lambda c: c.name),
@@ -70,10 +72,10 @@ def columns(baseline: str | None) -> tuple[Column[EngineChange], ...]:
 
 
 def common_baseline(before: Results, now: Results, named: str | None) -> str | None:
-    """The baseline of both results: the named engine, or the plain mode that both refer to.
+    """Return the baseline of both results: the named engine, or the plain mode that both refer to.
 
     Raises:
-        InvalidInput: the named engine is not in both.
+        InvalidInput: the named engine is missing in one of the results.
     """
     if named is None:
         usual = usual_baseline(before)
@@ -85,15 +87,15 @@ def common_baseline(before: Results, now: Results, named: str | None) -> str | N
 
 
 def changes(before: Results, now: Results, baseline: str | None = None) -> list[EngineChange]:
-    """Every engine that both results have, in the order of ``now``.
+    """Return how each engine that both results have changed, in the order of ``now``.
 
-    Speeds are those of the smallest batch size that both have.
+    Speeds are measured at the smallest batch size that both results have.
 
     Args:
         baseline: from :func:`common_baseline`.
 
     Raises:
-        InvalidInput: nothing can be compared.
+        InvalidInput: the results have no engine, input or batch size in common.
     """
     size = common_batch(before, now)
     old, new = in_common(of_batch(before, size), of_batch(now, size))
@@ -121,7 +123,7 @@ def changes(before: Results, now: Results, baseline: str | None = None) -> list[
 
 
 def doubts(changes: Sequence[EngineChange]) -> list[str]:
-    """Doubts about the ratios: impossible ones, and too few common inputs."""
+    """Return reasons to doubt the ratios: impossible ratios, and too few inputs in common."""
     both = [figures for change in changes for figures in (change.before, change.now)]
     found = [SUSPICIOUS] if any(each.suspicious for each in both) else []
     now = max((change.now.total for change in changes), key=lambda total: total.prompts)
@@ -131,7 +133,11 @@ def doubts(changes: Sequence[EngineChange]) -> list[str]:
 
 
 def common_batch(before: Results, now: Results) -> int:
-    """The smallest batch size of both; raises InvalidInput if they have none in common."""
+    """Return the smallest batch size that both results have.
+
+    Raises:
+        InvalidInput: the results have no batch size in common.
+    """
     old, new = _batches(before), _batches(now)
     if not old & new:
         fix = "speeds of batches of different sizes say nothing of the code: measure with --batch"
@@ -140,7 +146,7 @@ def common_batch(before: Results, now: Results) -> int:
 
 
 def in_common(before: Results, now: Results) -> tuple[Results, Results]:
-    """Both results with only the inputs that are the same in both."""
+    """Return both results with only the inputs that are equal in both."""
     known = {item.id: item for item in before.items}
     ids = {item.id for item in now.items if item.id in known and _is_same(item, known[item.id])}
 
@@ -155,7 +161,7 @@ def in_common(before: Results, now: Results) -> tuple[Results, Results]:
 
 
 def warnings(before: Results, now: Results) -> list[str]:
-    """Warnings if the comparison is one of other things than code."""
+    """Return a warning for each machine, setting or model that differs between the results."""
     old, new = _conditions(before), _conditions(now)
     other = [f"{name} was {old[name]}, now {new[name]}" for name in old if old[name] != new[name]]
     if now.is_parallel or _batches(before) == _batches(now):
@@ -179,8 +185,11 @@ def _conditions(results: Results) -> dict[str, Any]:
 
 
 def _is_same(one: ItemInfo, other: ItemInfo) -> bool:
-    """Whether two inputs are equal. Conversations may have other names; early parallel results
-    do not have the lengths of prompts."""
+    """Decide whether two inputs are equal.
+
+    The names of their conversations may differ. Early results of the suite ``parallel`` have no
+    prompt lengths, which then are not compared.
+    """
     lengths = {one.prompt_tokens, other.prompt_tokens} - {0}
     one, other = (replace(item, prompt="", prompt_tokens=0) for item in (one, other))
     return one == other and len(lengths) < 2

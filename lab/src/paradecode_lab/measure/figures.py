@@ -1,4 +1,4 @@
-"""The figures of each engine or decoder in a result: speed, equality, quality, acceptance, cost."""
+"""Computes the figures of each engine or decoder: speed, equality, quality, acceptance and cost."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ from paradecode_lab.measure.statistics import (
 )
 
 PARTS = ("target", "draft", "verify", "sample", "other")
-"""Parts of the decode time; see :class:`paradecode_lab.measure.results.Counts`."""
+"""The shares of the decode time; see :class:`paradecode_lab.measure.results.Counts`."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A speculative mode compared with the same engine's plain mode, on the items that both
-    finished."""
+    """Compares the outputs of a speculative mode with those of the same engine's plain mode.
+
+    Attributes:
+        items: number of items that both modes finished.
+        identical: number of items with equal outputs.
+        first_differences: indices of the first token that differs, in ascending order.
+    """
 
     items: int
     identical: int
@@ -39,12 +44,14 @@ class Agreement:
 
 @dataclass(frozen=True)
 class OutputEquality:
-    """Outputs of all rounds and batch sizes, compared with those of the reference.
+    """Compares the outputs of all rounds and batch sizes with the outputs of the reference.
 
     Attributes:
-        same, outputs: number of outputs that are equal token by token, and of all outputs.
-        kept: share of tokens before the first difference.
-        differing: (item, batch, index of the first token that differs) of each other output.
+        same: number of outputs that are equal token by token.
+        outputs: number of all compared outputs.
+        kept: share of the tokens that come before the first difference.
+        differing: (item, batch size, index of the first token that differs) for each output that is
+            not equal.
     """
 
     same: int
@@ -55,7 +62,13 @@ class OutputEquality:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Answers that can be checked; ``gain`` compares with the reference, answer by answer."""
+    """How many checkable answers are right.
+
+    Attributes:
+        right, checked: number of right answers, and of all checked answers.
+        share: the share of right answers.
+        gain: this share minus the reference's, paired answer by answer; None without a reference.
+    """
 
     right: int
     checked: int
@@ -65,14 +78,15 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class TokenCost:
-    """The cost of tokens, in the engine's counts; a prompt's forward belongs to its output.
+    """The cost of tokens, as the engine counts it. The prompt's forward counts for its output.
 
     Attributes:
-        acceptance_length: 1 + accepted / drafts.
-        per_position: share of drafts whose token at depth 1, 2, ... was kept.
-        per_forward: tokens for each target forward.
-        draft_forwards, rows: numbers for each token.
-        milliseconds: decode time for each token, by part.
+        acceptance_length: 1 + accepted draft tokens / drafts.
+        per_position: the share of drafts whose token at depth 1, 2, ... was accepted.
+        per_forward: output tokens per target forward.
+        draft_forwards, rows: forwards that only drafted, and rows of all target forwards, per
+            output token.
+        milliseconds: decode time per token, divided into ``PARTS``.
     """
 
     acceptance_length: Interval | None
@@ -85,7 +99,11 @@ class TokenCost:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Output tokens a second of whole batches, with prompts; and the same over the reference's."""
+    """Output tokens a second of whole batches, including the prompts' time.
+
+    Attributes:
+        over: ``speed`` over the reference's; None without a reference.
+    """
 
     speed: Interval
     over: Interval | None
@@ -95,22 +113,23 @@ class Throughput:
 class Figures:
     """Everything that tables and charts show of one decoder or engine.
 
-    Speeds are those of the smallest batch: there a decoder is not slowed by neighbours.
+    Speeds are measured at the smallest batch size, where other requests slow a decoder least.
 
     Attributes:
-        groups: speed by kind of task.
-        nll, agreed: how an oracle (the model itself, or a float32 forward of the same weights)
-            judges the outputs: mean negative log-likelihood of a token, and the share of tokens
-            that are the oracle's own choice; None where not all were scored.
-        lossless: the first round compared with the plain mode's; ``equality`` has all rounds.
+        groups: group of prompts -> speed.
+        nll, agreed: mean negative log-likelihood of a token under an oracle (the model itself, or a
+            float32 forward of the same weights), and the share of tokens that are the oracle's
+            argmax; None if an output was not scored.
+        lossless: comparison of the first round with the plain mode's; ``equality`` compares all
+            rounds.
         repeatable: number of items whose output was the same in every round.
         disturbed: share of items without a single undisturbed round.
-        verdict: ``exact`` or ``broken`` if the tokens of plain decoding were promised, ``law`` if
-            their distribution was, ``lossy``, or empty if nothing was.
-        own_choice: ``agreed`` over the outputs that were scored.
-        nll_gap: mean negative log-likelihood of a token minus the reference's, paired.
+        verdict: if the tokens of plain decoding were promised, ``exact`` or ``broken``; ``law`` if
+            their distribution was promised; ``lossy``; or empty if nothing was promised.
+        own_choice: ``agreed``, counted over the outputs that were scored.
+        nll_gap: mean negative log-likelihood of a token minus the reference's, paired by item.
         sweep: batch size -> throughput.
-        suspicious: whether the speed-up is more than its forwards explain.
+        suspicious: whether the speed-up is larger than the saved forwards can explain.
     """
 
     engine: EngineInfo
@@ -136,10 +155,11 @@ class Figures:
 
 
 def figures(results: Results, baseline: str | None = None) -> list[Figures]:
-    """Figures of everything that produced something, in the order of ``results``.
+    """Compute the figures of each engine that produced an output, in the order of ``results``.
 
     Args:
-        baseline: the engine that speed-ups refer to; None is the most frequent plain mode.
+        baseline: the engine that speed-ups refer to; None takes the plain mode that all engines
+            refer to, if there is one.
     """
     baseline = baseline or usual_baseline(results)
     alone = smallest_batch(results)
@@ -152,7 +172,7 @@ def figures(results: Results, baseline: str | None = None) -> list[Figures]:
 
 
 def aggregates(found: Sequence[Figures], baseline: str | None) -> dict[str, Any]:
-    """The figures in result files, for programs."""
+    """Return the figures that are written into result files, where other programs read them."""
     names = ("total", "groups", "nll", "agreed", "lossless", "repeatable", "disturbed",
              "suspicious")  # fmt: skip
     entries = [
@@ -167,18 +187,18 @@ def aggregates(found: Sequence[Figures], baseline: str | None) -> dict[str, Any]
 
 
 def usual_baseline(results: Results) -> str | None:
-    """The plain mode that all others refer to, if there is only one."""
+    """Return the plain mode that all other engines refer to; None if there is none, or several."""
     named = {engine.reference for engine in results.engines if engine.reference}
     return named.pop() if len(named) == 1 else None
 
 
 def smallest_batch(results: Results) -> Results:
-    """The results of the smallest batch size only: there a decoder is not slowed by neighbours."""
+    """Return the results of the smallest batch size, where other requests slow a decoder least."""
     return of_batch(results, min((record.batch for record in results.records), default=1))
 
 
 def of_batch(results: Results, size: int) -> Results:
-    """The results of one batch size only."""
+    """Return the results with only the records of batches of ``size`` requests."""
     return replace(results, records=tuple(r for r in results.records if r.batch == size))
 
 
@@ -225,7 +245,10 @@ def _figures(
 def _is_suspicious(
     engine: EngineInfo, total: Speed, counted: Sequence[tuple[Record, Counts]]
 ) -> bool:
-    """Whether forwards do not explain the speed-up of one request at a time over plain decoding."""
+    """Decide whether a speed-up over plain decoding exceeds what saved forwards can explain.
+
+    Only methods that verify drafts of one request at a time are judged.
+    """
     if engine.reference != PLAIN_DECODERS["autoregressive"] or total.speedup is None:
         return False
     if any(record.batch > 1 for record, _ in counted):
@@ -233,12 +256,16 @@ def _is_suspicious(
     if not verifies(engine.name, engine.guarantee):
         return False
     later = sum(len(record.token_ids) - record.first_tokens for record, _ in counted)
-    forwards = sum(counts.forwards - 1 for _, counts in counted)  # Behind that of the prompt.
+    # The first forward is the prompt's, which does not count.
+    forwards = sum(counts.forwards - 1 for _, counts in counted)
     return is_suspicious(total.speedup.low, later, forwards)
 
 
 def _verdict(promised: str, equality: OutputEquality | None, greedy: bool) -> str:
-    """The verdict. At temperature 0 a law is one text, so equality is checked for it as well."""
+    """Decide what to call the outputs.
+
+    At temperature 0 only one output has the promised distribution, so its equality is checked too.
+    """
     if promised not in ("exact", "distribution"):
         return promised
     if promised == "distribution" and not greedy:
@@ -252,8 +279,10 @@ def _of(results: Results, engine: str) -> list[Record]:
 
 
 def _equality(own: Sequence[Record], plain: Sequence[Record]) -> OutputEquality | None:
-    """All outputs compared with the reference's first one: that of the smallest batch, in the
-    first round."""
+    """Compare all outputs with the reference's first output of the same item.
+
+    The first output is the one of the smallest batch size in the first round.
+    """
     first: dict[str, Record] = {}
     for record in sorted(plain, key=lambda r: (r.batch, r.round)):
         first.setdefault(record.item, record)
@@ -293,7 +322,7 @@ def _agreement(own: Mapping[str, Measured], plain: Mapping[str, Measured]) -> Ag
 
 
 def _scored(own: Mapping[str, Measured], results: Results) -> dict[str, Score]:
-    """Item -> the oracle's score of its output."""
+    """Return a mapping from each item to the oracle's score of its output."""
     found = {item: results.scores.get((item, m.output)) for item, m in own.items()}
     return {item: score for item, score in found.items() if score is not None}
 

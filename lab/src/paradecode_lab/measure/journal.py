@@ -1,4 +1,4 @@
-"""The raw file of a run: each event is a JSON line, so that a run can resume."""
+"""Writes each event of a run as a line of JSON, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from paradecode_lab.measure.turns import DoneKey
 
 
 class Journal:
-    """Append-only record of a run. Engines and items may be added from call to call.
+    """An append-only file of a run's records. Engines and items may be added from call to call.
 
-    All records are of one commit, one set of versions and one machine. Measurements from elsewhere,
-    or of other code, are refused.
+    All records come from one commit, one set of versions and one machine. Measurements of other
+    code or from another machine are refused.
 
     Attributes:
-        stamp: stamp of the run's beginning; the commit has a ``+`` if files were ever changed.
+        stamp: time, commit and machine of the run's beginning; the commit ends with ``+`` if a file
+            was changed at any time.
 
     Args:
-        path: the file; made if it is not there. None keeps nothing.
-        settings: further settings that must be equal for measurements to be comparable.
+        path: the file, which is created if it is missing. None writes nothing.
+        settings: further settings that two measurements must share to be comparable.
 
     Raises:
         InvalidInput: the file belongs to a run of other code, on another machine or with other
@@ -49,7 +50,7 @@ class Journal:
 
     @property
     def done(self) -> set[DoneKey]:
-        """Keys of the measurements that are already done."""
+        """Keys of the measurements that are already done without an error."""
         return {(r.engine, r.batch, r.round, r.item) for r in self.records if not r.error}
 
     def keep(self, record: Record) -> None:
@@ -57,15 +58,16 @@ class Journal:
         self._append({"record": record_to_json(record)})
 
     def describe(self, engine: EngineInfo) -> None:
-        """Note the facts about an engine; they replace earlier ones."""
+        """Write down the facts about an engine, which replace the earlier facts about it."""
         self.engines[engine.name] = engine
         self._append({"engine": asdict(engine)})
 
     def expect(self, engines: Iterable[EngineInfo], items: Iterable[ItemInfo]) -> None:
-        """Note the engines and items that are going to be measured.
+        """Write down the engines and items that are going to be measured.
 
         An engine or an item may differ from an earlier one with the same name, such as a head that
-        was trained again, or an item with less room. Earlier records of it then no longer count.
+        was trained again, or an item with fewer tokens. Earlier records of such an engine or item
+        then do not count.
         """
         changed = {
             "engines": [asdict(one) for one in engines if self.engines.get(one.name) != one],
@@ -85,7 +87,7 @@ class Journal:
     def _read(self, path: Path, settings: Mapping[str, Any]) -> None:
         text = path.read_text("utf-8", errors="replace")
         whole = text[: text.rfind("\n") + 1]
-        if whole != text:  # A run that was killed while writing leaves half a line; it is cut off.
+        if whole != text:  # A run that was killed while it wrote leaves half a line.
             path.write_text(whole, "utf-8")
         try:
             # Not ``splitlines``: a text in a record may have line ends of Unicode in it.

@@ -1,4 +1,4 @@
-"""The circumstances of a result: processor, memory, versions of the code, digest of the weights."""
+"""Describes how a result came about: processor, memory, versions and the digest of the weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ISA = (
 
 @dataclass(frozen=True)
 class Machine:
-    """Processor, usable cores, bytes of memory, instruction sets, system."""
+    """A machine: its processor, usable cores, bytes of memory, instruction sets and system."""
 
     cpu: str
     cores: int
@@ -39,7 +39,7 @@ class Machine:
 
 
 class Stamp(TypedDict):
-    """The time, code and machine of a result."""
+    """The time, the commit and the machine of a result."""
 
     created: str
     commit: str
@@ -47,30 +47,31 @@ class Stamp(TypedDict):
 
 
 def stamp(folder: Path = Path(__file__).parent) -> Stamp:
-    """The stamp of now and here; ``folder`` is in the repository of the measured code."""
+    """Return the present time, the commit checked out in ``folder``, and this machine."""
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"created": created, "commit": commit(folder), "machine": describe()}
 
 
 def place_of(stamp: Stamp) -> dict[str, Any]:
-    """The facts that comparable measurements must share: the code and the machine.
+    """Return the facts that comparable measurements must share: the code and the machine.
 
     The mark of uncommitted changes is left out, because a run's own files may be such a change.
     """
     machine = asdict(stamp["machine"])
-    del machine["memory_bytes"]  # The same machine may have a little more after its next start.
+    # The same machine may have a little more memory after its next start.
+    del machine["memory_bytes"]
     return {"commit": stamp["commit"].rstrip("+"), **versions(), **machine}
 
 
 def usable_cores() -> int:
-    """Number of cores that this process may run on."""
+    """Return the number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def describe() -> Machine:
-    """A description of this machine."""
+    """Return a description of this machine."""
     info = _cpuinfo()
     flags = set((info.get("flags") or info.get("Features") or "").split())
     try:
@@ -91,10 +92,10 @@ def describe() -> Machine:
 
 
 def commit(folder: Path) -> str:
-    """The checked-out commit, with ``+`` if files have changed since.
+    """Return the checked-out commit, with ``+`` at its end if files differ from it.
 
-    Empty without git, and for a folder without any file in git: an installed package may lie in
-    somebody's own repository.
+    The result is empty without git, and if git tracks no file in ``folder``: an installed package
+    may lie in a user's own repository.
     """
 
     def git(*arguments: str) -> str:
@@ -120,16 +121,19 @@ def _cpuinfo() -> dict[str, str]:
 
 
 DIGESTED = 1 << 26
-"""Bytes at each end of a weight file that enter the digest; a smaller file enters as a whole."""
+"""Number of bytes at each end of a weight file that enter the digest.
+
+A file with fewer bytes enters as a whole.
+"""
 OF_A_TENSOR = 1 << 16
-"""Bytes at each end of a tensor that enter the digest of loaded weights."""
+"""Number of bytes at each end of a tensor that enter the digest of loaded weights."""
 
 
 def weights_of(model: str) -> Path:
-    """The file or folder of a model.
+    """Return the file or folder of a model.
 
     Raises:
-        InvalidModel: the package that has the model is missing.
+        InvalidModel: the package that contains the model is not installed.
     """
     entry = find(model)
     path = entry.path if entry else None
@@ -139,7 +143,7 @@ def weights_of(model: str) -> Path:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a model's weights, from the sizes and both ends of its files."""
+    """Return a SHA-256 of a model's weights, taken from the sizes and both ends of its files."""
     files = sorted(path.glob("*.safetensors")) + sorted(path.glob("*.gguf"))
     found = hashlib.sha256()
     for file in files or ([path] if path.is_file() else []):
@@ -153,9 +157,9 @@ def digest(path: Path) -> str:
 
 
 def digest_of(weights: Weights) -> str:
-    """SHA-256 of loaded weights, with merged adapters, from both ends of each tensor.
+    """Return the SHA-256 of loaded weights, computed from both ends of each tensor.
 
-    Empty without weights.
+    Adapters that were merged into the weights are included. It is empty without weights.
     """
     found = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
@@ -170,7 +174,7 @@ def digest_of(weights: Weights) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Package -> version, of this package and of those that do its arithmetic."""
+    """Return the version of this package, and of each package that does its arithmetic."""
     found = {"paradecode": __version__}
     for package in ("numpy", "torch"):
         try:

@@ -1,4 +1,4 @@
-"""Methods side by side in one engine: every prompt by every method, one after the other."""
+"""Runs methods side by side in one engine: every method answers a prompt before the next prompt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from paradecode_lab.measure.statistics import Interval, interval, ratio_of_ratio
 
 @dataclass(frozen=True)
 class PairedRun:
-    """The run of one prompt by one method; ``stats`` are totals, ``trace`` has each commit."""
+    """What one method did with one prompt.
+
+    Attributes:
+        group: group of the prompt.
+        stats: totals of the request.
+        trace: one step for each commit.
+        output: token ids of the answer.
+    """
 
     method: str
     prompt: str
@@ -27,12 +34,12 @@ class PairedRun:
 
     @property
     def later(self) -> int:
-        """Tokens after the first commit, which belongs to the prefill's time."""
+        """Number of tokens after the first commit, whose time is the prefill's."""
         return self.stats.generated - self.stats.first_tokens
 
     @property
     def spent(self) -> tuple[float, float]:
-        """The tokens after the first commit, and their seconds."""
+        """Number of tokens after the first commit, and the seconds that they took."""
         return self.later, self.stats.decode_seconds
 
 
@@ -45,12 +52,12 @@ def decode_by_turns(
     salt: str = "",
     progress: Callable[[], None] = lambda: None,
 ) -> list[PairedRun]:
-    """Answers of each method to each item, in an order that turns from item to item.
+    """Decode each item by each method, in an order of methods that rotates from item to item.
 
-    Answers are greedy unless ``sampling`` says otherwise, and have the items' own lengths. Each
-    method is a tenant of its own (named with ``salt``), so that none learns from another's answers.
+    Answers are greedy unless ``sampling`` is given. The items limit their lengths. Each method is a
+    tenant of its own (named with ``salt``), so that no method learns from another's answers.
     Without ``sampling`` the seed is 0, because some methods draw noise at temperature 0 as well,
-    and their number of forwards depends on it.
+    and this noise changes how many forwards they need.
 
     Raises:
         Exception: the error that ended a request.
@@ -74,10 +81,11 @@ def decode_by_turns(
 def speed_up(
     runs: Sequence[PairedRun], method: str, plain: str, group: str | None = None
 ) -> Interval | None:
-    """Decode speed of ``method`` over that of ``plain``, token-weighted, paired by prompt.
+    """Return the decode speed of ``method`` over that of ``plain``, paired by prompt.
 
     Args:
-        group: group of prompts; None means all prompts.
+        group: group of prompts that count; None means all prompts. The ratio is one of totals, so
+            each token has the same weight.
     """
     base = {run.prompt: run for run in runs if run.method == plain}
     mine = [run for run in runs if run.method == method and group in (None, run.group)]
@@ -86,22 +94,23 @@ def speed_up(
 
 
 def generated_and_forwards(runs: Sequence[PairedRun], method: str) -> tuple[int, int]:
-    """Tokens of a method's answers, and the target forwards that made them."""
+    """Return how many tokens a method's answers have, and how many target forwards made them."""
     mine = [run.stats for run in runs if run.method == method]
     return sum(stats.generated for stats in mine), sum(stats.forwards for stats in mine)
 
 
 def beyond_forwards(runs: Sequence[PairedRun], method: str, plain: str) -> bool:
-    """Whether forwards do not explain a speed-up over plain autoregressive decoding."""
+    """Decide whether a speed-up over plain decoding exceeds what saved forwards can explain."""
     over = speed_up(runs, method, plain)
     if over is None or not verifies(method, parse(method).guarantee):
         return False
     mine = [run for run in runs if run.method == method]
-    forwards = sum(run.stats.forwards - 1 for run in mine)  # Behind that of the prompt.
+    # The first forward is the prompt's, which does not count.
+    forwards = sum(run.stats.forwards - 1 for run in mine)
     return is_suspicious(over.low, sum(run.later for run in mine), forwards)
 
 
 def equal(runs: Sequence[PairedRun], method: str, plain: str) -> int:
-    """Number of outputs of ``method`` that equal those of ``plain``, token by token."""
+    """Return how many outputs of ``method`` equal those of ``plain``, token by token."""
     base = {run.prompt: run.output for run in runs if run.method == plain}
     return sum(run.output == base[run.prompt] for run in runs if run.method == method)

@@ -1,4 +1,4 @@
-"""Decodes a batch of inputs by one method: timed, counted and checked."""
+"""Decodes a batch of inputs by one method, and returns timed, counted and checked records."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from paradecode_lab.measure.serving import serve
 from paradecode_lab.measure.turns import Unit
 
 Check = Callable[[Item, str], bool | None]
-"""(item, text of the output) -> whether it is right; None where that is not known."""
+"""(item, text of the output) -> whether the text is a right answer; None where this is unknown."""
 
 
 PLAIN_COUNTS = tuple(field.name for field in fields(DraftCounts))
 
 
 class _Watch:
-    """The clocks of one request at the end of its prefill."""
+    """The clocks of one request. The end of its prefill is noted, so that decoding counts alone."""
 
     def __init__(self, item: Item) -> None:
         self.item, self.clock = item, Clock()
@@ -41,7 +41,7 @@ class _Watch:
         )  # fmt: skip
 
     def look(self, sequence: LiveSequence) -> None:
-        """Note the clocks once the prefill is over."""
+        """Note the clocks if the prefill has just ended."""
         if self._first is None and sequence.trace:
             self._first = self._clocks(sequence)
 
@@ -64,11 +64,11 @@ class _Watch:
 def play(
     llm: LLM, spec: Spec, unit: Unit, sampling: SamplingParams, check: Check, salt: str = ""
 ) -> list[Record]:
-    """Answers of one method to one batch.
+    """Decode one batch by one method, and return a record for each item.
 
     Args:
-        sampling: sampling parameters; ``max_tokens`` is the item's.
-        check: called with each output.
+        sampling: sampling parameters; ``max_tokens`` is taken from each item.
+        check: called with each item and the text of its output.
         salt: the tenant; a method shares what it learns only with requests of the same tenant.
 
     Raises:
@@ -110,7 +110,7 @@ def _record(empty: Record, watch: _Watch, sequence: LiveSequence, check: Check) 
 
 
 def _deciding(sequence: LiveSequence) -> int:
-    """For a canvas, the number of forwards that decided a token of the output."""
+    """Return how many forwards of a canvas decided a token of the output."""
     length = len(sequence.output)
     steps = [(step.forward, step.canvas) for step in sequence.trace]
     return len({n for n, canvas in steps if canvas and any(at < length for at in canvas.offsets)})

@@ -1,14 +1,13 @@
-"""Reads prompts from several sources: this package's format, other benchmarks' formats, texts, the
-hub.
+"""Reads prompts of many formats: this package's own, other benchmarks', plain texts, and data sets.
 
-A line of JSONL (or an entry of a JSON list, or a row of a hub dataset) may be
+A line of JSONL (or an entry of a JSON list, or a row of a hub dataset) may have the format
 
-- this package's own: ``id``, ``group``, ``turns``, ``max_tokens``, ``answers``;
+- of this package: ``id``, ``group``, ``turns``, ``max_tokens``, ``answers``;
 - of Spec-Bench, MT-Bench or SPEED-Bench: ``question_id``, ``category``, ``turns``;
 - of ShareGPT: ``conversations`` of ``from`` and ``value``, of which the user's turns are taken;
 - of OpenAI: ``messages`` of ``role`` and ``content``;
-- of question sets: ``prompt``, ``question``, ``instruction`` or ``text``, and perhaps ``answer``,
-  of which what follows ``####`` counts (GSM8K).
+- of question sets: ``prompt``, ``question``, ``instruction`` or ``text``, and perhaps ``answer``.
+  If the answer contains ``####``, the answer is what follows it (GSM8K).
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ SINGLE = ("prompt", "question", "instruction", "text")
 
 
 def read_prompts(source: str | None = None) -> list[Conversation]:
-    """All prompts of a source.
+    """Read all prompts of a source.
 
     Args:
         source: a ``.jsonl`` or ``.json`` file; a ``.txt`` or ``.md`` file, which is one prompt, or
             several between lines of ``---``; a folder of such texts; or
             ``hub:owner/name[:config[:split]]``, a dataset that the package ``datasets`` gets. None
-            is the package's own.
+            reads the prompts that come with the package.
 
     Raises:
         InvalidInput: naming the line and the field that is wrong, or what is missing.
@@ -58,12 +57,12 @@ def read_prompts(source: str | None = None) -> list[Conversation]:
 
 
 def parse_entry(where: str, entry: Any, number: int, group: str) -> Conversation | None:
-    """A prompt from an object in any of the formats; None for a conversation without a user.
+    """Build a prompt from an object in any of the formats; None for a conversation without a user.
 
     Args:
-        where: the place, for errors.
-        number: replaces a missing id.
-        group: replaces a missing category.
+        where: the place of the object, which errors name.
+        number: number of the object, which replaces a missing id.
+        group: the group of prompts if the object names no category.
     """
     if not isinstance(entry, Mapping):
         raise InvalidInput(where, entry, 'write {"id": ..., "group": ..., "turns": ["..."]}')
@@ -89,7 +88,7 @@ def parse_entry(where: str, entry: Any, number: int, group: str) -> Conversation
 
 
 def _said(where: str, spoken: Any) -> tuple[str, list[str]]:
-    """The system message and the user's turns of a conversation."""
+    """Return the system message and the user's turns of a conversation."""
     if not isinstance(spoken, list) or not all(isinstance(one, Mapping) for one in spoken):
         raise InvalidInput(f"{where} conversations", spoken, "give a list of messages")
     system, turns = "", []
@@ -140,7 +139,7 @@ def _texts(file: Path) -> Iterator[Conversation]:
 
 
 def _hub(source: str) -> Iterator[Conversation]:
-    """Rows of a hub dataset; the package that gets it is imported only here."""
+    """Read the rows of a hub dataset. The package ``datasets`` is imported only here."""
     name, config, split = [*source.removeprefix(HUB).split(":"), "", "", ""][:3]
     fix = "install `datasets` and have a network, or download the file and name it"
     try:
@@ -149,7 +148,8 @@ def _hub(source: str) -> Iterator[Conversation]:
         raise InvalidInput("prompts", source, fix) from None
     try:
         rows = datasets.load_dataset(name, config or None, split=split or "test")
-    except Exception as error:  # Offline, no such dataset, config or split.
+    # The machine may be offline, or there is no such dataset, config or split.
+    except Exception as error:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise InvalidInput("prompts", source, f"{fix} ({reason})") from None
     stem = name.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""The prompts of a benchmark: a checked JSONL file, and the token ids that every engine gets."""
+"""Reads the prompts of a benchmark from JSONL, and makes the token ids that every engine gets."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ DEFAULT_FILE = Path(__file__).with_name("prompts.jsonl")
 
 @dataclass(frozen=True)
 class Conversation:
-    """One conversation: the user's turns, and how long an answer may get.
+    """A conversation: the user's turns, and the limit for the length of each answer.
 
     Attributes:
-        answers: right last answers (see ``answers.is_right``); empty where none can be checked.
-        system: message before the first turn; empty for none.
+        max_tokens: the most tokens of an answer.
+        answers: right answers to the last turn (see ``answers.is_right``); empty where none can be
+            checked.
+        system: the system message before the first turn; empty for none.
     """
 
     id: str
@@ -35,7 +37,13 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Item:
-    """The input of one measurement. The turns of one conversation have the same ``prompt``."""
+    """The input of one measurement.
+
+    Attributes:
+        prompt: id of the conversation, which is the same for all its turns.
+        token_ids: the whole input, in the model's chat format.
+        max_tokens: the most tokens of the answer.
+    """
 
     id: str
     prompt: str
@@ -48,7 +56,7 @@ Grouped = TypeVar("Grouped", Conversation, Item)
 
 
 def load_prompts(path: Path | None = None) -> list[Conversation]:
-    """Read a file of prompts; None is the package's own.
+    """Read a file of prompts; None reads the file that comes with the package.
 
     Raises:
         InvalidInput: naming the line and the field that is wrong.
@@ -59,7 +67,11 @@ def load_prompts(path: Path | None = None) -> list[Conversation]:
 
 
 def all_different(prompts: list[Conversation], source: str) -> list[Conversation]:
-    """The prompts; raises InvalidInput if there are none, or two have the same id."""
+    """Check that all prompts have different ids, and return them.
+
+    Raises:
+        InvalidInput: there is no prompt, or two prompts have the same id.
+    """
     seen: set[str] = set()
     for prompt in prompts:
         if prompt.id in seen:
@@ -71,12 +83,12 @@ def all_different(prompts: list[Conversation], source: str) -> list[Conversation
 
 
 def fingerprint(entries: Sequence[Conversation | Item]) -> str:
-    """A digest by which a run recognises its inputs."""
+    """Return a digest of the inputs, by which a resumed run recognises them."""
     return hashlib.sha256(json.dumps(list(map(asdict, entries))).encode()).hexdigest()[:16]
 
 
 def by_turns(entries: Sequence[Grouped]) -> list[Grouped]:
-    """The first of each group, then the second of each, and so on, as in real traffic."""
+    """Sort so that groups take turns: the first entry of each group, then the second, and so on."""
     seen = Counter[str]()
     ranked: list[tuple[int, Grouped]] = []
     for entry in entries:
@@ -86,7 +98,7 @@ def by_turns(entries: Sequence[Grouped]) -> list[Grouped]:
 
 
 def first_of_each_group(prompts: Sequence[Conversation], count: int | None) -> list[Conversation]:
-    """A small sample with prompts of every group; None takes all."""
+    """Return the first ``count`` prompts of each group; None returns all prompts."""
     taken = Counter[str]()
     chosen = []
     for prompt in prompts:
@@ -101,8 +113,10 @@ def first_turns(
     encode: Callable[[Messages], Sequence[int]],
     max_tokens: int | None = None,
 ) -> list[Item]:
-    """Token ids of the first turn of each conversation; arguments are those of
-    :func:`make_items`."""
+    """Return the token ids of each conversation's first turn.
+
+    The arguments are those of :func:`make_items`.
+    """
     first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
     return make_items(first, encode, lambda messages, limit: "", max_tokens)
 
@@ -113,13 +127,13 @@ def make_items(
     answer: Callable[[Messages, int], str],
     max_tokens: int | None = None,
 ) -> list[Item]:
-    """Token ids of every turn.
+    """Return the token ids of every turn, each with the conversation before it.
 
     Args:
         encode: messages -> token ids in the model's chat format.
-        answer: what a reference decoder replies (messages, max_tokens); it fills the earlier turns
-            of a conversation, so that all engines continue the same text.
-        max_tokens: upper bound on the prompts' own.
+        answer: (messages, max_tokens) -> the reply of a reference decoder. It answers the earlier
+            turns of a conversation, so that all engines continue the same text.
+        max_tokens: upper bound on the limits that the prompts have.
     """
     items = []
     for prompt in prompts:
@@ -138,8 +152,14 @@ def make_items(
 
 
 def prompt_from(where: str, entry: Any) -> Conversation:
-    """A prompt from an object with ``id``, ``group``, ``turns`` and perhaps ``max_tokens``,
-    ``answers`` and ``system``. Raises InvalidInput, which names ``where``."""
+    """Build a prompt from an object, and check its fields.
+
+    The fields are ``id``, ``group``, ``turns``, and optionally ``max_tokens``, ``answers`` and
+    ``system``.
+
+    Raises:
+        InvalidInput: a field is wrong; the error names ``where``.
+    """
     if not isinstance(entry, Mapping):
         raise InvalidInput(where, entry, 'write {"id": ..., "group": ..., "turns": ["..."]}')
     given = {"max_tokens": 128, "answers": [], "system": "", **entry}

@@ -1,4 +1,4 @@
-"""The score of outputs under an oracle, so that nobody wins a speed test by worse arithmetic."""
+"""Scores outputs under an oracle, so that no engine wins a speed test by worse arithmetic."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from paradecode_lab.measure.results import OutputKey, Score
 
 
 class OutputScorer:
-    """Scores outputs with one forward over prompt and output.
+    """Scores outputs, each with one forward over its prompt and itself.
 
     Args:
-        backend: the same weights in float32 or better.
-        items: all items that will be scored; the longest one decides the memory.
+        backend: the oracle, which has the same weights in float32 or better.
+        items: all items that will be scored; the longest prompt decides how much memory is
+            reserved.
         longest_output: the most tokens of an output.
-        reserved: pages that the backend already has. They belong to an idle engine without prefix
-            cache, and are overwritten.
+        reserved: number of pages that the backend already has. They belong to an idle engine
+            without a prefix cache, and are overwritten.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class OutputScorer:
             backend.reserve(self.pages)
 
     def score(self, item: Item, output: Sequence[int]) -> Score:
-        """How likely the output was, and how often it was the oracle's own choice."""
+        """Return how likely the output was, and how many tokens the oracle would have chosen."""
         tokens = np.array([*item.token_ids, *output[:-1]], np.int32)
         rows = np.arange(len(tokens), dtype=np.int32)
         span = Span(
@@ -50,5 +51,5 @@ class OutputScorer:
 
 
 def distinct_outputs(outputs: Sequence[OutputKey]) -> list[OutputKey]:
-    """Each (item, output) once; empty outputs are left out."""
+    """Return each pair of an item and an output once, without empty outputs."""
     return [key for key in dict.fromkeys(outputs) if key[1]]

@@ -1,8 +1,8 @@
-"""Results as JSON files. Every field is checked, and named if wrong.
+"""Reads and writes results as JSON files. Every field is checked, and an error names a wrong one.
 
-Outputs are stored once and records point at them. A record leaves out fields at their defaults. In
-a file the records are rows below one list of columns, ``counts.rows`` for a field of a field; null
-is a field that the record leaves out.
+Each output is stored once, and records point at it by its index. A record leaves out fields that
+have their defaults. In a file the records are rows below one list of columns. A column such as
+``counts.rows`` is a field inside a field, and null stands for a field that the record leaves out.
 """
 
 from __future__ import annotations
@@ -27,15 +27,25 @@ from paradecode_lab.measure.results import (
 
 SCHEMA = "paradecode-bench/5"
 READABLE = tuple(f"paradecode-bench/{version}" for version in (1, 2, 3, 4, 5))
-"""Version 1 has no batches, counts, guarantees and checked answers; version 2 no texts, questions
-and deciding forwards; version 3 no requests to servers. Version 5 has columns and rows."""
+"""Schemas of results that this version reads.
+
+Version 1 has no batches, counts, guarantees and checked answers. Version 2 has no texts, questions
+and deciding forwards, version 3 no requests to servers. Version 5 has columns and rows.
+"""
 
 MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class OutputEntry:
-    """An output in the file, with the oracle's summed likelihood and number of agreements."""
+    """An output in the file.
+
+    Attributes:
+        item: id of the input.
+        token_ids: the output.
+        score: the oracle's summed negative log-likelihood, and the number of tokens that are its
+            own choice; None if the output was not scored.
+    """
 
     item: str
     token_ids: tuple[int, ...]
@@ -44,8 +54,10 @@ class OutputEntry:
 
 @dataclass(frozen=True)
 class ResultsFile:
-    """The JSON object of a result; other fields are not read. Records have the index of their
-    output."""
+    """The JSON object of a result.
+
+    Records hold the index of their output; unknown fields are ignored.
+    """
 
     created: str
     commit: str
@@ -62,10 +74,10 @@ LISTS = ("engines", "items", "outputs", "records")
 
 
 def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
-    """Write JSON: a line for each field and each record, so that two results can be compared.
+    """Write a result as JSON, with a line for each field and each record, which suits diffs.
 
     Args:
-        aggregates: the figures of the tables, for programs.
+        aggregates: the figures of the tables, written for other programs.
     """
     head = results_to_json(results, aggregates)
     head["columns"], head["records"] = packed(head["records"])
@@ -73,7 +85,7 @@ def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
 
 
 def write_json(document: Any, path: Path) -> None:
-    """Write JSON without spaces, a line for each field of an object and each entry of a list."""
+    """Write JSON without spaces: a line for each field of an object and each entry of a list."""
     text = _lines(document)
     if isinstance(document, Mapping):
         fields = (f"{_dump(name)}:{_lines(value)}" for name, value in document.items())
@@ -87,7 +99,7 @@ def _lines(value: Any) -> str:
 
 
 def results_to_json(results: Results, aggregates: Any = None) -> dict[str, Any]:
-    """The JSON object of a result."""
+    """Return the JSON object of a result, whose records are objects."""
     outputs: dict[OutputKey, int] = {}
     records = []
     for record in results.records:
@@ -110,7 +122,7 @@ def results_to_json(results: Results, aggregates: Any = None) -> dict[str, Any]:
 
 
 def packed(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of records; a row ends with its last field."""
+    """Turn records into columns and rows. A row ends with the last field that its record has."""
     flat = [
         {
             name: value
@@ -132,7 +144,11 @@ def packed(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[A
 
 
 def unpacked(columns: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """The records of columns and rows; raises InvalidInput for a row that has not their shape."""
+    """Turn columns and rows into records.
+
+    Raises:
+        InvalidInput: a row is not a list, or is longer than the list of columns.
+    """
     records = []
     for number, row in enumerate(rows):
         if not isinstance(row, list) or len(row) > len(columns):
@@ -150,12 +166,12 @@ def unpacked(columns: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
-    """The fields of a record that differ from their defaults, with times to the microsecond."""
+    """Return a record's fields that differ from their defaults, with times to the microsecond."""
     return _brief(record)
 
 
 def rounded(value: Any) -> Any:
-    """A JSON value in which every float has six digits."""
+    """Return a JSON value with every float rounded to six significant digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -164,7 +180,11 @@ def rounded(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a result file, each record with its fields; raises InvalidInput."""
+    """Return the JSON object in a result file, with records as objects.
+
+    Raises:
+        InvalidInput: the file cannot be read, or its columns and rows do not fit.
+    """
     data = json_object(path, "results", MOST_BYTES)
     columns, records = data.get("columns"), data.get("records")
     if columns is not None and isinstance(records, list):
@@ -179,19 +199,19 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_results(path: Path) -> Results:
-    """Read a result of any version in READABLE.
+    """Read a result of any version in ``READABLE``.
 
     Raises:
-        InvalidInput: naming the field that is wrong.
+        InvalidInput: a field is wrong; the error names it.
     """
     return results_from_json(read_json(path))
 
 
 def results_from_json(data: Mapping[str, Any]) -> Results:
-    """The results in a JSON object.
+    """Build the results from a JSON object.
 
     Raises:
-        InvalidInput: naming the field that is wrong.
+        InvalidInput: a field is wrong; the error names it.
     """
     schema = data.get("schema")
     if schema not in READABLE:
@@ -239,7 +259,11 @@ def _score(where: str, found: Sequence[float], output: OutputEntry) -> Score:
 
 
 def _check_names(what: str, known: Sequence[str], used: Sequence[str]) -> None:
-    """Raise InvalidInput unless all names differ and every used name is known."""
+    """Check that all names differ and that every used name is known.
+
+    Raises:
+        InvalidInput: a name is there twice or is not known.
+    """
     if len(set(known)) < len(known):
         twice = next(name for name in known if known.count(name) > 1)
         raise InvalidInput(what, twice, "it is there twice")
@@ -249,7 +273,7 @@ def _check_names(what: str, known: Sequence[str], used: Sequence[str]) -> None:
 
 
 def _brief(entry: Any) -> dict[str, Any]:
-    """A dataclass without the fields that have their defaults, with times to the microsecond."""
+    """Return a dataclass's fields that differ from their defaults, times to the microsecond."""
     found = {}
     for field in fields(entry):
         value = getattr(entry, field.name)

@@ -1,7 +1,8 @@
 """The schema of a result: the engines, the inputs, and every single measurement.
 
-All suites and the peers have this schema; ``result_files`` is its JSON. Figures that can be
-computed from the records (see ``figures`` and the suites' ``summary``) are not stored here.
+All suites and the measurements of other engines share this schema; ``result_files`` writes it as
+JSON. Figures that can be computed from the records (see ``figures`` and the suites' ``summary``)
+are not stored here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from paradecode.core.trace import DraftCounts
 from paradecode_lab.measure.machine import Machine
 
 OutputKey = tuple[str, tuple[int, ...]]
-"""(item, token ids) of an output; the majority of engines give the same output in every round."""
+"""(item id, token ids) of an output.
+
+It is a key, since nearly all engines repeat their output in every round.
+"""
 
 
 @dataclass(frozen=True)
@@ -23,17 +27,17 @@ class EngineInfo:
 
     Attributes:
         name: unique, e.g. ``llama-cpp/q4_1+lookup`` or ``prompt-lookup``.
-        peer: the project.
-        weights: storage format of the weights it ran.
-        mode: ``plain`` or the name of its speculation.
-        reference: the plain mode that it is compared with; None for a plain mode.
+        peer: the project that the engine belongs to.
+        weights: storage format of the weights that it ran.
+        mode: ``plain``, or the name of its kind of speculation.
+        reference: name of the plain mode that it is compared with; None for a plain mode.
         versions: package -> version.
-        settings: settings with which it was opened.
+        settings: settings with which the engine was opened.
         status: ``ok``, ``skipped`` (not installed or not loaded) or ``failed`` (while running).
         reason: why the status is not ``ok``.
-        load_seconds, peak_bytes: loading time and peak memory of its process.
-        guarantee: ``exact``, ``distribution`` or ``lossy`` for a method of this package; empty
-            if nothing is promised.
+        load_seconds, peak_bytes: loading time in seconds, and peak memory of its process in bytes.
+        guarantee: ``exact``, ``distribution`` or ``lossy`` for a method of this package; empty if
+            nothing is promised.
     """
 
     name: str
@@ -52,16 +56,19 @@ class EngineInfo:
 
 @dataclass(frozen=True)
 class Counts(DraftCounts):
-    """The cost of one generation, in the counts of this package's engine.
+    """The cost of one generation, as this package's engine counts it.
 
     Attributes:
-        draft_forwards, draft_rows: forwards of draft models, and of layers of the target that
-            only drafted; and their rows.
-        deciding: forwards that decided a token of the output. A canvas's other forwards decided
-            only positions behind the end of text, which is easy.
-        target, draft, verify, sample, other: decode seconds in target forwards; in draft models
-            and the drafter's own code; in the rule that accepts; in argmax, top-k and sampling
-            over the vocabulary; and in everything else. Requests of a batch share its forwards.
+        draft_forwards: number of forwards that only drafted: those of draft models, and those of
+            some layers of the target.
+        draft_rows: number of token rows that these forwards computed.
+        deciding: number of forwards that decided a token of the output. The other forwards of a
+            canvas decided only positions after the end of the text, which is easy.
+        target: decode seconds in target forwards. Requests of a batch share them.
+        draft: decode seconds in draft models and in the drafter's own code.
+        verify: decode seconds in the rule that accepts draft tokens.
+        sample: decode seconds in argmax, top-k and sampling over the vocabulary.
+        other: decode seconds in everything else.
     """
 
     draft_forwards: int = 0
@@ -76,17 +83,17 @@ class Counts(DraftCounts):
 
 @dataclass
 class StreamedAnswer:
-    """A server's streamed answer, seen from the client. All times are seconds.
+    """A server's streamed answer, as the client sees it. All times are seconds.
 
     Attributes:
-        load: the load at that time: ``c=4`` (clients) or ``2/s`` (requests a second).
+        load: the load during the request: ``c=4`` (clients) or ``2/s`` (requests a second).
         start: when the request was sent (closed loop) or due (open loop), from the start of the
             round. The following times count from then.
-        late: delay between due and sent, which is the client's own.
-        first, last: time until the first and until the last text; None without text.
+        late: delay between when the request was due and when it was sent, which the client causes.
+        first, last: time until the first and until the last chunk of text; None without text.
         end: time until the end of the answer.
-        longest_gap: the longest time between two of its chunks.
-        tokens: tokens of the output; None if the request failed.
+        longest_gap: the longest time between two chunks in a row.
+        tokens: number of tokens of the output; None if the request failed.
         client_seconds: the client's processor time in this round, divided by its requests.
     """
 
@@ -117,23 +124,25 @@ class StreamedAnswer:
 
 @dataclass(frozen=True)
 class Record:
-    """One generation.
+    """One generation: what came out, how long it took, and what it cost.
 
     Attributes:
-        engine, item, round: names of the engine and of its input, and the number of the repetition.
+        engine, item, round: name of the engine, id of the input, and number of the repetition, from
+            0.
         token_ids: the output up to and including the first stop token.
-        first_tokens: number of tokens after ``prefill_seconds``.
-        prefill_seconds: time from the request to the first tokens.
-        decode_seconds: time from then to the end.
-        other_load: cores that other processes kept busy meanwhile; None where unknown.
-        error: why there is no output.
+        first_tokens: number of output tokens that exist after ``prefill_seconds``.
+        prefill_seconds: seconds from the request to the first tokens.
+        decode_seconds: seconds from the first tokens to the end.
+        other_load: number of cores that other processes kept busy meanwhile; None where unknown.
+        error: why there is no output; empty if there is one.
         batch: number of requests that ran together.
-        unit: number of that batch, in the suite ``parallel`` among those of its task.
-        wall_seconds: time of the whole batch, divided by its requests; 0 where unknown.
+        unit: number of that batch; in the suite ``parallel`` it counts the batches of one task.
+        wall_seconds: seconds of the whole batch, divided by its number of requests; 0 where
+            unknown.
         right: whether the answer is right; None where it cannot be checked.
-        counts: None for engines that do not report them.
+        counts: what the generation cost; None for engines that do not report it.
         text: the checked text of the output; empty if it was not checked.
-        streamed: for a request to a server, its tokens and times, which are then not above.
+        streamed: tokens and times of a request to a server; the fields above do not have them then.
     """
 
     engine: str
@@ -156,12 +165,12 @@ class Record:
 
 @dataclass(frozen=True)
 class ItemInfo:
-    """The ``item`` of a record.
+    """An input, to which the ``item`` of a record refers by its id.
 
     Attributes:
-        prompt: equal for all turns of one conversation.
+        prompt: id of the conversation, which is the same for all its turns.
         group: kind of task.
-        question, answer: the user's text and a right answer, for a task that is checked.
+        question, answer: the user's text and a right answer, if answers are checked.
     """
 
     id: str
@@ -175,8 +184,13 @@ class ItemInfo:
 
 @dataclass(frozen=True)
 class Score:
-    """The oracle's score of an output: summed negative log-likelihood, argmax agreements,
-    tokens."""
+    """The oracle's score of an output.
+
+    Attributes:
+        nll: summed negative log-likelihood of the output's tokens.
+        agreed: number of tokens that are the oracle's argmax.
+        tokens: number of tokens.
+    """
 
     nll: float
     agreed: int
@@ -185,7 +199,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Results:
-    """A whole run; ``scores`` maps (item, output) to the oracle's score."""
+    """The results of a whole run; ``scores`` maps (item, output) to the oracle's score."""
 
     created: str
     commit: str
@@ -199,7 +213,7 @@ class Results:
 
     @property
     def is_parallel(self) -> bool:
-        """Whether the suite ``parallel`` made the result, which has figures of its own."""
+        """Whether the suite ``parallel`` made the result. Such a result has figures of its own."""
         return self.settings.get("suite") == "parallel"
 
     @property
@@ -209,28 +223,28 @@ class Results:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Engine -> why it could not be measured, or not completely."""
+        """Engine -> why it could not be measured, or was measured only in part."""
         return {each.name: each.reason for each in self.engines if each.status != "ok"}
 
     @property
     def versions(self) -> dict[str, str]:
-        """Package -> version, of all engines."""
+        """Package -> version, for the packages of all engines."""
         return {name: found for each in self.engines for name, found in each.versions.items()}
 
 
 def groups_of(results: Results) -> list[str]:
-    """The groups, in the order of the prompts."""
+    """Return the groups of prompts, in the order of the prompts."""
     return list(dict.fromkeys(item.group for item in results.items))
 
 
 def trim(
     token_ids: Sequence[int], stop_ids: Iterable[int], max_tokens: int, stopped: bool
 ) -> tuple[int, ...]:
-    """The part of an output that counts: up to the first stop token, at most ``max_tokens``.
+    """Cut an output after its first stop token, and to at most ``max_tokens`` tokens.
 
     Args:
-        stopped: whether the engine reports a stop token. Some engines leave it out of the output;
-            it is then put back, because a forward was spent on it.
+        stopped: whether the engine reports that it stopped at a stop token. Some engines leave this
+            token out of the output; it is put back, because a forward was spent on it.
     """
     stops = frozenset(stop_ids)
     kept: list[int] = []

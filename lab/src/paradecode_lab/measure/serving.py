@@ -1,4 +1,4 @@
-"""Serves requests with an engine that does nothing else, and shows plain decoding's rows."""
+"""Serves requests with an otherwise idle engine, and shows the replies of plain decoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.verifiers import coupled
 
 AfterStep = Callable[[Sequence[LiveSequence]], object]
-"""Called after each step of the engine with all sequences; it may cancel them."""
+"""Called after each step of the engine with all sequences, which it may cancel."""
 
 
 def serve(
@@ -21,10 +21,10 @@ def serve(
     requests: Sequence[GenerationRequest],
     after_step: AfterStep = lambda sequences: None,
 ) -> list[LiveSequence]:
-    """Run requests to their ends, as many at a time as the engine's limits allow.
+    """Run requests until all have ended, as many at a time as the engine's limits allow.
 
-    Errors of single requests stay in their sequences. If something is raised, such as by Ctrl-C, no
-    request stays in the engine.
+    If one request fails, its sequence holds the error. If this function raises, for example because
+    of Ctrl-C, all requests are cancelled.
 
     Raises:
         InvalidInput, CapacityError: for a request that the engine refuses.
@@ -45,7 +45,7 @@ def serve(
 def finish(
     engine: Engine, request: GenerationRequest, after_step: AfterStep = lambda sequences: None
 ) -> LiveSequence:
-    """Run one request to its end; raises what ended it early."""
+    """Run one request until it ends. An error that ended it early is raised."""
     (sequence,) = serve(engine, [request], after_step)
     if sequence.error is not None:
         raise sequence.error
@@ -54,10 +54,10 @@ def finish(
 
 @dataclass
 class WatchedPlain:
-    """Plain decoding that shows each reply before it is committed.
+    """Plain decoding that passes each reply to ``see`` before the token is committed.
 
     Attributes:
-        hidden: layers whose outputs the replies hold.
+        hidden: indices of the layers whose outputs the replies shall hold.
     """
 
     see: Callable[[TokenSequence, Reply], object]

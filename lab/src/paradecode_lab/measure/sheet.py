@@ -1,4 +1,4 @@
-"""A sheet: the content of the page for one result, whichever suite or harness wrote it."""
+"""The content of the page about one result, independent of the suite or program that wrote it."""
 
 from __future__ import annotations
 
@@ -8,32 +8,35 @@ from dataclasses import dataclass, field
 from paradecode_lab.measure.statistics import Interval
 
 PLAIN = "plain"
-"""Family of this package's plain decoding; it is grey everywhere."""
+"""Family of this package's plain decoding, which is grey in all charts."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One decoder or engine.
+    """What the page shows of one decoder or engine.
 
     Attributes:
-        family: lines of a family have one colour on the whole page.
-        standing: ``exact``, ``law``, ``lossy``, ``broken`` (promised exactness, and differs), or
-            empty if nothing was promised.
-        badge: the standing in words with its numbers, such as ``exact 96/96``.
+        family: lines of one family have the same colour on the whole page.
+        standing: how its output compares with plain decoding: ``exact``, ``law``, ``lossy``,
+            ``broken`` (it promised the same tokens, and gave others), or empty if nothing was
+            promised.
+        badge: the standing in words and numbers, such as ``exact 96/96``.
         speed: tokens a second.
         over: speed over the baseline's.
         quality: from 0 to 1; None where it was not measured.
-        groups: kind of task -> speed, or speed over the baseline's if the sheet says so.
-        acceptance: share of drafts whose token at position 1, 2, ... was kept.
-        split: milliseconds a token by part.
+        groups: kind of task -> speed; it is relative to the baseline if the sheet's ``groups_over``
+            is true.
+        acceptance: share of drafts whose token at position 1, 2, ... was accepted.
+        split: milliseconds per token, divided into drafting, forwards and so on.
         sweep: batch size -> tokens a second.
         sweep_over: batch size -> tokens a second over the baseline's.
-        per_forward: tokens for each forward, where quality is drawn against it, too.
-        by_parallelism: kind of task -> tokens a forward that decides, and the quality there; only
-            of lines that differ in nothing but how much they decide at a time.
+        per_forward: tokens per forward; None if quality is not drawn against it.
+        by_parallelism: kind of task -> (tokens per deciding forward, quality). Only lines that
+            differ in nothing but how many tokens they decide at once have it.
         cells: the line's cells in the table, without the name.
-        charted: whether crowded charts, which show few lines, show it.
-        muted: whether it is drawn pale, because it is a plain mode beside its faster one.
+        charted: whether the line is also shown in crowded charts, which show few lines.
+        muted: whether the line is drawn pale, because a faster mode of the same engine stands
+            beside it.
     """
 
     name: str
@@ -57,7 +60,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Tile:
-    """A number that sums a result up: its value, its meaning, and its evidence."""
+    """A number that sums up a result.
+
+    Attributes:
+        value: the number as a text.
+        label: what the number means.
+        note: the evidence for it.
+        bad: whether it is bad news, and is marked.
+    """
 
     value: str
     label: str
@@ -67,7 +77,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class MoreFigures:
-    """A further table: what it shows, the names of its columns, and its rows."""
+    """A further table: a sentence on what it shows, the names of its columns, and its rows."""
 
     said: str
     head: tuple[str, ...]
@@ -76,18 +86,18 @@ class MoreFigures:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The sheet of one result.
+    """The content of the page about one result.
 
     Attributes:
-        conditions: (name, value) of model, machine and settings.
-        baseline: the line that ``over`` refers to; empty for none.
-        quality_label: meaning of ``quality``; empty if no line has any.
+        conditions: (name, value) for the model, the machine and the settings.
+        baseline: name of the line that ``over`` refers to; empty for none.
+        quality_label: what ``quality`` measures; empty if no line has any.
         groups_over: whether ``groups`` are relative to the baseline, and not speeds.
         head: names of the table's columns.
         notes: definitions, one in each paragraph.
         more: further tables.
-        doubts: reasons why the figures may be wrong, one in each line; the terminal shows them,
-            too.
+        doubts: reasons why the figures may be wrong, one in each line. The terminal shows them as
+            well.
     """
 
     title: str
@@ -103,12 +113,15 @@ class Sheet:
     more: tuple[MoreFigures, ...] = ()
 
     def by_speed(self) -> list[Line]:
-        """Lines with a speed, the fastest first."""
+        """Return the lines that have a speed, the fastest first."""
         known = [line for line in self.lines if line.speed is not None]
         return sorted(known, key=lambda line: -line.speed.value if line.speed else 0.0)
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[Line, tuple[str, ...]]]]:
-        """The names and cells of the table, without empty columns, the fastest line first."""
+        """Return the table's column names, and its lines with their cells, the fastest line first.
+
+        Columns whose cells are all empty are left out.
+        """
         lines = self.by_speed()
         used = [n for n in range(len(self.head)) if any(line.cells[n] for line in lines)]
         rows = [(line, tuple(line.cells[n] for n in used)) for line in lines]
@@ -116,7 +129,7 @@ class Sheet:
 
     @property
     def groups(self) -> list[str]:
-        """All kinds of task, in the order of the first line that has them."""
+        """All kinds of task, in the order in which the lines name them."""
         return list(dict.fromkeys(group for line in self.lines for group in line.groups))
 
 

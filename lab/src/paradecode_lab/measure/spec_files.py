@@ -1,4 +1,4 @@
-"""The files that a spec names (a head, a table, a trained part), and a digest of each."""
+"""Finds the files that a spec names (a head, a table, a trained network), and their digests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from paradecode_lab.measure.machine import digest
 
 
 def digests_of(spec: Spec) -> dict[str, str]:
-    """Path in the spec -> digest, for each of its files.
+    """Return the digest of each file that a spec names, by the path in the spec.
 
-    Files that come with the package are named without a path, and are not listed: the version is
-    known.
+    Files that come with a package are named without a path. They are not listed, because the
+    package's version identifies them.
     """
     named = {
         path for one in (*spec.parts, spec) for path in _named(one.method.parameters, one.settings)
@@ -24,7 +24,7 @@ def digests_of(spec: Spec) -> dict[str, str]:
 
 
 def _named(parameters: Sequence[Parameter], settings: Mapping[str, Any]) -> Iterator[str]:
-    """Values of the settings that name files, also of parts within a setting."""
+    """Yield the values of all settings that name files, including settings within a setting."""
     for entry in parameters:
         value = settings.get(entry.name)
         if value and entry.local:

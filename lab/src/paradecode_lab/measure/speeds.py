@@ -1,4 +1,4 @@
-"""From records to speeds: medians over rounds, and totals over prompts with intervals."""
+"""Computes speeds from records: medians over rounds, then totals over prompts with intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from paradecode_lab.measure.statistics import Interval, interval, ratio, ratio_o
 
 @dataclass(frozen=True)
 class Measured:
-    """One engine on one item over all rounds: the output of the first round, and median times."""
+    """One engine's measurements of one item, combined over all rounds.
+
+    Attributes:
+        output: the output of the first round.
+        repeatable: whether all rounds gave the same output.
+        tokens, later_tokens: mean numbers of all output tokens, and of those after the first ones.
+        prefill_seconds, decode_seconds: median times.
+        disturbed: whether other processes disturbed every round.
+    """
 
     item: ItemInfo
     output: tuple[int, ...]
@@ -27,13 +35,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Speed:
-    """Figures of one engine on some items.
+    """The speed of one engine on some items.
 
     Attributes:
-        items, prompts: their numbers; turns of one conversation are one prompt.
-        tokens: mean length of an output.
-        decode: tokens a second after the first ones.
-        overall: tokens a second, with the prompt's time.
+        items, prompts: number of items and of prompts; the turns of one conversation are one
+            prompt.
+        tokens: mean number of tokens of an output.
+        decode: tokens a second, without the first tokens and the prefill's time.
+        overall: tokens a second, including the prefill's time.
         prefill: prompt tokens a second.
         first_token: mean seconds to the first token.
         speedup: ``decode`` over the baseline's, on the items that both finished.
@@ -50,7 +59,10 @@ class Speed:
 
 
 def collapse(results: Results, engine: str) -> dict[str, Measured]:
-    """The items of one engine, by id. Undisturbed rounds are preferred where there is one."""
+    """Combine the rounds of each item of one engine; returns them by the item's id.
+
+    Rounds that other processes disturbed count only if an item has no undisturbed round.
+    """
     rounds: dict[str, list[Record]] = {}
     for record in results.records:
         if record.engine == engine and not record.error and record.token_ids:
@@ -64,7 +76,8 @@ def _collapse(item: ItemInfo, records: Sequence[Record]) -> Measured:
     quiet = [r for r in records if r.other_load is None or r.other_load <= QUIET]
     used = quiet or records
     later = [len(r.token_ids) - r.first_tokens for r in used]
-    # Seconds a token times mean tokens: the median seconds when all rounds gave the same output.
+    # Seconds per token times mean tokens equal the median seconds if all rounds gave the same
+    # output.
     pace = [r.decode_seconds / n for r, n in zip(used, later) if n > 0]
     return Measured(
         item=item,
@@ -79,7 +92,7 @@ def _collapse(item: ItemInfo, records: Sequence[Record]) -> Measured:
 
 
 def speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Speed:
-    """Figures of some items; ``base`` is the baseline, by item."""
+    """Compute the speed on the items in ``own``; ``base`` has the baseline's times by item."""
     prompts = [m.item.prompt for m in own]
     whole = [(m.tokens, m.prefill_seconds + m.decode_seconds) for m in own]
     return Speed(
@@ -95,14 +108,17 @@ def speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Speed:
 
 
 def paired_speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Interval | None:
-    """Decode speed over another engine's, on the items that both finished."""
+    """Return the decode speed over another engine's, on the items that both finished."""
     pairs = [(m, base[m.item.id]) for m in own if m.item.id in base]
     rows = [(m.later_tokens, m.decode_seconds, b.later_tokens, b.decode_seconds) for m, b in pairs]
     return interval(rows, ratio_of_ratios, [m.item.prompt for m, _ in pairs])
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """Index of the first token that differs (or is missing on one side); None when equal."""
+    """Return the index of the first token that differs; None if both sequences are equal.
+
+    If one sequence is the beginning of the other, this index is its length.
+    """
     for index, (a, b) in enumerate(zip(one, other)):
         if a != b:
             return index

@@ -1,9 +1,9 @@
 """Figures with 95 % intervals.
 
-Every ratio is one of column totals (tokens, seconds, counts), because a mean of ratios of prompts
-would weigh a 10-token answer like a 500-token one. A resample of the bootstrap draws prompts with
-replacement and recomputes the totals. Engines that are compared share the draw, so intervals of
-ratios are paired. Shares, percentiles and rates have intervals of other kinds.
+Every ratio is one of column totals (tokens, seconds, counts): a mean of the prompts' ratios would
+give a 10-token answer the weight of a 500-token answer. A resample of the bootstrap draws prompts
+with replacement and recomputes the totals. Engines that are compared share the drawn prompts, so
+intervals of ratios are paired. Shares, percentiles and rates have intervals of other kinds.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from numpy.typing import NDArray
 
 RESAMPLES = 4000
 Z = 1.959964
-"""Standard deviations on each side of the mean in a 95 % interval."""
+"""Number of standard deviations from the mean to each end of a 95 % interval."""
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; the last for all above."""
+"""Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom.
+
+The last one stands for all higher degrees.
+"""
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-"""Column totals [..., C] -> value [...]."""
+"""Maps column totals [..., C] to a value [...]."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with the ends of its interval; an end that the data do not bound is None."""
+    """A value with the ends of its 95 % interval; an end is None if the data do not bound it."""
 
     value: float
     low: float | None = None
@@ -36,7 +39,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Interval(Estimate):
-    """A value with both ends of its interval."""
+    """A value with both ends of its 95 % interval."""
 
     low: float
     high: float
@@ -50,16 +53,17 @@ def interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval | None:
-    """Percentile bootstrap.
+    """Return a value with its interval by the percentile bootstrap.
 
     Args:
         rows: [N, C], one row for each measurement, one column for each quantity.
-        statistic: totals -> the value.
-        clusters: the cluster of each measurement (turns of one conversation are one prompt);
-            whole clusters are drawn. None makes each measurement a cluster.
+        statistic: column totals -> the value.
+        clusters: name of each measurement's cluster, such as its prompt, which all turns of a
+            conversation share. Whole clusters are drawn. None makes each measurement a cluster of
+            its own.
 
     Returns:
-        None if there is nothing to measure: no prompts, or a divisor of 0.
+        The value with its interval; None without rows, or if the divisor of a ratio is 0.
     """
     table = np.asarray(rows, np.float64)
     if table.ndim != 2 or len(table) == 0:
@@ -78,36 +82,37 @@ def interval(
     return Interval(value, float(low), float(high))
 
 
-@lru_cache(maxsize=8)  # Many figures of one run share the draw, and drawing takes the time.
+# Many figures of one run share these draws, and drawing takes most of the time.
+@lru_cache(maxsize=8)
 def _draws(count: int, resamples: int, seed: int) -> NDArray[np.float64]:
-    """[resamples, count]: how often each of ``count`` prompts is in each resample."""
+    """Return how often each of ``count`` prompts is in each resample, as [resamples, count]."""
     shares = np.full(count, 1 / count)
     draws = np.random.default_rng(seed).multinomial(count, shares, size=resamples)
-    return draws.astype(np.float64)  # Multiplied again and again.
+    return draws.astype(np.float64)  # Converted once, because the draws are multiplied many times.
 
 
 def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The first total divided by the second."""
+    """Return the first total divided by the second."""
     return totals[..., 0] / totals[..., 1]
 
 
 def ratio_of_ratios(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(tokens / seconds) of one engine over (tokens / seconds) of the baseline."""
+    """Return (tokens / seconds) of one engine over (tokens / seconds) of the baseline."""
     return (totals[..., 0] / totals[..., 1]) / (totals[..., 2] / totals[..., 3])
 
 
 def one_plus_ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 + accepted / drafts."""
+    """Return 1 + accepted / drafts, from these two totals."""
     return 1.0 + totals[..., 0] / totals[..., 1]
 
 
 def difference_of_ratios(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The first ratio of totals minus the second."""
+    """Return the ratio of the first two totals minus the ratio of the last two."""
     return totals[..., 0] / totals[..., 1] - totals[..., 2] / totals[..., 3]
 
 
 def wilson(successes: int, trials: int) -> Interval:
-    """A share with Wilson's 95 % interval, which is sensible near 0 and 1 and for few trials."""
+    """Return a share with Wilson's 95 % interval, which holds near 0 and 1 and for few trials."""
     z, share = Z, successes / trials
     scale = 1 + z * z / trials
     middle = (share + z * z / (2 * trials)) / scale
@@ -116,10 +121,10 @@ def wilson(successes: int, trials: int) -> Interval:
 
 
 def gain(pairs: Sequence[tuple[bool, bool]]) -> Interval:
-    """Difference of two paired shares, first minus second, with a 95 % interval.
+    """Return the difference of two paired shares, first minus second, with a 95 % interval.
 
-    The interval is Bonett and Price's (2012): Wald's after one more pair of either disagreement.
-    Unlike a bootstrap it does not vanish when no pair disagrees.
+    The interval is Bonett and Price's (2012): Wald's interval, after one pair of each kind of
+    disagreement was added. Unlike a bootstrap interval it has a width even if no pair disagrees.
     """
     won = sum(first and not second for first, second in pairs)
     lost = sum(second and not first for first, second in pairs)
@@ -130,14 +135,14 @@ def gain(pairs: Sequence[tuple[bool, bool]]) -> Interval:
 
 
 def percentile(values: Sequence[float], share: float) -> Estimate | None:
-    """A percentile, bounded by order statistics, which holds for any distribution.
+    """Return a percentile, with an interval by order statistics, which holds for any distribution.
 
     The number of values below the true percentile is binomial, so the interval ends at the values
     of two ranks. Few values do not bound a high percentile: its upper end is then None.
 
     Args:
-        values: None is returned where there are none.
-        share: 0.99 for the 99th.
+        values: the sample; the result is None if it is empty.
+        share: the percentile as a share, such as 0.99 for the 99th.
     """
     if not values:
         return None
@@ -157,10 +162,10 @@ def percentile(values: Sequence[float], share: float) -> Estimate | None:
 
 
 def rate(amounts: Sequence[float], seconds: Sequence[float]) -> Estimate | None:
-    """All amounts over all seconds; the interval is Student's, over the rounds' own rates.
+    """Return all amounts over all seconds, with Student's interval over the rounds' own rates.
 
-    Rates are compared by their ratios, so the interval is that of their logarithms. One round has
-    no interval.
+    Rates are compared by their ratios, so the interval is computed from logarithms. A single round
+    has no interval.
     """
     if not amounts or sum(seconds) <= 0:
         return None
@@ -171,7 +176,7 @@ def rate(amounts: Sequence[float], seconds: Sequence[float]) -> Estimate | None:
 
 
 def speedup(rates: Sequence[float], base: Sequence[float], value: float) -> Estimate:
-    """``value``, a ratio of two rates, with the interval of the rounds' own ratios (paired)."""
+    """Return ``value``, a ratio of two rates, with the interval of the rounds' paired ratios."""
     if len(rates) != len(base) or len(rates) < 2 or min(*rates, *base) <= 0:
         return Estimate(value)
     return _around(value, [math.log(a / b) for a, b in zip(rates, base, strict=True)])
@@ -184,7 +189,10 @@ def _around(value: float, logs: Sequence[float]) -> Interval:
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of points (cost saved, quality) that no other point beats in both, left to right."""
+    """Return the indices of the Pareto-optimal points (cost saved, quality), from left to right.
+
+    No other point is better than these in one coordinate and at least as good in the other.
+    """
     best, kept = float("-inf"), []
     for index in sorted(range(len(points)), key=lambda i: (-points[i][0], -points[i][1])):
         if points[index][1] > best:

@@ -1,4 +1,4 @@
-"""Recognises runs that are too short to measure how fast a method is."""
+"""Recognises runs that are too short to tell how fast a method is."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from paradecode_lab.measure.statistics import Interval
 from paradecode_lab.measure.tables import number
 
 FEWEST_PROMPTS, FEWEST_TOKENS, WIDEST = 6, 16, 1.5
-"""Limits of a run that is long enough: the fewest prompts, the fewest mean tokens of an answer,
-and the largest ratio of the upper to the lower end of an interval."""
+"""Limits of a run that is long enough.
+
+They are the fewest prompts, the fewest mean tokens of an answer, and the largest ratio of the upper
+to the lower end of an interval.
+"""
 ENOUGH_OF_A_GROUP = 3
-"""The fewest prompts of a group whose speed is judged."""
+"""The fewest prompts that a group must have for its speed to be judged."""
 
 
 def too_short(
@@ -20,11 +23,12 @@ def too_short(
     found: Mapping[str, Interval | None],
     unit: tuple[str, str] = ("prompt", "prompts"),
 ) -> str:
-    """A warning for a run that is too short to rank methods; empty for other runs.
+    """Return a warning if a run is too short to rank methods, and an empty text otherwise.
 
     Args:
-        prompts: number of measured prompts; turns of one conversation are one, and so is a batch.
-        tokens: mean length of plain decoding's answers, or of canvases.
+        prompts: number of measured prompts; all turns of one conversation count as one, and so does
+            a batch.
+        tokens: mean number of tokens of plain decoding's answers, or of a canvas.
         found: method -> its speed-up.
         unit: singular and plural of what ``prompts`` counts.
     """

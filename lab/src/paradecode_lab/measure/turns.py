@@ -1,7 +1,7 @@
-"""Run many players over many batches so that their times can be compared.
+"""Runs many players over many batches so that their times can be compared.
 
-In each batch every player has its turn, in a new random order, so that a slow minute of the
-machine, or what another player left in the caches, hurts all in the same way.
+Every player decodes each batch before the next batch begins, in a new random order. A slow minute
+of the machine, or what another player left in the caches, then affects all players alike.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from paradecode_lab.measure.prompts import Item
 from paradecode_lab.measure.results import Record
 
 MAX_FAILURES = 3
-"""Failures in a row after which a player takes no further turns."""
+"""Number of failures in a row after which a player takes no further turns."""
 
 DoneKey = tuple[str, int, int, str]
-"""(engine, batch size, round, item)."""
+"""(player's name, batch size, round, item id) of a measurement."""
 
 
 class PlayerError(Exception):
-    """A generation failed. ``fatal`` says that the player cannot go on."""
+    """A generation failed; ``fatal`` says that the player cannot go on."""
 
     def __init__(self, reason: str, fatal: bool = False) -> None:
         super().__init__(reason)
@@ -31,9 +31,9 @@ class PlayerError(Exception):
 
 @dataclass(frozen=True)
 class Unit:
-    """Items that run together; batch size, round and number (from 0) name a unit.
+    """Items that run together. The batch size, the round and the number (from 0) identify a unit.
 
-    If every batch has one kind of task, numbers count within that kind.
+    If every batch has one kind of task, numbers count the batches of that kind.
     """
 
     round: int
@@ -46,7 +46,7 @@ class Unit:
 
 
 def units_of(items: Sequence[Item], batch: int = 1, round: int = 0) -> list[Unit]:
-    """Items in groups of ``batch``; the last may be smaller."""
+    """Divide the items into units of ``batch`` items each; the last unit may be smaller."""
     starts = range(0, len(items), batch)
     return [
         Unit(round, number, tuple(items[start : start + batch]))
@@ -55,7 +55,10 @@ def units_of(items: Sequence[Item], batch: int = 1, round: int = 0) -> list[Unit
 
 
 class Player(Protocol):
-    """An engine or a method that is ready; a slow one can stop after ``max_rounds`` rounds."""
+    """An engine or a method that is ready to decode.
+
+    A slow player takes its turns only in the first ``max_rounds`` rounds.
+    """
 
     @property
     def name(self) -> str: ...
@@ -64,13 +67,17 @@ class Player(Protocol):
     def max_rounds(self) -> int: ...
 
     def play(self, unit: Unit) -> list[Record]:
-        """Generate once, timed; returns a record for each item. Raises PlayerError."""
+        """Decode the unit once and return a timed record for each item.
+
+        Raises:
+            PlayerError: the generation failed.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One measurement to be made."""
+    """A measurement to be made: one player decodes one unit."""
 
     unit: Unit
     player: Player
@@ -82,10 +89,11 @@ def schedule(
     done: Collection[DoneKey] = (),
     seed: int | None = 0,
 ) -> Iterator[Turn]:
-    """All measurements, in order.
+    """Yield all measurements that are left to make, in their order.
 
     Args:
-        done: measurements that an interrupted run has made.
+        done: keys of the measurements that an interrupted run has already made.
+        seed: seed of the random order of players.
     """
     for unit in units:
         order = list(players)
@@ -103,14 +111,14 @@ def run(
     quiet_below: float | None = None,
     retries: int = 2,
 ) -> None:
-    """Make the measurements.
+    """Make the measurements, one after the other.
 
     Args:
-        keep: called with each record, also failed ones, before the next measurement starts.
+        keep: called with each record, including failed ones, before the next measurement starts.
         lost: called with (name, reason) when a player takes no further turns.
-        quiet_below: a measurement is repeated while other processes keep more cores than this
-            busy; the least disturbed one counts. None repeats nothing.
-        retries: the most repetitions.
+        quiet_below: number of cores. A measurement is repeated if other processes kept more cores
+            busy; the least disturbed repetition counts. None repeats nothing.
+        retries: the most repetitions of one measurement.
     """
     failures: dict[str, int] = {}
     gone: set[str] = set()

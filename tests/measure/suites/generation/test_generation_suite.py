@@ -1,4 +1,4 @@
-"""The generation suite on a tiny untrained model, from the command line to the files."""
+"""Tests the suite ``generation`` on a tiny untrained model, from the command to the files."""
 
 import json
 from dataclasses import replace
@@ -52,7 +52,7 @@ def llm(folder):
 
 @pytest.fixture
 def registered():
-    """Register methods for one test: (name, class, guarantee)."""
+    """Return a function that registers a method for one test: (name, class, guarantee)."""
     added = []
 
     def add(name, build, guarantee="exact"):
@@ -63,14 +63,14 @@ def registered():
         register(method)
         added.append(name)
 
-    parse("greedy")  # Loads the registry before anything is added.
+    parse("greedy")  # This loads the registry before a method is added.
     yield add
     for name in added:
         TABLE["method"].pop(name)
 
 
 class Slips:
-    """Plain decoding whose third token is another one; its promise is for the test to choose."""
+    """Plain decoding with a wrong third token. The test chooses what it promises."""
 
     def decode(self, seq):
         while not seq.finished:
@@ -82,7 +82,7 @@ class Slips:
 
 
 class Breaks:
-    """Raises at its first step."""
+    """A method that raises an error at its first step."""
 
     def decode(self, seq):
         raise RuntimeError("out of order")
@@ -90,7 +90,7 @@ class Breaks:
 
 
 def paradecode(*arguments: str):
-    """Result of the command."""
+    """Run `paradecode bench` and return the result."""
     from typer.testing import CliRunner
 
     from paradecode.cli import app
@@ -108,8 +108,8 @@ def test_from_the_command_line_to_the_files(folder, prompts, tmp_path):
     assert {f.suffix for f in tmp_path.iterdir()} == {".json", ".jsonl", ".md", ".html"}
     results = read_results(output)
     assert results.engines[0].name == "greedy"
-    assert len(results.items) == 5  # Four prompts, one of two turns.
-    assert len(results.records) == 4 * (5 + 4)  # In twos one item is left over.
+    assert len(results.items) == 5  # Four prompts, one of which has two turns.
+    assert len(results.records) == 4 * (5 + 4)  # In batches of two, one item is left over.
     found = {each.name: each for each in figures(results)}
     for name in ("greedy", "prompt-lookup", "layer-skip"):
         assert found[name].verdict == "exact"
@@ -144,7 +144,7 @@ def test_every_forward_is_counted(llm, prompts):
         spent = counts.target + counts.draft + counts.verify + counts.sample + counts.other
         assert 0 < counts.target <= spent <= record.wall_seconds
         assert record.wall_seconds >= record.decode_seconds
-    # Steps of the other two are the backend's, several in a call.
+    # The backend makes several steps of the other two in one call.
     assert skipped.counts.sample > 0
     assert skipped.counts.verify > 0
 
@@ -192,13 +192,14 @@ def test_an_interrupted_run_goes_on(folder, prompts, tmp_path, monkeypatch):
     assert paradecode(*arguments).exit_code == 130
     assert not output.exists()
     before = output.with_suffix(".jsonl").read_text().splitlines()
-    assert len(before) == 2 + 5 - 2  # Settings, inputs; five calls, of which two warmed up.
+    # Settings and inputs, and five calls, two of which were the warm-up.
+    assert len(before) == 2 + 5 - 2
     monkeypatch.setattr(running, "play", real)
     assert paradecode(*arguments).exit_code == 0
     after = output.with_suffix(".jsonl").read_text().splitlines()
     assert after[: len(before)] == before
     assert len(after) == 2 + 2 * 5
-    monkeypatch.setattr(running, "play", None)  # Nothing is left to be played.
+    monkeypatch.setattr(running, "play", None)  # No call is left to be made.
     assert paradecode(*arguments).exit_code == 0
     refused = paradecode(*arguments, "--temperature", "0.5")
     assert refused.exit_code == 1
@@ -208,7 +209,11 @@ def test_an_interrupted_run_goes_on(folder, prompts, tmp_path, monkeypatch):
 def test_a_one_off_cost_of_plain_decoding_is_paid_before_it_counts(
     llm, prompts, tmp_path, monkeypatch
 ):
-    """A clock of the test: a millisecond a forward, and a second at the 64th greedy token."""
+    """One-off costs of plain decoding do not count.
+
+    The test's clock advances by a millisecond per forward, and by a second at the 64th greedy
+    token.
+    """
     greedy, real_play, real_complete = [0], running.play, LLM.complete
 
     def seconds(spec, tokens: int) -> float:

@@ -1,4 +1,4 @@
-"""The load client against servers that answer well, late, in bundles, or not at all."""
+"""Tests the load client with servers that answer well, late, in large chunks, or not at all."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ Phases = dict[tuple[str, str, int], list[Record]]
 
 
 def run(server, *behaviours, journal=None, wanted=0, **plan):
-    """(endpoint, load, round) -> its requests."""
+    """Run a plan, and return (endpoint, load, round) -> its records."""
     endpoints = tuple(Endpoint(name, f"{server.url}/{name}/v1") for name in behaviours)
     settings = {"requests": 4, "rounds": 1, "warmup": 0, "timeout": PATIENCE, **plan}
     server.seen.clear()
@@ -49,7 +49,7 @@ def test_every_request_is_timed_and_counted(server: FakeServer) -> None:
     assert len({record.item for record in found}) == 4
     for record in found:
         answer = streamed(record)
-        assert (record.error, record.text) == ("", "")  # No answer is kept.
+        assert (record.error, record.text) == ("", "")  # The texts of answers are not kept.
         assert (answer.tokens, answer.chunks, answer.finish_reason) == (TOKENS, TOKENS, "stop")
         assert answer.first is not None
         assert answer.last is not None
@@ -63,7 +63,7 @@ def test_every_request_is_timed_and_counted(server: FakeServer) -> None:
     ("behaviour", "chunks", "timed"), [("bundled", 3, True), ("whole", 1, False)]
 )
 def test_chunks_are_not_tokens(server, behaviour, chunks, timed):
-    """All tokens after the first share the time to the last; one piece alone times nothing."""
+    """The time per token counts all tokens after the first text; a single chunk gives no time."""
     for answer in answers(server, behaviour):
         assert (answer.tokens, answer.chunks) == (TOKENS, chunks)
         if timed:
@@ -110,17 +110,17 @@ def test_a_closed_loop_keeps_its_clients_busy(server: FakeServer) -> None:
         )
         assert server.most_under_way == clients
         spans = sorted((answer.start, answer.start + answer.end) for answer in found)
-        for start, end in spans:  # Never more at a time than there are clients.
+        for start, end in spans:  # There are never more requests at once than clients.
             assert sum(a < end and start < b for a, b in spans) <= 2 * clients - 1
 
 
 def test_an_open_loop_does_not_wait_for_answers(server: FakeServer) -> None:
-    """Nobody is answered before five are under way at once."""
+    """An open loop sends on, although no request is answered before five wait for their answers."""
     load = OfferedLoad(rate=200.0)
     found = answers(server, "steady", wanted=5, loads=(load,), arrivals="constant", requests=12)
     assert sorted(answer.start for answer in found) == pytest.approx([n / 200 for n in range(12)])
     assert all(answer.late >= 0 for answer in found)
-    for answer in found:  # What the client was late is part of the latency.
+    for answer in found:  # A delay of the client counts as latency.
         assert answer.first is not None
         assert answer.first >= DELAY + answer.late
 
@@ -131,23 +131,23 @@ def test_endpoints_take_turns_and_get_the_same(server: FakeServer) -> None:
     order = [(number, load) for _, load, number in phases]
     assert order == sorted(order)
     names = [endpoint for endpoint, _, _ in phases]
-    assert set(names[::2]) == {"quick", "brisk"}  # Who begins changes.
+    assert set(names[::2]) == {"quick", "brisk"}  # The first endpoint changes from round to round.
     both = list(phases.values())
     for one, other in zip(both[::2], both[1::2]):
         assert {one[0].engine, other[0].engine} == {"quick", "brisk"}
         assert sorted(r.item for r in one) == sorted(r.item for r in other)
-    assert len(server.seen) == len(phases) * (3 + -(-80 // TOKENS))  # With the warm-up.
+    assert len(server.seen) == len(phases) * (3 + -(-80 // TOKENS))  # This includes the warm-up.
     again = run(server, "quick", "brisk", loads=loads, rounds=4, requests=3, warmup=1)
     assert list(again) == list(phases)
 
 
 def test_an_interrupted_run_goes_on(server: FakeServer, tmp_path: Path) -> None:
-    """What was killed in the middle of a round asks that round's requests again, and no others."""
+    """After a kill in the middle of a round, only that round's requests are sent again."""
     journal = tmp_path / "load.jsonl"
     whole = run(server, "quick", "brisk", journal=journal, rounds=2)
     assert len(server.seen) == 2 * 2 * 4
     lines = journal.read_text("utf-8").splitlines(keepends=True)
-    kept = len(lines) - 6  # One round of four is lost, and half of another one.
+    kept = len(lines) - 6  # One round of four requests is lost, and half of another one.
     journal.write_text("".join(lines[:kept]) + lines[kept][:20], "utf-8")
     again = run(server, "quick", "brisk", journal=journal, rounds=2)
     assert len(server.seen) == 2 * 4
@@ -158,7 +158,7 @@ def test_an_interrupted_run_goes_on(server: FakeServer, tmp_path: Path) -> None:
     first = next(iter(whole))
     ends = [[streamed(record).end for record in found[first]] for found in (again, whole)]
     assert ends[0] == pytest.approx(ends[1], abs=1e-6)
-    # Rounds and loads may be added; what is asked may not change, nor who answers.
+    # Rounds and loads may be added. The requests and the endpoints' models may not change.
     run(server, "quick", journal=journal, rounds=3)
     assert len(server.seen) == 4
     with pytest.raises(InvalidInput, match="requests 4"):
@@ -201,5 +201,5 @@ def test_what_is_sent(server: FakeServer) -> None:
 
 def test_completions_without_usage(server: FakeServer) -> None:
     found = answers(server, "uncounted", api="completions", count="tokenizer")
-    assert [answer.tokens for answer in found] == [TOKENS] * 4  # " word" is one token.
+    assert [answer.tokens for answer in found] == [TOKENS] * 4  # The text " word" is one token.
     assert all("stream_options" not in body and "prompt" in body for body in server.seen)

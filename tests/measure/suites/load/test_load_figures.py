@@ -1,4 +1,4 @@
-"""Percentiles, rates and goodput from answers that are known; plans that are refused."""
+"""Tests percentiles, rates and goodput of known answers, and plans that are refused."""
 
 import json
 import math
@@ -30,8 +30,7 @@ from paradecode_lab.measure.tables import cells, ends
 
 
 def test_percentile_intervals_are_ranks() -> None:
-    """The interval of the median of 100 values goes from the 40th to the 61st (the textbook's
-    ranks)."""
+    """The median of 100 values has the interval from the 40th to the 61st, as in textbooks."""
     found = percentile(list(range(1, 101)), 0.5)
     assert found == Estimate(50.5, 40.0, 61.0)
 
@@ -62,7 +61,7 @@ def test_rates_and_speedups_over_rounds() -> None:
     logs = np.log([50.0, 55.0, 60.0])
     half = 4.303 * logs.std(ddof=1) / math.sqrt(3)
     assert found.high == pytest.approx(55.0 * math.exp(half))
-    # A slow round that slows both alike does not blur their ratio.
+    # A round that is slow for both does not widen the interval of their ratio.
     paired = speedup([100.0, 50.0, 80.0], [50.0, 25.0, 40.0], 2.0)
     assert (paired.low, paired.high) == pytest.approx((2.0, 2.0))
     assert rate([], []) is None
@@ -75,7 +74,7 @@ def answer(error: str = "", **changes: Any) -> Record:
 
 
 def phase(endpoint: str, *answers: Record, number: int = 0) -> list[Record]:
-    """A round of 2 seconds."""
+    """Return the records of a round that takes 2 seconds."""
     seconds = 2.0 / len(answers)
     return [
         replace(each, engine=endpoint, round=number, unit=unit, wall_seconds=seconds)
@@ -102,7 +101,7 @@ def test_a_summary_counts_the_failed() -> None:
     first, second = summarise(results(one, two))
     assert (first.requests, first.errors, first.tokens) == (4, {"http 503": 1}, 33)
     assert first.throughput == Estimate(16.5)
-    assert first.goodput == pytest.approx(0.5)  # Of four, one came in time and complete.
+    assert first.goodput == pytest.approx(0.5)  # One of four answers was complete and in time.
     assert first.good.value == 0.25
     assert first.answered == pytest.approx(1.5)
     assert first.per_token["p50"] == percentile([0.08, 0.1, 0.4], 0.5)
@@ -179,7 +178,8 @@ def test_arrivals() -> None:
     assert random[0] == 0.0
     assert gaps.min() > 0
     assert gaps.mean() == pytest.approx(0.02, rel=0.1)
-    assert gaps.std() == pytest.approx(0.02, rel=0.1)  # Exponential: as wide as its mean.
+    # Exponential gaps have a standard deviation equal to their mean.
+    assert gaps.std() == pytest.approx(0.02, rel=0.1)
     assert arrivals(load, "poisson", 10, "s") == random[:10]
 
 

@@ -1,4 +1,4 @@
-"""Figures, verdicts, tables and files of the parallel suite, from results that are known."""
+"""Tests figures, verdicts, tables and files of the suite ``parallel`` from known results."""
 
 import json
 from dataclasses import asdict, replace
@@ -26,7 +26,7 @@ def words(results):
 
 
 def changed(method: str, behaviour: Behaviour, count: int = 200):
-    """The good results with one method that behaves otherwise."""
+    """Return the good results with another behaviour of one method."""
     other = make({method: behaviour}, count)
     records = tuple(r for r in good().records if r.engine != method) + other.records
     return replace(good(), records=records)
@@ -121,7 +121,10 @@ def test_every_line_with_a_speed_has_its_quality():
 
 
 def test_a_run_of_a_few_batches_says_that_it_is_too_short():
-    """Eight tokens of an answer are enough, because its canvas has 32 positions."""
+    """A run of a few batches is reported as too short, although its answers have eight tokens.
+
+    They would suffice, because a canvas has 32 positions.
+    """
     few = make({"static": PLAIN, "threshold": Behaviour(6)}, count=2)
     said = "Too short: 4 batches of 32 tokens; the interval of threshold is 4.00 to 4.00."
     for results, short in ((few, said), (good(), "")):

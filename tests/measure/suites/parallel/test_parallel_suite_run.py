@@ -1,4 +1,4 @@
-"""The parallel suite run on a tiny untrained model, from the command line to the files."""
+"""Tests the suite ``parallel`` on a tiny untrained model, from the command to the files."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def llm(folder):
 
 
 def paradecode(*arguments: str) -> int:
-    """Exit status of the command."""
+    """Run the command, and return its exit status."""
     from typer.testing import CliRunner
 
     from paradecode.cli import app
@@ -86,10 +86,13 @@ def test_from_the_command_line_to_the_files(folder, tmp_path):
 
 @pytest.mark.wide
 def test_tasks_and_instances_may_be_added(llm, folder, tmp_path):
-    """What is added leaves alone what was measured; a last batch that grew is measured again."""
+    """Tasks and instances may be added without measuring earlier ones again.
+
+    Only a last batch that grew is measured again.
+    """
 
     def run(batch: int, instances: int, *tasks: str) -> int:
-        """Generations that were new; the result has the figures of all instances."""
+        """Run the plan, check the result's instances, and count the new generations."""
         fresh: list[int] = []
         results = measure(
             llm, folder, ParallelPlan(("threshold",), tasks, instances, batch),
@@ -104,16 +107,17 @@ def test_tasks_and_instances_may_be_added(llm, folder, tmp_path):
         return sum(fresh[1:])
 
     assert run(1, 2, "sort") == 2 * 2
-    assert run(1, 2, "copy", "sort") == 2 * 2  # Of `copy`, which comes first.
+    assert run(1, 2, "copy", "sort") == 2 * 2  # These are of `copy`, which comes first.
     assert run(1, 3, "copy", "sort") == 2 * 2
     assert run(2, 3, "sort") == 2 * 3
-    assert run(2, 4, "sort") == 2 * 2  # The third alone, now beside the fourth.
+    # The third instance was alone in its batch, and is now decoded with the fourth.
+    assert run(2, 4, "sort") == 2 * 2
     assert run(2, 4, "copy", "sort") == 2 * 4
     assert run(2, 3, "sort") == 0
 
 
 def test_an_instance_with_another_canvas_is_measured_again(llm, folder, tmp_path):
-    """With a longer answer among the instances of a task, all of them get a longer canvas."""
+    """If a longer answer enlarges the canvas of a task, all its instances are measured again."""
 
     def run(instances: int) -> dict[str, int]:
         plan = ParallelPlan(("static",), ("word-problem",), instances)

@@ -1,1 +1,1 @@
-"""The losslessness certificate: does this decoder keep its promise, with this model, here?"""
+"""The losslessness certificate, which tests whether a decoder keeps its promise here."""

@@ -1,4 +1,4 @@
-"""All checks of one certificate, in order."""
+"""Runs all checks of a certificate in their order, and judges their results."""
 
 from __future__ import annotations
 
@@ -28,21 +28,25 @@ from paradecode_lab.measure.certificate.tokens import (
 from paradecode_lab.measure.prompts import Item
 
 VARIED = 8
-"""Number of texts that are served in the other ways; more find more, and take longer."""
+"""Number of prompts that are also served in batches, in chunks and from the cache.
+
+More prompts find more errors, and take longer.
+"""
 
 
 @dataclass
 class Certificate:
-    """The result of a certificate.
+    """The results of all checks of a decoder, and the verdict on its promise.
 
     Attributes:
         subject: the decoder's name.
         guarantee: what the decoder promises.
         texts: number of prompts.
-        equality, invariance, distribution: the checks; None (or empty) for one that was left out.
-        failures: the reasons why it did not pass, each a sentence.
+        equality, invariance, distribution: results of the checks; None (or empty) for a check that
+            was left out.
+        failures: the reasons why the decoder did not pass, each a sentence.
         notes: further facts that a reader must know.
-        seconds: duration of the test.
+        seconds: duration of the whole test.
     """
 
     subject: str
@@ -72,12 +76,12 @@ def certify(
 ) -> Certificate:
     """Test a decoder with the engine's own model, memory and machine.
 
-    An exact method must give the tokens of plain decoding, greedy and sampled, alone and served in
-    every way. For other methods the greedy tokens are compared, and the law of sampled tokens. A
-    lossy method is measured, not judged.
+    An exact method must give the tokens of plain decoding, greedy and sampled, for single requests
+    and in every way of serving. For other methods the greedy tokens are compared, and the
+    distribution of the sampled tokens is tested. A lossy method is only measured, and not judged.
 
     Raises:
-        InvalidInput, CapacityError: for prompts or settings that cannot be served.
+        InvalidInput, CapacityError: the engine cannot serve the prompts or settings.
     """
     if not texts:
         raise InvalidInput("prompts", 0, "give at least one prompt")

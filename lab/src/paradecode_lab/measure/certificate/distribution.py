@@ -1,7 +1,7 @@
-"""The joint law of the first tokens through the whole engine, against the model's own.
+"""Tests the joint distribution (law) of an output's first tokens against the model's own.
 
-The negative control is a verifier that is wrong on purpose. A certificate that did not notice it
-would prove nothing.
+The requests go through the whole engine. The negative control is a verifier that is wrong on
+purpose: a certificate that did not notice it would prove nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paradecode_lab.measure.certificate.requests import request, running, serve
 
 
 class Skewed:
-    """Chance that accepts with min(1, factor p / q) in place of min(1, p / q)."""
+    """A chance that accepts a draft token with min(1, factor p / q) in place of min(1, p / q)."""
 
     def __init__(self, fair: rule.Chance, factor: float) -> None:
         self._fair, self._factor = fair, factor
@@ -38,7 +38,7 @@ class Skewed:
 
 @dataclass
 class BiasedRejection(top_down.Rejection):
-    """Rejection sampling with skewed chance."""
+    """Rejection sampling that accepts with the probabilities of :class:`Skewed`."""
 
     factor: float
 
@@ -47,14 +47,15 @@ class BiasedRejection(top_down.Rejection):
 
 
 def biased(make: Callable[[], Decoder], factor: float) -> Callable[[], Decoder]:
-    """The same drafts under the same budget, verified by rejection with skewed chance.
+    """Build decoders that make the same drafts, but verify them with skewed rejection sampling.
 
-    A factor above 1 accepts too often. The output then has too much of q, the law of the drafts,
+    A factor above 1 accepts too often. The output then follows q, the law of the drafts, too often,
     which is hard to notice where q is close to p. A factor below 1 rejects too often. The output
-    then has too much of norm((p - q)+), which is noticed everywhere.
+    then follows norm((p - q)+) too often, which is easy to notice.
 
     Raises:
-        InvalidInput: when called, if the decoder is not draft-and-verify and so has no control.
+        InvalidInput: the returned function is called, and its decoder is not draft-and-verify, so
+            that no control exists.
     """
 
     def build() -> Decoder:
@@ -69,24 +70,36 @@ def biased(make: Callable[[], Decoder], factor: float) -> Callable[[], Decoder]:
 
 
 CONTROLS = (1.25, 1.1, 0.9, 0.8)
-"""Factors by which the controls multiply every acceptance probability."""
+"""Factors of the controls, by which they multiply every acceptance probability."""
 REQUIRED = 0.8
-"""Factor of the control that the test must notice; otherwise the certificate has no power. It is
-wrong with any drafts, while a control that accepts too often is nearly right if the draft model
-is good."""
+"""Factor of the control that the test must notice; otherwise the certificate has no power.
+
+This control is wrong with any drafts. A control that accepts too often is nearly right if the draft
+model is good.
+"""
 DRAFTED = 0.5
 """The least share of requests whose first forward must verify a draft."""
 LOOKS = (32, 16, 8, 4, 2, 1)
-"""Divisors of the number of samples after which a control is tested; it stops once it is
-noticed."""
+"""A control is tested after the whole number of samples divided by each of these, in order.
+
+It stops as soon as the test notices it.
+"""
 
 
 @dataclass(frozen=True)
 class PlaceResult:
-    """One place: the probability of its draft, the counts of tokens there, and its own test.
+    """The result at one place, which is a prefix of a text.
 
-    ``distance`` is the total variation between the counts and the law; with n requests in k cells
-    it is about sqrt(k / n) / 2 when the law is kept.
+    Attributes:
+        text: name of the text.
+        prompt_tokens: number of tokens of the prefix.
+        draft: the target's probability of the first draft token there.
+        entropy: entropy of the law there, in nats.
+        cells: number of cells of the test.
+        drafted: share of requests whose first forward verified a draft.
+        distance: total variation between the counts and the law. With n requests in k cells it is
+            about sqrt(k / n) / 2 if the decoder keeps the law.
+        statistic, freedom, p: the test's statistic, degrees of freedom and p-value.
     """
 
     text: str
@@ -103,10 +116,14 @@ class PlaceResult:
 
 @dataclass(frozen=True)
 class Control:
-    """A biased verifier: after how many requests the test noticed it (None: never), and its
-    figures.
+    """The result of a biased verifier.
 
-    ``distance`` is the largest one of all places, ``p`` the smallest one of all tests.
+    Attributes:
+        factor: factor on every acceptance probability.
+        found_at: number of requests after which the test noticed the bias; None if it never did.
+        distance: the largest total variation at any place.
+        p: the smallest p-value of all tests.
+        required: whether the test must notice it.
     """
 
     factor: float
@@ -122,14 +139,15 @@ class Control:
 
 @dataclass(frozen=True)
 class LawTest:
-    """The test at all places together, and at each.
+    """The result of the test at all places together, and at each place.
 
     Attributes:
         samples: number of all requests.
-        drafted, accepted: draft tokens that the target scored, and those that were accepted.
+        drafted, accepted: numbers of draft tokens that the target scored, and of those that it
+            accepted.
         drafted_share: share of requests whose first forward verified a draft.
-        level: the level that every p must exceed.
-        controls: the biased verifiers; empty for a lossy method.
+        level: the significance level that every p-value must exceed.
+        controls: results of the biased verifiers; empty for a lossy method.
     """
 
     samples: int
@@ -145,12 +163,12 @@ class LawTest:
 
     @property
     def same_law(self) -> bool:
-        """Whether no test rejects the model's own law."""
+        """Whether no test rejects the hypothesis that the tokens follow the model's own law."""
         return bool(self.places) and self.smallest_p > self.level
 
     @property
     def smallest_p(self) -> float:
-        """The smallest p-value of all tests, including those of single places."""
+        """The smallest p-value of the test over all places and of the tests at single places."""
         return min([self.p, *(place.p for place in self.places)])
 
     @property
@@ -165,10 +183,10 @@ class LawTest:
 
 @dataclass
 class Tally:
-    """Counts the first ``DEPTH`` tokens of more and more requests at every place.
+    """Counts the first ``DEPTH`` tokens of a growing number of requests at every place.
 
-    No measured time is involved: without a cost curve every draft is verified, and the counts are
-    the same on every run.
+    Measured times do not matter: without a cost curve every draft is verified, so that the counts
+    are the same on every run.
     """
 
     trial: Trial
@@ -183,8 +201,10 @@ class Tally:
         self.drafted = self.accepted = self.done = 0
 
     def run(self, samples: int) -> None:
-        """Run until there are ``samples`` requests at each place; raises the error that ended a
-        request."""
+        """Run requests until each place has ``samples`` of them.
+
+        It raises the error that ended a request.
+        """
         with running(self.trial.engine, costs=False, batch=BATCH):
             for index in range(len(self.places)):
                 for start in range(self.done, samples, 16 * BATCH):
@@ -207,7 +227,7 @@ class Tally:
             self.accepted += sequence.stats.accepted
 
     def result(self) -> LawTest:
-        """The test of the present counts."""
+        """Test the present counts against the law."""
         results = [
             self._at(place, words, first / max(self.done, 1))
             for place, words, first in zip(self.places, self.words, self.first, strict=True)
@@ -246,7 +266,7 @@ class Tally:
 
 
 def check_law(trial: Trial, places: Sequence[LawPlace]) -> LawTest:
-    """Test the decoder at all places, and, if it promises the law, the controls.
+    """Test the decoder at all places. If it promises the law, test the controls as well.
 
     Raises:
         Exception: the error that ended a request.

@@ -1,9 +1,9 @@
-"""The law of the next few tokens, and the test of counts against it.
+"""Computes the distribution (law) of the next few tokens, and tests counts against it.
 
 The law is computed from the model by enumeration. The test is the likelihood-ratio chi-square test
 (Wilks 1938). At a false-alarm rate of one in a million Pearson's statistic does not follow the
 chi-square law: a cell that expects ten requests raises the alarm fifteen times too often. The
-likelihood ratio G follows it within a factor of two (the tests count both exactly).
+likelihood ratio G follows it within a factor of two (the tests of this module count both exactly).
 """
 
 from __future__ import annotations
@@ -18,27 +18,35 @@ from numpy.typing import NDArray
 
 Word = tuple[int, ...]
 REST = -1
-"""A token that stands for every continuation that was not enumerated."""
+"""A token id that stands for all continuations that were not enumerated."""
 LEAST = 10.0
-"""The least expected number of requests in a cell of the test; more merge more cells."""
+"""The least expected number of requests in a cell of the test. A higher value merges more cells."""
 FALSE_ALARM = 1e-6
-"""Chance that a certificate rejects a method that keeps its promise; higher notices smaller
-errors."""
+"""Probability that a certificate rejects a method that keeps its promise.
+
+A higher value notices smaller errors, and raises more false alarms.
+"""
 IMPOSSIBLE = 1e9
-"""A statistic whose p is 0, and which JSON can hold."""
+"""A statistic whose p-value is 0. It stands for infinity, which JSON cannot hold."""
 NOMINAL = FALSE_ALARM / 2
-"""The level of the test. The other half of the false alarms pays for the approximation."""
+"""The significance level of the test.
+
+It is half of the false-alarm rate, because G follows the chi-square law within a factor of two.
+"""
 
 
 @dataclass(frozen=True)
 class Law:
-    """Probabilities of cells: whole words, and prefixes followed by ``REST``. They sum to 1."""
+    """Probabilities of cells, which sum to 1.
+
+    A cell is a word of ``depth`` token ids, or a shorter prefix followed by ``REST``.
+    """
 
     depth: int
     cells: dict[Word, float]
 
     def cell(self, word: Word) -> Word | None:
-        """The cell that a word of ``depth`` tokens falls into; None if it cannot occur."""
+        """Return the cell of a word of ``depth`` tokens; None if the word has probability 0."""
         if word in self.cells:
             return word
         for length in range(self.depth - 1, -1, -1):
@@ -48,10 +56,10 @@ class Law:
         return None
 
     def group(self, words: Counter[Word]) -> tuple[list[int], list[float]]:
-        """Counts and probabilities of cells that expect ``LEAST`` each; the others are pooled.
+        """Return the counts and the probabilities of cells.
 
-        The last group is the pool. Words that cannot occur are counted there with probability 0
-        when nothing else is.
+        Cells that expect fewer than ``LEAST`` words are pooled. The pool is the last group. Words
+        with probability 0 form one more group if they occur.
         """
         total = sum(words.values())
         counts = Counter[Word | None]()
@@ -76,7 +84,7 @@ class Law:
 
     @property
     def pooled(self) -> float:
-        """Probability of everything that was not enumerated to the end."""
+        """Probability of all continuations that were not enumerated to the full depth."""
         return sum(share for cell, share in self.cells.items() if cell[-1] == REST)
 
     @property
@@ -89,11 +97,12 @@ class Law:
 def enumerate_law(
     following: Callable[[Word], NDArray[np.float64]], depth: int, least: float
 ) -> Law:
-    """The law of ``depth`` tokens.
+    """Enumerate the law of ``depth`` tokens.
 
     Args:
-        following: word -> float64 [V], the law of the next token.
-        least: prefixes and words with a smaller probability stay in their parent's rest.
+        following: prefix of token ids -> float64 [V], the probabilities of the next token.
+        least: prefixes and words with a smaller probability are not enumerated; they count for
+            ``REST`` of the prefix before them.
     """
     cells: dict[Word, float] = {}
 
@@ -120,7 +129,7 @@ def enumerate_law(
 
 
 def statistic(seen: Sequence[int], shares: Sequence[float]) -> float:
-    """G = 2 sum O ln(O / E); ``IMPOSSIBLE`` when something was seen that cannot be."""
+    """Return G = 2 sum O ln(O / E); ``IMPOSSIBLE`` if a cell with probability 0 was counted."""
     total = sum(seen)
     value = 0.0
     for count, share in zip(seen, shares, strict=True):
@@ -132,11 +141,14 @@ def statistic(seen: Sequence[int], shares: Sequence[float]) -> float:
 
 
 def p_value(value: float, freedom: int) -> float:
-    """Chance that a chi-square variable of ``freedom`` degrees is at least ``value``."""
+    """Return the probability that a chi-square variable is at least ``value``.
+
+    ``freedom`` is its number of degrees of freedom.
+    """
     if freedom <= 0 or value <= 0.0:
         return 1.0
     half = value / 2.0
-    # Whole and half integers have finite sums: sum of half^a exp(-half) / Gamma(a + 1).
+    # For whole and half integers the sum is finite: sum of half^a exp(-half) / Gamma(a + 1).
     start = 0.0 if freedom % 2 == 0 else 0.5
     tail = 0.0 if start == 0.0 else erfc(sqrt(half))
     order = start

@@ -1,5 +1,4 @@
-"""Chooses places to test the law: prefixes with a likely, not a certain, draft and few
-continuations."""
+"""Chooses prefixes where the law is tested: a likely, not certain, draft and few continuations."""
 
 from __future__ import annotations
 
@@ -19,19 +18,23 @@ from paradecode_lab.measure.certificate.plan import Trial
 from paradecode_lab.measure.certificate.requests import request, rows_after, running, serve
 
 DEPTH = 3
-"""Tokens whose joint law is tested."""
+"""Number of tokens whose joint law is tested."""
 ROOM = 9
-"""Tokens that each request may generate, which bounds the size of its drafts. The request is
-cancelled after the first ``DEPTH``."""
+"""Number of tokens that each request may generate, which bounds the size of its drafts.
+
+The request is cancelled after its first ``DEPTH`` tokens.
+"""
 LONGEST = 16 * PAGE + 1
 IDEAL = 0.65
-"""Probability of the first draft token at which a wrong acceptance rule shows best."""
+"""Probability of the first draft token at which a wrong acceptance rule is easiest to notice."""
 LIKELY, CERTAIN = 0.1, 0.95
 POOLED = 0.75
-"""The largest share of the law that may stay unenumerated."""
+"""The largest probability that a law may leave to continuations that were not enumerated."""
 TRIED = 16
-"""Candidates that are tried for each place that is wanted; more find better places, and take
-longer."""
+"""Number of candidate prefixes that are tried for each place that is wanted.
+
+More candidates give better places, and take longer.
+"""
 BATCH = 16
 
 
@@ -40,9 +43,9 @@ class LawPlace:
     """A prefix after which the law is tested.
 
     Attributes:
-        text: name of the text that it is from.
-        prompt: tokens of the prefix.
-        draft: probability of the first token that was drafted there.
+        text: name of the text that contains the prefix.
+        prompt: token ids of the prefix.
+        draft: the target's probability of the first draft token there.
         law: law of the ``DEPTH`` tokens that follow.
     """
 
@@ -60,13 +63,13 @@ class _Prefix:
 
 
 def find_places(trial: Trial, texts: Sequence[tuple[str, Sequence[int]]]) -> list[LawPlace]:
-    """At most ``plan.places`` places, the best first, each from another text.
+    """Choose at most ``plan.places`` places, the best first, each from another text.
 
-    Prefixes end just behind a page, so that with a cached prefix a request computes only one row
-    of its prompt.
+    A prefix ends one token after a page of the cache. If the page is cached, a request computes
+    only one row of its prompt.
 
     Args:
-        texts: names and tokens, with outputs.
+        texts: name and token ids of each text, which is a prompt with its output.
     """
     plan, backend = trial.plan, trial.engine.models[TARGET]
     warp = Warp(plan.temperature)
@@ -109,8 +112,10 @@ def _candidates(backend: Backend, name: str, tokens: Sequence[int], warp: Warp) 
 
 
 def _drafted(trial: Trial, candidates: Sequence[_Prefix]) -> list[tuple[float, _Prefix]]:
-    """The candidates at which the method's first forward drafts a likely token, with its
-    probability."""
+    """Return the candidates where the method drafts a likely token first, with its probability.
+
+    The candidates whose probability is closest to ``IDEAL`` come first.
+    """
     engine, plan = trial.engine, trial.plan
     params = SamplingParams(ROOM, temperature=plan.temperature, seed=plan.seed, ignore_eos=True)
     requests = [request(one.prompt, trial.claim.make, params, "places") for one in candidates]

@@ -1,4 +1,4 @@
-"""The plan of a certificate: the claim, the prompts, and the amount of testing."""
+"""The plan of a certificate: the claim, the prompts, and how much is tested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.methods.specs import Spec
 from paradecode_lab.measure.prompts import Conversation, by_turns, load_prompts
 
 Progress = Callable[[str, int, int], None]
-"""Called with the name of the check, the amount that is done, and the whole amount."""
+"""Called with a check's name, the number of its finished steps, and the number of all steps."""
 CHECKS = {
     "max_tokens": whole(1, 4096),
     "temperature": number(0.0, 100.0),
@@ -23,14 +23,15 @@ CHECKS = {
     "places": whole(1, 64),
 }
 COUNT = 24
-"""Number of the package's prompts that are used unless another number is given."""
+"""Number of the package's prompts that are used if no number is given."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A decoder and its promise; ``make`` builds the decoder of one request.
+    """A decoder and the promise to test; ``make`` builds the decoder of one request.
 
-    A decoder with ``drafts`` must draft: a certificate without verified drafts proves nothing.
+    If ``drafts`` is true, the decoder must draft: a certificate without verified drafts proves
+    nothing.
     """
 
     name: str
@@ -40,10 +41,10 @@ class Claim:
 
     @classmethod
     def of(cls, spec: Spec) -> Claim:
-        """The claim of a registered method with its settings.
+        """Build the claim of a registered method with its settings.
 
         Raises:
-            InvalidInput: for a method that is not autoregressive.
+            InvalidInput: the method is not autoregressive.
         """
         if spec.method.family != "autoregressive":
             raise InvalidInput("decoder", str(spec), "give an autoregressive method")
@@ -53,17 +54,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class CertificatePlan:
-    """Settings of a certificate.
+    """What a certificate tests, and how much.
 
     Attributes:
-        max_tokens: length of the outputs that are compared.
-        temperature: temperature of the sampled half; 0 leaves that half out.
+        max_tokens: the most tokens of the outputs that are compared.
+        temperature: temperature of the sampled requests; 0 leaves these requests out.
         samples: number of requests at each of the ``places`` where the law is tested.
-        keep_going: whether to go on after the first difference.
-        allow_near_ties: whether differences that rounding explains are no failures.
+        keep_going: whether the test goes on after the first difference.
+        allow_near_ties: whether a difference that rounding explains counts as no failure.
 
     Raises:
-        InvalidInput: on construction, if a number is out of range.
+        InvalidInput: a number is out of range (on construction).
     """
 
     max_tokens: int = 64
@@ -78,7 +79,11 @@ class CertificatePlan:
         attributes(self, CHECKS)
 
     def check(self, claim: Claim) -> None:
-        """Raise InvalidInput if the promise cannot be tested with these settings."""
+        """Check that the promise can be tested with these settings.
+
+        Raises:
+            InvalidInput: a distribution is promised, and the temperature is 0.
+        """
         if claim.guarantee == "distribution" and self.temperature == 0.0:
             fix = "give one above 0: the method promises a distribution"
             raise InvalidInput("temperature", 0, fix)
@@ -86,8 +91,7 @@ class CertificatePlan:
 
 @dataclass(frozen=True)
 class Trial:
-    """The common arguments of all checks: the claim, the engine, the plan, and a progress
-    function."""
+    """The arguments that all checks share: engine, claim, plan, and progress function."""
 
     engine: Engine
     claim: Claim
@@ -95,7 +99,7 @@ class Trial:
     progress: Progress = lambda stage, done, total: None
 
     def counter(self, stage: str, total: int) -> Callable[[], None]:
-        """A function to call each time that one of ``total`` parts is done."""
+        """Return a function that must be called each time that one of ``total`` steps is done."""
         done = 0
         self.progress(stage, 0, total)
 
@@ -108,14 +112,16 @@ class Trial:
 
 
 def choose_prompts(path: Path | None = None, count: int | None = None) -> list[Conversation]:
-    """Prompts, spread over their groups.
+    """Choose prompts that are spread over their groups.
 
     Args:
-        path: a file for :func:`paradecode_lab.measure.prompts.load_prompts`; None is the package's.
-        count: number of prompts; None takes all of a file, or 24 of the package's.
+        path: a file for :func:`paradecode_lab.measure.prompts.load_prompts`; None takes the
+            package's file.
+        count: number of prompts; None takes all prompts of a file, or 24 prompts of the package's
+            file.
 
     Raises:
-        InvalidInput: naming the field that cannot be used.
+        InvalidInput: a field cannot be used; the error names it.
     """
     if count is not None and count < 1:
         raise InvalidInput("count", count, "give at least 1")

@@ -1,4 +1,4 @@
-"""A certificate as JSON, with the model and machine of the test."""
+"""Writes a certificate as JSON, with the model and the machine of the test."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from paradecode_lab.measure.certificate.requests import rows_after
 
 SCHEMA = "paradecode-certificate/1"
 PROBE = 16
-"""Tokens of the text whose logits are the fingerprint."""
+"""Number of tokens of the fixed text whose following logits are the fingerprint."""
 
 
 def certificate_record(
     certificate: Certificate, llm: LLM, model: str | None, settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Everything, ready for ``json.dumps``.
+    """Return the whole certificate as a mapping, ready for ``json.dumps``.
 
     Args:
         model: the user's name for the model.
@@ -54,7 +54,10 @@ def certificate_record(
 
 
 def fingerprint(backend: Backend) -> str:
-    """SHA-256 of the logits after a fixed text, which depends on weights, dtype and kernels."""
+    """Return the SHA-256 of the logits after a fixed text.
+
+    It depends on the weights, the dtype and the kernels.
+    """
     top = min(backend.config.vocab_size, 1 << 15)
     tokens = [(7 * i * i + 3 * i + 1) % top for i in range(PROBE)]
     every = np.arange(backend.config.vocab_size)[None, :]
@@ -63,7 +66,7 @@ def fingerprint(backend: Backend) -> str:
 
 
 def _weight_files(model: str | None) -> list[Path]:
-    """The files from which the model was read; none for a model from the hub."""
+    """Return the files from which the model was read; none for a model from the hub."""
     try:
         entry = find("default" if model is None else model)
         path = entry.path if entry else Path(model or "").expanduser()

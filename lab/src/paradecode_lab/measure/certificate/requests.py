@@ -1,4 +1,4 @@
-"""Requests of several decoders through the user's own engine, and the model's rows beside it."""
+"""Runs requests through the user's own engine, and forwards of the model without the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paradecode_lab.measure import serving
 def request(
     prompt: Sequence[int], make: Callable[[], Decoder], params: SamplingParams, salt: str = ""
 ) -> GenerationRequest:
-    """A request that a decoder decodes for the tenant ``salt``."""
+    """Build a request that ``make``'s decoder decodes for the tenant ``salt``."""
     return GenerationRequest(np.array(prompt, np.int32), make, params, salt=salt)
 
 
@@ -33,15 +33,16 @@ def serve(
     ended: Callable[[], None] = lambda: None,
     enough: int | None = None,
 ) -> list[LiveSequence]:
-    """Run requests to their ends, as many at a time as the engine's limits allow.
+    """Run requests until all have ended, as many at a time as the engine's limits allow.
 
     Args:
         ended: called once for each request that has ended.
-        enough: output tokens after which a request is cancelled; None waits for its own end.
+        enough: number of output tokens after which a request is cancelled; None lets it end by
+            itself.
 
     Raises:
-        InvalidInput, CapacityError: if a request cannot be served at all; other errors stay in
-            the sequences.
+        InvalidInput, CapacityError: a request cannot be served at all. Sequences hold all other
+            errors.
     """
 
     reported = 0
@@ -65,12 +66,12 @@ def serve(
 
 @contextmanager
 def running(engine: Engine, costs: bool = True, **limits: Any) -> Iterator[None]:
-    """Run the engine with other limits inside of the block.
+    """Run the engine with other limits inside a ``with`` block, and restore its own afterwards.
 
     Args:
         costs: False hides what a forward costs, so that the budget ``auto`` verifies every draft
             and no decision depends on measured times.
-        limits: fields of :class:`paradecode.engine.engine.Limits`, but not the memory's size.
+        limits: fields of :class:`paradecode.engine.engine.Limits`, but not the size of its memory.
     """
     before, curve, others = engine.limits, engine.load.curve, engine.load.others
     engine.limits = replace(before, **limits)
@@ -83,10 +84,10 @@ def running(engine: Engine, costs: bool = True, **limits: Any) -> Iterator[None]
 
 
 def rows_after(backend: Backend, tokens: Sequence[int], lengths: Sequence[int]) -> Logits:
-    """Logits behind ``tokens[:n]`` for each n in ``lengths``, with one row for each.
+    """Return the logits after ``tokens[:n]`` for each n in ``lengths``, one row per length.
 
-    This is one forward over the whole text, which neither reads nor writes the cache: no engine, no
-    page, no tree. Lengths are from 1 to ``len(tokens)``.
+    One forward of the backend computes the whole text. It neither reads nor writes the cache, and
+    needs no engine, page or tree. Lengths are from 1 to ``len(tokens)``.
     """
     count = len(tokens)
     span = Span(

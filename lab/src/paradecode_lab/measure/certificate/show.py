@@ -1,4 +1,4 @@
-"""A certificate for people: the tests, their results, and the meaning."""
+"""Shows a certificate in the terminal: the tests, their results, and what they mean."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode_lab.measure.certificate.distribution import LawTest
 from paradecode_lab.measure.certificate.ties import FirstDifference
 
 SHOWN = 6
-"""Differences that are listed for each check; the JSON has all."""
+"""Number of differences that are listed for each check; the JSON file lists all."""
 PROMISES = {
     "exact": "exactly the tokens of plain decoding",
     "distribution": "the law of plain decoding, and its tokens at temperature 0",
@@ -26,11 +26,11 @@ VERDICTS = {
     "lossy": ("yellow", "LOSSY: this method claims no losslessness; below is how far it departs."),
 }
 Spell = Callable[[int], str]
-"""Token id -> its text."""
+"""Maps a token id to its text."""
 
 
 def report(certificate: Certificate, spell: Spell) -> RenderableType:
-    """The whole certificate, for a Rich console."""
+    """Return the whole certificate as tables and texts for a Rich console."""
     parts: list[RenderableType] = [
         RichText(f"{certificate.subject}: promises {PROMISES[certificate.guarantee]}"),
         _checks(certificate),
@@ -55,7 +55,10 @@ def report(certificate: Certificate, spell: Spell) -> RenderableType:
 
 
 def _table(title: str | None, head: str, rows: Iterable[Sequence[object]]) -> Table:
-    """A table of texts and numbers; ``head`` has the columns' names, divided by ``|``."""
+    """Build a table of texts and numbers.
+
+    ``head`` has the names of its columns, divided by ``|``.
+    """
     table = Table(*head.split("|"), title=title)
     for row in rows:
         table.add_row(*map(str, row))

@@ -1,11 +1,14 @@
-"""Decides whether the first difference of two outputs is a near tie, explained by rounding, or a
-bug.
+"""Decides whether rounding explains the first difference of two outputs, or whether it is a bug.
 
-Two tokens whose scores are closer than the rounding of the arithmetic may change places when a row
-is computed together with others. That rounding is measured: the row of the first difference is
-computed in four ways that are mathematically equal (row by row with a cache, the same after a
-prompt in pieces, in one forward over the text, in one forward over a longer text), and its best
-logits are compared.
+Two tokens whose scores are closer than the rounding of the arithmetic are a near tie: they may
+change places when a row is computed together with others. That rounding is measured. The row of the
+first difference is computed in four ways that are mathematically equal, and its best logits are
+compared. The ways are:
+
+- row by row with a cache;
+- row by row after a prompt that was computed in pieces;
+- in one forward over the text;
+- in one forward over a longer text.
 """
 
 from __future__ import annotations
@@ -25,29 +28,31 @@ from paradecode_lab.measure.serving import WatchedPlain
 from paradecode_lab.measure.speeds import first_difference
 
 AHEAD = 8
-"""Rows behind the row in question, like those of a draft."""
+"""Number of rows after the row in question, like the rows of a draft."""
 PIECE = 7
-"""Rows of a step when the prompt comes in pieces."""
+"""Number of rows in a step when the prompt is computed in pieces."""
 COMPARED = 64
-"""Number of logits in the row whose rounding is measured."""
+"""Number of the row's best logits whose rounding is measured."""
 
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first difference of one output from plain decoding.
+    """The first difference of one output from plain decoding's output.
 
     Attributes:
-        prompt, temperature: prompt and temperature of the request.
-        position: number of the output token, from 0.
-        expected, got: token ids; None where that output had ended.
+        prompt, temperature: name of the prompt, and temperature of the request.
+        position: index of the output token, from 0.
+        expected, got: token ids of plain decoding and of the output; None if the output ended
+            before.
         top: the two best tokens under plain decoding.
-        top_gap: difference of their logits.
+        top_gap: difference between the logits of these two tokens.
         gap: how much plain decoding preferred ``expected`` to ``got``, in logits at temperature 0,
-            and in logits / temperature + noise above.
-        rounding: the largest difference between equal logits that were computed differently.
-        near_tie: whether ``gap`` is within twice the rounding (on the same scale). This is no
-            proof, but an explanation; False means that rounding does not explain it.
-        error: why there is no output at all.
+            and in logits / temperature + noise above 0.
+        rounding: the largest difference between values of one logit that were computed in different
+            ways.
+        near_tie: whether ``gap`` is within twice the rounding (on the same scale). True is an
+            explanation, not a proof; False means that rounding cannot explain the difference.
+        error: why there is no output; empty if there is one.
     """
 
     prompt: str
@@ -65,7 +70,15 @@ class FirstDifference:
 
 @dataclass
 class LastRow:
-    """The logits of plain decoding's last row, and the tokens before it."""
+    """Remembers the logits of plain decoding's last row, and the tokens before it.
+
+    Attributes:
+        ids: int32 [K], token ids whose logits are kept.
+        values: float64 [K], their logits.
+        top: ids of the two best tokens.
+        top_gap: difference between the logits of these two tokens.
+        tokens: ids of the tokens before the row.
+    """
 
     ids: NDArray[np.int32]
     values: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -90,7 +103,7 @@ def explain(
     wanted: Sequence[int],
     got: Sequence[int],
 ) -> FirstDifference | None:
-    """The first difference between plain decoding's output and another; None when equal."""
+    """Explain where an output first differs from plain decoding's; None if both are equal."""
     at = first_difference(wanted, got)
     if at is None:
         return None
@@ -112,7 +125,7 @@ def explain(
         serve(engine, [request(prompt, lambda: WatchedPlain(pieces.see), again)])
     ways = [last.values, whole.gather(ids[None, :])[0]]
     ways.append(rows_after(backend, longer, [len(text)]).gather(ids[None, :])[0])
-    if pieces.tokens == last.tokens:  # Else it went another way before this row.
+    if pieces.tokens == last.tokens:  # If the tokens differ, the request diverged before this row.
         ways.append(pieces.values)
     rounding = float(np.ptp(np.array(ways, np.float64), axis=0).max())
     scores, scale = last.values, 1.0

@@ -1,4 +1,4 @@
-"""Token equality with plain decoding: alone, with neighbours, in pieces, and from the cache."""
+"""Checks that tokens equal plain decoding's: alone, with neighbours, in chunks, from the cache."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from paradecode_lab.measure.certificate.ties import FirstDifference, explain
 from paradecode_lab.measure.prompts import Item
 
 NEIGHBOURS = ("greedy", "prompt-lookup", "suffix", "token-recycling")
-"""Methods of the neighbours that share the batch."""
+"""Methods of the other requests in the batch."""
 BATCH = 8
 CHUNK = 7
-"""Rows of a step: no divisor of a page, and fewer than most drafts."""
+"""Number of rows in a step. It does not divide a page, and is smaller than nearly all drafts."""
 ALONE: dict[str, Any] = {"batch": 1, "prefix_cache": False}
-"""Limits of the engine for one request at a time, with nothing cached."""
+"""Limits of an engine that serves one request at a time, with nothing cached."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A prompt, its sampling parameters, and the output of plain decoding."""
+    """A prompt, its sampling parameters, and the token ids that plain decoding gives for them."""
 
     text: Item
     params: SamplingParams
@@ -37,12 +37,12 @@ class Case:
 
 @dataclass(frozen=True)
 class TokenEquality:
-    """Results with each request alone and every draft verified.
+    """Results when each request runs alone and every draft is verified.
 
     Attributes:
-        runs, equal: number of requests, and of those that gave plain decoding's tokens.
-        tokens: output tokens of plain decoding that were compared.
-        drafted, accepted: draft tokens that the target scored, and those that stayed.
+        runs, equal: number of requests, and number of requests that gave plain decoding's tokens.
+        tokens: number of plain decoding's output tokens that were compared.
+        drafted, accepted: numbers of draft tokens that the target scored, and that it accepted.
         divergences: one for each request that differed.
     """
 
@@ -61,14 +61,14 @@ class TokenEquality:
 
 @dataclass(frozen=True)
 class Invariance:
-    """Results of another way to serve the same requests.
+    """Results of serving the same requests in another way, such as from the cache.
 
     Attributes:
-        name: name of the way.
-        runs, equal: number of requests, and of those with plain decoding's tokens.
-        cached_tokens: prompt tokens that were found in the prefix cache.
+        name: name of the way of serving.
+        runs, equal: number of requests, and number of requests that gave plain decoding's tokens.
+        cached_tokens: number of prompt tokens that were found in the prefix cache.
         divergences: one for each request that differed.
-        passed: whether nothing differed, and the situation to test has occurred.
+        passed: whether nothing differed, and the situation that should be tested did occur.
     """
 
     name: str
@@ -81,9 +81,13 @@ class Invariance:
 
 @dataclass(frozen=True)
 class Serving:
-    """A way to serve: the engine's limits, its other requests, and how often each request is made.
+    """A way of serving: the engine's limits, the neighbours, and how often each request is made.
 
-    With ``costs`` the budget ``auto`` drafts what pays, like in normal use; without, everything.
+    Attributes:
+        neighbours: whether requests of other methods share the batch.
+        costs: whether the budget ``auto`` knows the costs and drafts what pays, like in normal use;
+            without costs it drafts everything.
+        rounds: how often each request is made.
     """
 
     name: str
@@ -106,16 +110,19 @@ WAYS = (
 
 
 def temperatures(claim: Claim, plan: CertificatePlan) -> tuple[float, ...]:
-    """Temperatures at which tokens must equal plain decoding's; above 0 only for exact methods."""
+    """Return the temperatures at which all tokens must equal plain decoding's.
+
+    A temperature above 0 is among them only for exact methods.
+    """
     sampled = claim.guarantee == "exact" and plan.temperature > 0.0
     return (0.0, plan.temperature) if sampled else (0.0,)
 
 
 def plain_cases(trial: Trial, texts: Sequence[Item]) -> list[Case]:
-    """Plain decoding of every text at every temperature, temperature 0 first.
+    """Decode every text plainly at every temperature; cases of temperature 0 come first.
 
     Raises:
-        Exception: the error that ended a request; nothing can be compared if the model fails.
+        Exception: the error that ended a request: if the model fails, nothing can be compared.
     """
     engine, plan = trial.engine, trial.plan
     wanted = [
@@ -138,10 +145,10 @@ def plain_cases(trial: Trial, texts: Sequence[Item]) -> list[Case]:
 
 
 def compare(trial: Trial, cases: Sequence[Case], keep_going: bool) -> TokenEquality:
-    """The method's outputs, one request at a time, against plain decoding's.
+    """Compare the method's outputs, one request at a time, with plain decoding's.
 
     Args:
-        keep_going: whether to go on after a difference.
+        keep_going: whether the comparison goes on after a difference.
     """
     engine, ended = trial.engine, trial.counter("token equality", len(cases))
     differences: list[FirstDifference] = []
@@ -195,7 +202,10 @@ def _in_way(
 
 
 def _difference(engine: Engine, case: Case, sequence: LiveSequence) -> FirstDifference | None:
-    """The first difference of a finished request from plain decoding; None when there is none."""
+    """Return how a finished request first differs from plain decoding.
+
+    The result is None if it does not differ.
+    """
     name, params, output = case.text.id, case.params, sequence.output
     if sequence.error is not None:
         error = f"{type(sequence.error).__name__}: {sequence.error}"

@@ -1,4 +1,4 @@
-"""Pictures, with one chart in each file: functions from figures and sheets to matplotlib's figures.
+"""Charts of results, one in each file: functions that draw figures and sheets with matplotlib.
 
-matplotlib (extra ``plots``) is imported only when something is drawn.
+matplotlib (extra ``plots``) is imported only when a chart is drawn.
 """

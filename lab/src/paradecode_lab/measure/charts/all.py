@@ -1,4 +1,4 @@
-"""The charts of a sheet, in the order of the page."""
+"""Lists the charts of a sheet in the order of the page."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ CHARTS = {
 
 
 def charts_of(sheet: Sheet, looks: Looks) -> dict[str, Chart]:
-    """Name -> chart, for all charts that the sheet has data for."""
+    """Return name -> chart for all charts for which the sheet has data."""
     drawn = {name: draw(sheet, looks) for name, draw in CHARTS.items()}
     return {name: chart for name, chart in drawn.items() if chart is not None}

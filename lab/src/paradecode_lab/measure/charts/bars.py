@@ -1,4 +1,4 @@
-"""Bars: decode speed of every line, and where the time of a token goes."""
+"""Draws bar charts: the decode speed of every line, and how the time of a token divides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PART_COLOURS = ("p0", "c0", "c2", "p3", "p4")
 
 
 def speed(sheet: Sheet, looks: Looks) -> Chart | None:
-    """A chart of tokens a second; None without a speed."""
+    """Return a chart of tokens a second; None if no line has a speed."""
     ranked = sheet.by_speed()
     lines = ranked[:MOST]
     if not lines:
@@ -63,7 +63,7 @@ def _paint_speed(figure: Any, lines: Sequence[Line], baseline: str, looks: Looks
 
 
 def _facts(line: Line, baseline: str) -> list[tuple[str, dict[str, Any]]]:
-    """The texts behind a bar: speed, ratio, and a warning if the output is not plain decoding's."""
+    """Return the texts after a bar: speed, ratio, and a warning if the output is not plain."""
     assert line.speed is not None
     facts: list[tuple[str, dict[str, Any]]] = [
         (number(line.speed.value), {"fontweight": "bold", "fontsize": NORMAL})
@@ -92,7 +92,7 @@ def _notes(
 
 
 def split(sheet: Sheet, looks: Looks) -> Chart | None:
-    """A chart of milliseconds a token by part; None where times were not split."""
+    """Return a chart of the milliseconds per token for each activity; None if no line has them."""
     lines = [line for line in sheet.by_speed() if line.split][:MOST]
     if not lines:
         return None

@@ -1,4 +1,4 @@
-"""A chart, and the common parts of all charts of a sheet: marks, names, looks of lines."""
+"""A chart, and what all charts of a sheet share: marks, names, and the looks of lines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ DASHES = ("solid", (0, (4, 2)), (0, (1.5, 2)), (0, (5, 2, 1.5, 2)))
 
 @dataclass(frozen=True)
 class Look:
-    """The look of a line: a colour of the palette, matplotlib's marker and dashes, and its
-    number."""
+    """How a line looks in all charts.
+
+    Attributes:
+        colour: name of a colour of the palette.
+        marker, dashes: matplotlib's marker and dash pattern.
+        key: number of the line, which joins its marks on all charts.
+    """
 
     colour: str
     marker: str
@@ -26,22 +31,25 @@ class Look:
 
     @property
     def tint(self) -> str:
-        """The colour for a white background."""
+        """The colour as it is drawn on a white background."""
         return light(self.colour)
 
 
 Looks = Mapping[tuple[str, str], Look]
-"""(Family, name) of a line -> its look."""
+"""(family, name) of a line -> its look."""
 
 
 def look_of(line: Line, looks: Looks) -> Look:
-    """The look of a line's marks."""
+    """Return the look of a line."""
     return looks[line.family, line.name]
 
 
 def looks_of(sheets: Iterable[Sheet]) -> Looks:
-    """The look of each line. A family has one colour, and a line one key, on all sheets; the
-    members of a family differ in marker and dashes."""
+    """Give each line its look.
+
+    On all sheets a family has the same colour, and a line the same key. Lines of one family differ
+    in marker and dashes.
+    """
     families: dict[str, int] = {}
     members: dict[str, int] = {}
     found: dict[tuple[str, str], Look] = {}
@@ -62,20 +70,20 @@ def looks_of(sheets: Iterable[Sheet]) -> Looks:
 
 
 WIDTH = 7.9
-"""Width of every chart of a page, in inches."""
+"""Width in inches of every chart of a page."""
 
 LONGEST_NAME = 42
-"""Letters of a name that are shown beside a mark."""
+"""Number of letters of a name that are shown beside a mark. Longer names are cut."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture that is drawn on demand.
+    """A picture that is drawn when it is needed.
 
     Attributes:
-        title, subtitle: texts that ``paint`` does not draw.
+        title, subtitle: texts above the chart, which ``paint`` does not draw.
         height: height in inches.
-        paint: draws on a figure of matplotlib, or on a part of one.
+        paint: function that draws on a figure or subfigure of matplotlib.
     """
 
     title: str
@@ -85,27 +93,27 @@ class Chart:
 
 
 def mark(artist: Any, look: Look, tip: str = "") -> None:
-    """Note the line of an artist, and its hover text (see :mod:`.svg`)."""
+    """Write the key of a line and a hover text into the id of an artist (see :mod:`.svg`)."""
     artist.set_gid(f"k{look.key}|" + tip.replace("\n", "|"))
 
 
 def tip_of(line: Line, *facts: str) -> str:
-    """The hover text of a line: its name, its standing, and facts."""
+    """Return the hover text of a line: its name, its standing, and further facts."""
     return "\n".join([line.name, *([line.badge] if line.badge else []), *facts])
 
 
 def said(found: Interval | None, unit: str = "") -> str:
-    """An interval as a text such as ``470 tokens/s (459 to 481)``."""
+    """Format an interval as a text such as ``470 tokens/s (459 to 481)``."""
     return spread(found, unit, "not measured")
 
 
 def shortened(name: str, most: int = LONGEST_NAME) -> str:
-    """The name, cut at the end if it has more than ``most`` letters."""
+    """Return the name, cut at its end if it has more than ``most`` letters."""
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def charted(lines: Sequence[Line], most: int) -> list[Line]:
-    """The lines that a crowded chart shows: plain ones, and the fastest of the others."""
+    """Return the lines that a crowded chart shows: plain lines, and the fastest of the others."""
     ranked = sorted(
         (line for line in lines if line.charted),
         key=lambda line: (not line.muted, -(line.speed.value if line.speed else 0.0)),
@@ -115,7 +123,7 @@ def charted(lines: Sequence[Line], most: int) -> list[Line]:
 
 
 def whisker(axes: Any, found: Interval, y: float, look: Look, colour: str = "ink") -> None:
-    """Draw a horizontal 95 % interval; nothing where it is not known."""
+    """Draw a 95 % interval as a horizontal whisker; nothing if the interval has no width."""
     if found.low < found.high:
         (bar,) = axes.plot((found.low, found.high), (y, y), color=light(colour), linewidth=1,
                            marker="|", markersize=5, alpha=0.75)  # fmt: skip
@@ -123,7 +131,7 @@ def whisker(axes: Any, found: Interval, y: float, look: Look, colour: str = "ink
 
 
 def name_rows(axes: Any, lines: Sequence[Line], looks: Looks) -> None:
-    """Give each line a row of the vertical axis, the first on top, with its name at the left."""
+    """Give each line a row of the vertical axis, from the top, with its name at the left."""
     axes.set_yticks(range(len(lines)), [shortened(line.name) for line in lines])
     axes.set_ylim(len(lines) - 0.45, -0.6)
     for label, line in zip(axes.get_yticklabels(), lines):
@@ -134,7 +142,7 @@ def name_rows(axes: Any, lines: Sequence[Line], looks: Looks) -> None:
 def name_ends(
     axes: Any, ends: Sequence[tuple[Line, tuple[float, float]]], looks: Looks, gap: float
 ) -> None:
-    """Write each name near the end of its curve, none over another, instead of a legend.
+    """Write each name near the end of its curve instead of in a legend; names do not overlap.
 
     Args:
         ends: each line with the last point of its curve.
@@ -154,7 +162,7 @@ def name_ends(
 
 
 def spread_out(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places near the wanted ones, in their order, at least ``gap`` apart, inside of a range."""
+    """Return places near the wanted ones, in their order and range, at least ``gap`` apart."""
     order = sorted(range(len(wanted)), key=wanted.__getitem__)
     places = [0.0] * len(wanted)
     least = low

@@ -1,4 +1,4 @@
-"""Curves: how deep drafts are right, and how much of a gain is left as the batch grows."""
+"""Draws curves: acceptance by draft position, and the speed-up by batch size."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from paradecode_lab.measure.charts.style import bare, light
 from paradecode_lab.measure.sheet import Line, Sheet
 
 MOST, DEEPEST = 8, 16
-"""The most methods in a chart, and the most positions of a draft."""
+"""The most methods in a chart, and the most draft positions in it."""
 GAP = 0.065
-"""Distance between two names at the ends of curves, as a share of the axis."""
+"""The least distance between two names at the ends of curves, as a share of the axis."""
 
 
 def acceptance(sheet: Sheet, looks: Looks) -> Chart | None:
-    """A chart of the share of drafts kept, by position; None where nothing drafts."""
+    """Return a chart of the share of accepted drafts by position; None if no method drafts."""
     lines = [line for line in charted(sheet.lines, MOST + 1) if line.acceptance]
     if not lines:
         return None
@@ -59,7 +59,7 @@ def _paint_acceptance(figure: Any, lines: Sequence[Line], looks: Looks) -> None:
 
 
 def sweep(sheet: Sheet, looks: Looks) -> Chart | None:
-    """A chart of the gain by batch size; None where there was one batch size only."""
+    """Return a chart of the gain by batch size; None if only one batch size was measured."""
     lines = [line for line in charted(sheet.lines, MOST) if line.sweep_over]
     sizes = sorted({size for line in lines for size in line.sweep_over})
     if len(sizes) < 2:
@@ -115,7 +115,7 @@ def _curve(
     tips: Sequence[str],
     size: float,
 ) -> None:
-    """Draw a curve with a dot and its hover text at each value."""
+    """Draw a curve with a dot at each value, and a hover text on each dot."""
     look = look_of(line, looks)
     (curve,) = axes.plot(places, values, color=look.tint, linestyle=look.dashes, linewidth=1.7)
     mark(curve, look)

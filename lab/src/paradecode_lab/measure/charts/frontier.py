@@ -1,4 +1,4 @@
-"""A chart of speed against quality."""
+"""Draws quality against speed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from paradecode_lab.measure.sheet import Line, Sheet
 from paradecode_lab.measure.statistics import Interval, frontier
 
 WIDE = 10.0
-"""Ratio of the fastest to the slowest speed from which on the axis is logarithmic."""
+"""If the fastest speed is more than this many times the slowest, the axis is logarithmic."""
 
 LEAST = 0.002
-"""The least difference in quality that is worth a picture."""
+"""If the qualities of all lines differ by no more than this, no chart is drawn."""
 
 MOST_LABELS = 16
-"""Names in a chart, which its panels share."""
+"""Number of names in a chart, divided among its panels."""
 
 
 def draw(sheet: Sheet, looks: Looks) -> Chart | None:
-    """The chart; None where no line has both a speed and less quality than another."""
+    """Return the chart; None if fewer than two lines have a quality, or all qualities are equal."""
     lines = [line for line in sheet.by_speed() if line.quality is not None]
     qualities = [line.quality.value for line in lines if line.quality]
     if len(lines) < 2 or max(qualities) - min(qualities) <= LEAST:
@@ -79,7 +79,7 @@ def _panel(
 
 
 def in_percent(quality: Interval) -> Interval:
-    """The interval in percent."""
+    """Return the interval in percent."""
     return Interval(100 * quality.value, 100 * quality.low, 100 * quality.high)
 
 
@@ -106,18 +106,18 @@ def name_dots(
     named: Sequence[tuple[str, tuple[float, float]]],
     crosses: Sequence[tuple[Interval, Interval]],
 ) -> list[Any]:
-    """Write names beside their points where there is room; the others show on hover.
+    """Write names beside their points where there is room; the other names show on hover.
 
     Args:
-        named: each name with its point; names at the front choose first.
+        named: each name with its point; the first names choose their places first.
         crosses: intervals of all points along both axes, which no name may cover.
 
     Returns:
-        The texts, None for a name that found no room.
+        The texts; None in place of a name that found no room.
     """
     Bbox = import_module("matplotlib.transforms").Bbox
     figure = axes.get_figure(root=True)
-    figure.draw_without_rendering()  # Places are known once axes have sizes.
+    figure.draw_without_rendering()  # Places are known only after the axes have got their sizes.
     frame, pixels = axes.get_window_extent(), figure.dpi / 72
     taken = [box for across, up in crosses for box in _boxes(axes, across, up)]
     texts = []
@@ -143,7 +143,7 @@ def name_dots(
 
 
 def _boxes(axes: Any, across: Interval, up: Interval) -> list[Any]:
-    """The boxes that a point and its whiskers cover, in pixels."""
+    """Return the boxes that a point and its whiskers cover, in pixels."""
     Bbox = import_module("matplotlib.transforms").Bbox
     x, y = axes.transData.transform((across.value, up.value))
     left, bottom = axes.transData.transform((across.low, up.low))
@@ -168,8 +168,10 @@ def _name(
 
 
 def _spots() -> list[tuple[float, float, str]]:
-    """Offsets of a name from its point, in points, the best first: beside, above, below, and
-    further off."""
+    """Return offsets of a name from its point, in 1/72 inch, and the alignment of the name.
+
+    The best come first: beside the point, above, below, and then further away.
+    """
     near = [(8.0, 0.0, "left"), (-8.0, 0.0, "right"), (0.0, 12.0, "center"), (0.0, -12.0, "center")]
     far = [
         (dx, sign * 12.0 * step, "center")

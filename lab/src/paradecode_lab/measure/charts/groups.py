@@ -1,4 +1,4 @@
-"""Speed by kind of task: dots with intervals."""
+"""Draws the speed by kind of task, as dots with intervals."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from paradecode_lab.measure.sheet import Line, Sheet
 
 MOST = 7
 STEP, SPACE, ACROSS = 0.085, 0.13, 100
-"""Inches of a line and between groups; letters in a row of the legend."""
+"""Inches of a line, inches between groups, and number of letters in a row of the legend."""
 
 
 def draw(sheet: Sheet, looks: Looks) -> Chart | None:
-    """The chart; None where nothing was measured by group."""
+    """Return the chart; None if fewer than two groups were measured."""
     lines = [line for line in charted(sheet.lines, MOST) if line.groups]
     if sheet.groups_over:
         lines = [line for line in lines if line.name != sheet.baseline]

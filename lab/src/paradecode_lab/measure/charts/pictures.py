@@ -1,4 +1,4 @@
-"""Charts as PNG files, each with its title; several on one picture in two columns."""
+"""Saves charts as PNG files with their titles; several charts share a picture in two columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paradecode_lab.measure.charts.style import (
 GET = "pip install -e 'lab[plots]' in the checkout"
 COLUMNS = 2
 LETTERS = 120
-"""The most letters of a subtitle, in one line."""
+"""The most letters in a line of a subtitle."""
 
 
 def save_charts(charts: Sequence[Chart], path: Path, title: str = "") -> Path:
@@ -39,7 +39,7 @@ def save_charts(charts: Sequence[Chart], path: Path, title: str = "") -> Path:
 
 
 def poster(charts: Sequence[Chart], title: str = "") -> Any:
-    """A figure of all charts with their titles; call it inside of ``drawing()``."""
+    """Return a figure with all charts and their titles; call it inside ``drawing()``."""
     columns: list[list[tuple[Chart, float]]] = [[] for _ in range(min(COLUMNS, len(charts)) or 1)]
     for chart in charts:
         shortest = min(columns, key=_height)
@@ -63,7 +63,7 @@ def poster(charts: Sequence[Chart], title: str = "") -> Any:
 
 
 def _head(chart: Chart) -> float:
-    """Inches of a chart's title and subtitle."""
+    """Return the height of a chart's title and subtitle, in inches."""
     return 0.45 + 0.18 * len(wrap(chart.subtitle, LETTERS))
 
 

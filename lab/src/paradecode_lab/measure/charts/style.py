@@ -1,4 +1,4 @@
-"""Colours, fonts and axes that all charts share."""
+"""The colours, fonts and axes that all charts share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any, ParamSpec
 from paradecode_lab.measure.statistics import Estimate
 
 COLOURS = {
-    # Name: in light and in dark. The hues stay apart for colour-blind readers (Okabe, Ito 2008).
+    # Name: colour in light and in dark. Colour-blind readers can tell the hues apart (Okabe, Ito
+    # 2008).
     "paper": ("#ffffff", "#171a21"),
     "ink": ("#1d2130", "#e8eaf0"),
     "soft": ("#5c6275", "#a2a9bb"),
@@ -47,7 +48,7 @@ def can_draw() -> bool:
 
 
 def light(name: str) -> str:
-    """A colour of the palette for a white background."""
+    """Return a colour of the palette for a white background."""
     return COLOURS[name][0]
 
 
@@ -70,7 +71,7 @@ def drawing() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[Asked, Any]) -> Callable[Asked, Any]:
-    """The function, with the settings above while it runs."""
+    """Return a function that runs ``draw`` inside of :func:`drawing`."""
 
     @wraps(draw)
     def within(*args: Asked.args, **kwargs: Asked.kwargs) -> Any:
@@ -81,25 +82,25 @@ def styled(draw: Callable[Asked, Any]) -> Callable[Asked, Any]:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure; sizes are in inches."""
+    """Return an empty figure; sizes are in inches."""
     return import_module("matplotlib.figure").Figure((width, height), layout="constrained")
 
 
 def save(figure: Any, path: Path, dpi: int = 160) -> Path:
-    """Write a picture in the light colours and return its path."""
+    """Write a figure in the light colours to a file, and return its path."""
     figure.savefig(path, dpi=dpi, facecolor=light("paper"))
     return path
 
 
 def whiskers(found: Estimate, scale: float = 1.0) -> list[list[float]]:
-    """Lengths of the error bars to the ends of an interval; an unknown end has none."""
+    """Return the lengths of error bars to both ends of an interval; 0 for an unknown end."""
     low = found.value if found.low is None else found.low
     high = found.value if found.high is None else found.high
     return [[scale * max(found.value - low, 0.0)], [scale * max(high - found.value, 0.0)]]
 
 
 def bare(axes: Any, grid: str = "both") -> None:
-    """Remove the frame, and draw faint lines behind the marks.
+    """Remove the frame of a chart, and draw faint grid lines under its marks.
 
     Args:
         grid: ``x``, ``y`` or ``both``.

@@ -1,7 +1,7 @@
-"""Charts as SVG: inside of a page, where they follow its theme, or as files of their own.
+"""Draws charts as SVG: inside a page, whose theme they follow, or as files of their own.
 
 Marks carry their line's number and hover text in the id that matplotlib writes (see ``mark``); here
-they become a class, by which a page dims all other lines, and a ``title``.
+the number becomes a class, by which a page dims all other lines, and the text a ``title``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VARIABLES = {values[0]: f"var(--{name})" for name, values in COLOURS.items()}
 
 
 def inline(chart: Chart) -> str:
-    """An ``svg`` element in the page's colours, as wide as its place."""
+    """Return a chart as an ``svg`` element in the page's colours, as wide as its container."""
     with drawing():
         figure = new_figure(WIDTH, chart.height)
         chart.paint(figure)
@@ -39,13 +39,13 @@ def inline(chart: Chart) -> str:
 
 
 def document(chart: Chart) -> str:
-    """A separate file in the light colours, with title and subtitle, for pages and slides."""
+    """Return a chart as an SVG file of its own, with its title, in the light colours."""
     with drawing():
         return _text(_parsed(poster([chart]), light("paper"))) + "\n"
 
 
 def _parsed(figure: object, background: str = "none") -> ElementTree.Element:
-    """The SVG that matplotlib writes, without its style sheet and the names of its groups."""
+    """Return the SVG that matplotlib draws, without its style sheet and the names of its groups."""
     out = StringIO()
     figure.savefig(out, format="svg", metadata=NO_METADATA, facecolor=background)  # type: ignore
     root = ElementTree.fromstring(out.getvalue())
@@ -53,7 +53,7 @@ def _parsed(figure: object, background: str = "none") -> ElementTree.Element:
     for element in root.iter():
         element.attrib.pop("clip-path", None)
         if element.tag != f"{{{SVG}}}g":
-            continue  # Shapes that are used again keep their names.
+            continue  # Shapes that are used several times keep their names.
         own, bar, tip = element.attrib.pop("id", "").partition("|")
         if bar:
             element.set("class", f"m {own}")
@@ -68,7 +68,7 @@ def _parsed(figure: object, background: str = "none") -> ElementTree.Element:
 
 
 def _prune(element: ElementTree.Element) -> None:
-    """Remove style sheets, clipping and groups without content."""
+    """Remove style sheets, clipping paths and groups without content."""
     for child in list(element):
         _prune(child)
         name = child.tag.removeprefix(f"{{{SVG}}}")

@@ -1,4 +1,4 @@
-"""A chart of what each kind of task loses as more tokens are decided at a time."""
+"""Draws what each kind of task loses when more tokens are decided at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from paradecode_lab.measure.charts.style import SMALL, bare
 from paradecode_lab.measure.sheet import Line, Sheet
 
 ACROSS = 4
-"""Panels beside one another."""
+"""Number of panels in a row."""
 
 
 def draw(sheet: Sheet, looks: Looks) -> Chart | None:
-    """The chart, a panel for each kind of task; None where no line has such figures."""
+    """Return the chart with a panel for each kind of task; None if no line has such figures."""
     families: dict[str, list[Line]] = {}
     for line in sheet.lines:
         if line.by_parallelism:

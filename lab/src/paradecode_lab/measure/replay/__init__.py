@@ -1,4 +1,4 @@
-"""Decode a workload once, then try decoding methods on the recording without the model."""
+"""Decodes a workload once, then tries methods on the recording without running the model."""
 
 from __future__ import annotations
 

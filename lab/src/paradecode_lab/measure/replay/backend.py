@@ -1,4 +1,4 @@
-"""A backend without a model, which reads its results from a recording."""
+"""A backend that runs no model: it reads its results from a recording."""
 
 from __future__ import annotations
 
@@ -24,23 +24,25 @@ from paradecode_lab.measure.replay.recording import Recording
 from paradecode_lab.measure.serving import WatchedPlain, finish
 
 END = "\0"
-"""Stop text of every replayed request; it appears behind the last recorded token."""
+"""Stop text of every replayed request; it appears after the last recorded token."""
 
 
 class RecordingBackend:
     """Implements :class:`paradecode.backends.interface.Backend` for one request at a time.
 
-    If a row sees the recorded text, its recorded result is returned; if not, a similar row's.
+    A row that sees only recorded tokens gets its recorded result. Any other row gets the result of
+    a similar row.
 
     Args:
-        every: one in so many forwards leaves empty processor caches; 0 for none.
-        target: an idle engine of the recorded model, for methods that read its hidden states; it
-            runs each text once.
+        every: after each ``every``-th forward the processor's caches are emptied; 0 never empties
+            them.
+        target: an idle engine of the recorded model, for methods that read hidden states; it runs
+            each text once.
 
     Attributes:
         reading: how the replies were used; see :class:`Reading`.
-        rows: (rows, context) of every forward since :meth:`open`.
-        between: times the Python between those forwards.
+        rows: (number of rows, context length) of every forward since :meth:`open`.
+        between: measures the time of Python code between forwards.
     """
 
     def __init__(self, recording: Recording, every: int = 0, target: Engine | None = None) -> None:
@@ -60,7 +62,7 @@ class RecordingBackend:
         self.open(0)
 
     def open(self, index: int) -> None:
-        """Begin to decode request number ``index``."""
+        """Begin to decode the request with this index."""
         request = self._recording.requests[index]
         self._text, self._output = request.text, len(request.output)
         self._start, self._end = self._table.starts[index : index + 2]
@@ -69,7 +71,7 @@ class RecordingBackend:
         self.between.open()
 
     def text(self) -> Ending:
-        """The open request's detokeniser, for the engine."""
+        """Return the detokenizer of the open request, for the engine."""
         return Ending(self._output)
 
     def reserve(self, pages: int) -> None:
@@ -88,7 +90,7 @@ class RecordingBackend:
         if self._target is not None:
             apply = self._target.models[TARGET].apply
             return self.between.network(lambda: list(apply(network, items)))
-        # Imported here: recordings can be read where the core was not built.
+        # Imported here, so that recordings can be read where the core was not built.
         from paradecode.backends.native.heads import run_networks
 
         return run_networks(network, items)
@@ -122,7 +124,8 @@ class RecordingBackend:
         known = true & (rows < self._end)
         hidden = {layer: self._hidden(layer, positions, true) for layer in span.hidden}
         wanted = span.logits
-        if (true & ~known)[wanted].any():  # The draft is right beyond the recorded tail.
+        # The draft is right, but reaches beyond the recorded tokens.
+        if (true & ~known)[wanted].any():
             self.reading.exact = False
         now = int(rows[wanted[known[wanted]]].min(initial=self._end - 1))
         for row in wanted[~known[wanted]].tolist():
@@ -133,7 +136,10 @@ class RecordingBackend:
         return SpanResult(logits, hidden)
 
     def _hidden(self, layer: int, positions: NDArray[np.int32], true: NDArray[np.bool_]) -> Array:
-        """A layer's output for rows of the recorded text; 0 for others, which no method keeps."""
+        """Return a layer's float32 [R, D] outputs for rows of the recorded text.
+
+        Rows of other texts are 0; no method keeps them.
+        """
         if layer not in self._states:
             assert self._target is not None
             self._states[layer] = hidden_states(self._target, self._text[:-1], layer)
@@ -145,17 +151,17 @@ class RecordingBackend:
 
 
 def hidden_states(engine: Engine, text: NDArray[np.int32], layer: int) -> Array:
-    """float32 [t, D]: the output of a layer of the engine's model for each token of a text."""
+    """Return float32 [t, D]: a layer's output for each token of a text in the engine's model."""
     seen: list[Array] = []
     listener = WatchedPlain(lambda _, reply: seen.append(reply.hidden[layer]), (layer,))
     params = SamplingParams(max_tokens=1, seed=0)
-    # A tenant of its own: no row of the text is cached.
+    # The request has a tenant of its own, so that no row of the text is cached.
     finish(engine, GenerationRequest(text, lambda: listener, params, salt=f"replay {uuid4()}"))
     return np.concatenate(seen)
 
 
 class Ending:
-    """A detokeniser without text; after ``count`` tokens it gives END."""
+    """A detokenizer that gives no text, and ``END`` after ``count`` tokens."""
 
     def __init__(self, count: int) -> None:
         self._left = count

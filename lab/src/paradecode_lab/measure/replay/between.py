@@ -1,8 +1,8 @@
-"""Times Python between two forwards with the processor caches that a real forward leaves.
+"""Times Python between two forwards, with processor caches as a real forward leaves them.
 
 A model's forward reads all its weights, so Python's code and data are no longer in the caches. The
-same step then takes two to four times as long as on a recording. Behind every few forwards of a
-replay, as much memory is therefore read as well.
+same Python code then takes two to four times as long as in a replay. After every few forwards of a
+replay, memory is therefore read in the same amount.
 """
 
 from __future__ import annotations
@@ -19,23 +19,27 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 FLUSHED = 32 << 20
-"""Bytes that are read to empty the caches: more than a core has for itself."""
+"""Number of bytes that are read to empty the caches: more than one core's caches hold."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Seconds from the end of one forward to the beginning of the next, and whether caches were
-    empty."""
+    """The time from the end of one forward to the beginning of the next one.
+
+    Attributes:
+        seconds: processor time of this thread.
+        cold: whether the caches were emptied at its beginning.
+    """
 
     seconds: float
     cold: bool
 
 
 class Stopwatch:
-    """Times gaps with the processor time of this thread, so that other programs do not count.
+    """Measures gaps between forwards in processor time, which other programs do not change.
 
     Args:
-        every: one gap in so many begins with empty caches; 0 for none.
+        every: each ``every``-th gap begins with empty caches; 0 never empties them.
     """
 
     def __init__(self, every: int) -> None:
@@ -44,7 +48,10 @@ class Stopwatch:
         self.open()
 
     def open(self) -> None:
-        """Begin a request; ``apart`` gets the seconds of networks in each gap."""
+        """Begin a request.
+
+        ``gaps`` then gets its gaps, and ``apart`` the seconds of networks in each gap.
+        """
         self.gaps: list[Gap] = []
         self.apart: list[float] = []
         self._networks = 0.0
@@ -58,9 +65,9 @@ class Stopwatch:
         self._networks = 0.0
 
     def network(self, run: Callable[[], T]) -> T:
-        """Run a network of the backend, whose weights a forward has removed from the caches.
+        """Run a network of the backend with cold caches, as after a real forward.
 
-        Its time does not count as Python: it is wall time, and no part of the gap.
+        The network's wall time is kept apart, and does not count for the gap.
         """
         before = time.thread_time()
         self._memory.sum()
@@ -85,12 +92,12 @@ def _memory(size: int) -> NDArray[np.float32]:
 
 
 def slowdown(gaps: Iterable[Gap]) -> float:
-    """Seconds of a cold gap over those of a warm one; 1 if one of the kinds is missing."""
+    """Return the mean time of cold gaps over that of warm gaps; 1 without gaps of both kinds."""
     gaps = list(gaps)
     cold, warm = ([gap.seconds for gap in gaps if gap.cold is kind] for kind in (True, False))
     return float(np.mean(cold) / np.mean(warm)) if cold and warm else 1.0
 
 
 def cold_seconds(gaps: Iterable[Gap], slower: float) -> float:
-    """Seconds of ``gaps`` if all had begun cold."""
+    """Return the seconds that ``gaps`` would take if all had begun with empty caches."""
     return sum(gap.seconds if gap.cold else slower * gap.seconds for gap in gaps)

@@ -1,4 +1,4 @@
-"""The file of a recording: safetensors, with a JSON header in its metadata. Never a pickle."""
+"""Reads and writes a recording's file: safetensors with a JSON header, never a pickle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIX = "give a file that `paradecode replay record` has written"
 
 
 def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write a file; an old file at ``path`` stays until the new one is complete."""
+    """Write a file; an old file at ``path`` stays until the new file is complete."""
     own = {name: tensors[name].astype(dtype) for name, dtype in DTYPES.items()}
     part = path.with_name(path.name + ".part")
     try:
@@ -42,7 +42,7 @@ def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, NDArray[A
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header, without its version, and the tensors.
+    """Read the header, without its version, and the tensors.
 
     Raises:
         InvalidInput: the file is damaged, too large, or of another version.

@@ -1,4 +1,4 @@
-"""The logits protocol, answered from a recording."""
+"""Answers the logits protocol from a recording."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from paradecode_lab.measure.replay.recording import Recording
 
 @dataclass
 class Reading:
-    """How a method has used the replies so far.
+    """Notes how a method has used the replies so far.
 
     Attributes:
-        verifying: whether a verifier reads now; it follows the recorded tokens only.
-        exact: whether everything that was read is in the recording.
-        top_k_rows, sample_rows: numbers of rows of these vocabulary-sized operations.
+        verifying: whether a verifier reads the replies now; it only follows recorded tokens.
+        exact: whether the recording holds everything that was read.
+        top_k_rows, sample_rows: numbers of rows for which top-k and sampling, whose cost grows with
+            the vocabulary, were called.
     """
 
     verifying: bool = False
@@ -32,10 +33,10 @@ class Reading:
 
 
 class RecordedRows:
-    """Every recorded distribution, in one table, and a way to find one like it.
+    """All recorded distributions in one table, with a search for similar rows.
 
     Attributes:
-        tokens: int32 [G], the token behind each row.
+        tokens: int32 [G], the token that follows each row.
         top_ids, top_logits, normalizer: [G, k], [G, k], [G], see :class:`Request`.
         starts: the first row of each request, and the number of all rows.
     """
@@ -57,12 +58,12 @@ class RecordedRows:
                 self._after.setdefault(pair[1:], []).append(row)
 
     def like(self, before: int, last: int, now: int, end: int) -> int:
-        """A recorded row behind the same last tokens, in place of a row that was not recorded.
+        """Return a recorded row after the same last tokens, to replace a row that was not recorded.
 
-        It follows the same pair of tokens, or else the same token. Of such rows it is the latest
-        one up to row ``now``, or else the first from row ``end`` on, where the next request begins:
-        the rest of this request is the future, which no method may see. If there is none, it is
-        ``now``, the row behind the accepted text.
+        Rows after the same two tokens are preferred, then rows after the same last token. Among
+        them the latest row up to ``now`` is returned, or else the first from ``end`` on, where the
+        next request begins. Rows between are the future of this request, which no method may see.
+        Without any such row the result is ``now``, the row after the accepted text.
         """
         for key in ((before, last), (last,)):
             rows = self._after.get(key, [])
@@ -76,16 +77,17 @@ class RecordedRows:
 
 
 class RecordedLogits:
-    """The rows of a reply.
+    """The logits of a reply, which are rows of the recorded table.
 
-    A verifier reads the recorded token itself. A row that follows recorded tokens is exact in its k
-    best tokens. Any other row is a similar one (:meth:`RecordedRows.like`). Reading such a row, or
-    more than k tokens of a row, marks the outcome as not exact.
+    A verifier gets the recorded token itself. A row that follows only recorded tokens is exact in
+    its k best tokens. Any other row is replaced by a similar one (:meth:`RecordedRows.like`).
+    Reading such a row, or more than k tokens of a row, marks the outcome as not exact.
 
     Args:
         table: the table of all recorded rows.
-        rows: int64 [R], places in the table.
-        known: bool [R], whether each row is the target's own, and not a similar one.
+        rows: int64 [R], indices into the table.
+        known: bool [R], whether each row was recorded at this place, and is not replaced by a
+            similar one.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class RecordedLogits:
         )
 
     def with_bias(self, biases: Sequence[Bias | None]) -> RecordedLogits:
-        # A sampler's processors: the recorded token has gone through them.
+        # These are a sampler's logit processors; the recorded token was chosen after them.
         return RecordedLogits(self._table, self._rows, self._known, self._reading, True)
 
     def tempered(self, temperature: float) -> RecordedLogits:
@@ -130,7 +132,10 @@ class RecordedLogits:
         return self._table.top_ids[self._rows, :k], self._table.top_logits[self._rows, :k]
 
     def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        """The logit of each id. An id that is not among the k best gets the least of theirs."""
+        """Return the logit of each id.
+
+        An id outside the k best tokens gets the least of their logits.
+        """
         same = self._table.top_ids[self._rows][:, None, :] == np.asarray(ids)[:, :, None]
         self._note(bool(same.any(axis=2).all()))
         logits = self._table.top_logits[self._rows]
@@ -150,8 +155,11 @@ class RecordedLogits:
         return p[:, 0] - p[:, 1] if p.shape[1] > 1 else p[:, 0]
 
     def entropy(self) -> NDArray[np.float64]:
-        """Entropy of each row. The recording holds the k best tokens; the rest of the probability
-        is spread evenly over all others."""
+        """Return the entropy of each row, in nats.
+
+        The recording holds the k best tokens; the rest of the probability is spread evenly over all
+        other tokens.
+        """
         self._note(False)
         log_p = self._table.top_logits[self._rows] - self._table.normalizer[self._rows][:, None]
         p = np.exp(log_p)
@@ -169,7 +177,8 @@ class RecordedLogits:
             return self.argmax()
         self._note(True)
         self._reading.sample_rows += len(self._rows)
-        drawn = self._table.tokens[self._rows]  # Drawn with the noise of these very positions.
+        # The recorded tokens were drawn with the noise of the same positions.
+        drawn = self._table.tokens[self._rows]
         for row in np.flatnonzero(~self._known).tolist():
             ids = self._table.top_ids[self._rows[row]]
             scores = self._table.top_logits[self._rows[row]].astype(np.float64)

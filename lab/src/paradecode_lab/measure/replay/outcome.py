@@ -1,4 +1,4 @@
-"""The outcome of a method on a recorded workload: data that can be pickled, and a table."""
+"""What a method achieves on a recorded workload, as data that can be pickled, and as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from paradecode_lab.measure.too_short import ENOUGH_OF_A_GROUP, too_short
 
 @dataclass(frozen=True)
 class Drafted:
-    """One commit: number of draft tokens verified, their depth, and how many were accepted."""
+    """One commit.
+
+    Attributes:
+        tokens: number of verified draft tokens.
+        depth: depth of the draft tree.
+        accepted: number of accepted draft tokens.
+    """
 
     tokens: int
     depth: int
@@ -26,15 +32,18 @@ class Drafted:
 
 @dataclass(frozen=True)
 class Played:
-    """One replayed request. Everything but the seconds of Python is equal in every run.
+    """One replayed request. All values but the seconds of Python are equal in every replay.
 
     Attributes:
         generated: number of output tokens.
-        later: number of tokens after the first commit; only they and their time make the speed.
+        later: number of tokens after the first commit; the speed counts only these tokens and their
+            time.
         steps: one entry for each commit.
-        forward_seconds: time of the later forwards, by the cost curve and the recorded timing.
-        python_seconds: predicted time of the rest of the later steps, engine and method.
-        drafter_seconds: measured time of the method's own Python (all steps).
+        forward_seconds: predicted time of the forwards after the first commit, by the cost curve
+            and the recorded timing.
+        python_seconds: predicted time of all other work of these steps, in the engine and the
+            method.
+        drafter_seconds: measured time of the method's own Python code, in all steps.
     """
 
     id: str
@@ -49,7 +58,7 @@ class Played:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """The later tokens and their seconds."""
+        """Number of tokens after the first commit, and their predicted seconds."""
         return self.later, self.forward_seconds + self.python_seconds
 
 
@@ -60,7 +69,11 @@ SUMS = (
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over requests; ``accepted_at`` and ``drafted_at`` count drafts by depth (from 1)."""
+    """Sums over requests.
+
+    ``accepted_at`` and ``drafted_at`` count drafts by depth, from 1: drafts whose token at that
+    depth was accepted, and drafts that are at least so deep.
+    """
 
     requests: int
     generated: int
@@ -77,7 +90,7 @@ class Totals:
 
     @classmethod
     def of(cls, requests: Sequence[Played]) -> Totals:
-        """The sums over ``requests``."""
+        """Sum up ``requests``."""
         drafts = [step for request in requests for step in request.steps if step.tokens]
         depths = range(max((step.depth for step in drafts), default=0))
         return cls(
@@ -92,12 +105,12 @@ class Totals:
 
     @property
     def acceptance(self) -> tuple[float, ...]:
-        """For each depth, the share of drafts that reached so deep whose token there was kept."""
+        """For each depth, the share of drafts that reach it whose token there was accepted."""
         return tuple(a / d for a, d in zip(self.accepted_at, self.drafted_at, strict=True))
 
     @property
     def mean_acceptance_length(self) -> float:
-        """1 + accepted / drafts: tokens per drafted forward, bonus token included."""
+        """1 + accepted / drafts: mean tokens per verifying forward, with the bonus token."""
         return 1.0 + self.accepted / self.drafts if self.drafts else 1.0
 
     @property
@@ -106,7 +119,7 @@ class Totals:
 
     @property
     def forwards_saved(self) -> int:
-        """Forwards saved compared with plain decoding, which needs one for each token."""
+        """Number of forwards saved compared with plain decoding, which needs one for each token."""
         return self.generated - self.forwards
 
     @property
@@ -115,22 +128,22 @@ class Totals:
 
     @property
     def seconds(self) -> float:
-        """Predicted time after the first commits."""
+        """Predicted seconds after the first commits."""
         return self.forward_seconds + self.python_seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Predicted decode speed, defined like ``Stats.tokens_per_second``."""
+        """Predicted decode speed in tokens per second, defined like ``Stats.tokens_per_second``."""
         return self.later / self.seconds if self.later and self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """The outcome of a method on a recording.
+    """What a method achieves on a recording.
 
     Attributes:
-        exact: whether every draft is the one that the engine would have made. It is False if the
-            method read distributions that the recording does not hold; figures are then estimates.
+        exact: whether every draft is the same as in the engine. It is False if the method read
+            distributions that the recording does not hold; figures are then estimates.
     """
 
     spec: str
@@ -139,27 +152,33 @@ class ReplayOutcome:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups' names, in order of appearance."""
+        """The names of the groups, in the order of the requests."""
         return tuple(dict.fromkeys(request.group for request in self.requests))
 
     def totals(self, group: str | None = None) -> Totals:
-        """Sums over one group, or over all requests."""
+        """Sum up the requests of one group, or all requests."""
         return Totals.of([r for r in self.requests if group in (None, r.group)])
 
     def speed_up(self, plain: ReplayOutcome, group: str | None = None) -> float:
-        """Predicted speed over that of ``plain``, token-weighted; 0 where nothing was decoded."""
+        """Return the predicted speed over that of ``plain``, from totals.
+
+        The result is 0 if nothing was decoded.
+        """
         base = plain.totals(group).tokens_per_second
         return self.totals(group).tokens_per_second / base if base else 0.0
 
     def interval(self, plain: ReplayOutcome, group: str | None = None) -> Interval | None:
-        """:meth:`speed_up` with its 95 % interval over requests; None where nothing was decoded."""
+        """Return :meth:`speed_up` with its 95 % interval over requests.
+
+        The result is None if nothing was decoded.
+        """
         pairs = [(mine, base) for mine, base in zip(self.requests, plain.requests, strict=True)
                  if group in (None, mine.group)]  # fmt: skip
         return interval([(*mine.spent, *base.spent) for mine, base in pairs], ratio_of_ratios)
 
 
 DEPTHS = 3
-"""Draft positions that the table shows."""
+"""Number of draft positions that the table shows."""
 ESTIMATE = "~ an estimate: the method reads what no recording holds"
 DERIVED = (
     "acceptance",
@@ -170,11 +189,11 @@ DERIVED = (
     "seconds",
     "tokens_per_second",
 )
-"""Figures in a record, beside the sums from which they are computed."""
+"""Figures in a record that are computed from the sums beside them."""
 
 
 def outcome_record(outcome: ReplayOutcome, plain: ReplayOutcome) -> dict[str, Any]:
-    """The JSON record of one method: totals over all requests and for each group."""
+    """Return the JSON record of one method: totals over all requests and for each group."""
 
     def totals(group: str | None) -> dict[str, Any]:
         found = outcome.totals(group)
@@ -193,7 +212,7 @@ def outcome_record(outcome: ReplayOutcome, plain: ReplayOutcome) -> dict[str, An
 
 
 def too_short_to_rank(outcomes: Sequence[ReplayOutcome], plain: ReplayOutcome) -> str:
-    """What a recording says that is too short to rank methods; empty for one that is not."""
+    """Return a warning if a recording is too short to rank methods, and an empty text otherwise."""
     requests, tokens = len(plain.requests), plain.totals().generated
     ratios = {outcome.spec: outcome.interval(plain) for outcome in outcomes}
     return too_short(requests, tokens / max(1, requests), ratios)
@@ -202,15 +221,15 @@ def too_short_to_rank(outcomes: Sequence[ReplayOutcome], plain: ReplayOutcome) -
 def outcome_table(
     outcomes: Sequence[ReplayOutcome], plain: ReplayOutcome, by_group: bool = False
 ) -> Table:
-    """All methods, the fastest first; ``~`` marks figures that are estimates.
+    """Return a table of all methods, the fastest first; ``~`` marks figures that are estimates.
 
-    ``speed-up`` is predicted, with its 95 % interval over requests; ``tok/fwd`` are tokens a
-    forward; ``% kept`` is the share of draft tokens accepted at depth 1, 2, 3; ``saved`` is the
-    number of forwards fewer than in plain decoding; ``us`` is the method's own time in microseconds
-    a token.
+    ``speed-up`` is predicted, with its 95 % interval over requests; ``tok/fwd`` is the number of
+    tokens per forward; ``% kept`` is the share of draft tokens accepted at depth 1, 2, 3; ``saved``
+    is the number of forwards that plain decoding needs in addition; ``us`` is the method's own time
+    in microseconds per token.
 
     Args:
-        by_group: whether each group of at least three requests has a row under every method.
+        by_group: whether every method has a row for each group of at least three requests.
     """
     tokens = plain.totals().generated
     table = Table(title=f"{tokens} tokens, by replay", box=box.SIMPLE, padding=(0, 1, 0, 0))

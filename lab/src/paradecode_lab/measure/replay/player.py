@@ -1,4 +1,4 @@
-"""Tries a decoding method on a recording: the real engine and method, without the model."""
+"""Replays a decoding method on a recording, with the real engine and without the model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from paradecode_lab.measure.serving import finish
 PLAIN = "greedy"
 IN_ENGINE = "replay has no model, measure it in the engine"
 COLD_STEPS = 48
-"""Approximate number of steps of a replay that begin with empty caches; more take longer."""
+"""Approximate number of steps in a replay that begin with empty caches; more take longer."""
 
 
 def play(
@@ -39,19 +39,18 @@ def play(
     prompts: Collection[str] | None = None,
     target: Engine | None = None,
 ) -> ReplayOutcome:
-    """The outcome of ``spec`` on the recorded requests, one after the other, all of one tenant.
+    """Replay ``spec`` on the recorded requests, one after the other, all of one tenant.
 
     Args:
-        curve: cost of a forward, for the budget's decisions and the predicted time; by default
-            the recording's.
-        prompts: ids of the requests to play; None plays all.
-        target: an idle engine of the recorded model, for methods that draft with a head: it runs
-            each text once, for its hidden states.
+        curve: cost of a forward, for the budget's decisions and the predicted time; None takes the
+            recording's.
+        prompts: ids of the requests to replay; None replays all.
+        target: an idle engine of the recorded model, for methods that draft with a head; it runs
+            each text once to get the hidden states.
 
     Raises:
-        InvalidInput: for a method that runs forwards of its own, or whose verifier would have
-            drawn other tokens than were recorded; for one with a head without ``target``, or with
-            another model.
+        InvalidInput: the method runs forwards of its own; its verifier would draw other tokens than
+            were recorded; or it needs a head, and ``target`` is None or another model.
     """
     chosen = recording if prompts is None else recording.only(prompts)
     curve = curve or chosen.curve
@@ -72,7 +71,10 @@ def play(
 
 
 def replayable(recording: Recording) -> list[str]:
-    """Names of the methods that need no training and no forwards of their own; plain is none."""
+    """Return the methods that need neither training nor own forwards.
+
+    Plain decoding is left out.
+    """
     names = []
     for name, method in sorted(methods().items()):
         try:
@@ -91,10 +93,10 @@ def replayed(
     every: int = 0,
     target: Engine | None = None,
 ) -> Iterator[tuple[LiveSequence, RecordingBackend, Mark]]:
-    """Yield the finished sequences, each with the backend in the state at its end.
+    """Replay each request, and yield its sequence, its backend as it is at the end, and its mark.
 
     Args:
-        every: one in so many steps begins with empty caches; 0 for none.
+        every: each ``every``-th step begins with empty caches; 0 never empties them.
         target: see :func:`play`.
     """
     _refuse(spec, recording, target)
@@ -118,12 +120,13 @@ def replayed(
 
 @dataclass(frozen=True)
 class Later:
-    """The part of a request behind its first commit, to which its prompt's forward belongs.
+    """What happened in a request after its first commit. The prompt's forward comes before it.
 
     Attributes:
-        forwards: (rows, context) of each forward.
-        gaps: the Python before each forward.
-        top_k_rows, sample_rows: rows that are looked up here, but need work in a real engine.
+        forwards: (number of rows, context length) of each forward.
+        gaps: time of Python before each forward.
+        top_k_rows, sample_rows: numbers of rows that a replay looks up, but for which a real engine
+            would compute top-k and sampling.
         networks: seconds of the networks that ran.
     """
 
@@ -135,19 +138,19 @@ class Later:
 
 
 class Mark:
-    """Remembers the state at the first commit of a request."""
+    """Remembers how much was done at the first commit of a request."""
 
     def __init__(self, backend: RecordingBackend) -> None:
         self._backend = backend
         self._first: tuple[int, Reading] | None = None
 
     def __call__(self, sequences: Sequence[LiveSequence]) -> None:
-        """Look at the sequences; called after each step."""
+        """Note the state if the first commit was made; the engine calls this after each step."""
         if self._first is None and sequences[0].trace:
             self._first = len(self._backend.rows), replace(self._backend.reading)
 
     def later(self) -> Later:
-        """The part behind the first commit; called when the request is done."""
+        """Return what happened after the first commit; call it when the request is done."""
         if self._first is None:
             return Later()
         (first, then), now = self._first, self._backend.reading
@@ -194,8 +197,10 @@ def _forward(timing: Timing, curve: CostCurve, rows: int, context: int) -> float
 
 @lru_cache(maxsize=1)
 def _engine_over_replay(recording: Recording, curve: CostCurve) -> float:
-    """Seconds of Python in the engine over those of a cold step here, measured with plain
-    decoding."""
+    """Return how many times longer Python takes in the real engine than in a cold replayed step.
+
+    It is measured with plain decoding.
+    """
     gaps: list[Gap] = []
     for _, _, mark in replayed(recording, parse(PLAIN), curve, every=1):
         gaps += mark.later().gaps
@@ -206,7 +211,7 @@ def _engine_over_replay(recording: Recording, curve: CostCurve) -> float:
 
 
 def _watched(decoder: Decoder, reading: Reading) -> Decoder:
-    """The decoder with a verifier that tells ``reading`` when it reads replies."""
+    """Wrap the decoder's verifier, so that ``reading`` knows when it reads replies."""
     if isinstance(decoder, DraftVerify):
         decoder.verify = WatchedVerifier(decoder.verify, reading)
     return decoder
@@ -214,7 +219,7 @@ def _watched(decoder: Decoder, reading: Reading) -> Decoder:
 
 @dataclass
 class WatchedVerifier(Verifier):
-    """A verifier that reports when it reads replies."""
+    """A verifier that sets ``reading.verifying`` while it reads replies."""
 
     inner: Verifier
     reading: Reading
@@ -228,13 +233,17 @@ class WatchedVerifier(Verifier):
 
 
 def reads_states(spec: Spec) -> bool:
-    """Whether a method drafts with a head, which reads the target's hidden states."""
+    """Decide whether a method drafts with a head, which reads the target's hidden states."""
     decoder = spec()
     return isinstance(decoder, DraftVerify) and decoder.drafter.needs.heads
 
 
 def _refuse(spec: Spec, recording: Recording, target: Engine | None) -> None:
-    """Raise InvalidInput for a method that cannot be replayed, if that is known before it runs."""
+    """Check that a method can be replayed, as far as this is known before it runs.
+
+    Raises:
+        InvalidInput: the method cannot be replayed.
+    """
     method, decoder = spec.method, spec()
     if method.family != "autoregressive" or method.guarantee != "exact":
         raise InvalidInput("decoder", str(spec), "its output need not be the recorded one")

@@ -25,24 +25,24 @@ from paradecode_lab.measure.replay.timing import measure_timing
 from paradecode_lab.measure.serving import finish
 
 TOP = 16
-"""Entries kept of each distribution: as many as any method of this package reads."""
+"""Number of entries that are kept of each distribution: no method of this package reads more."""
 TAIL = 16
-"""Tokens recorded behind a stop."""
+"""Number of tokens that are recorded after a stop."""
 CHUNK = 128
-"""Rows of a prompt whose logits are held at a time."""
+"""Number of prompt rows whose logits are held at once."""
 
 
 def record(
     llm: LLM, items: Sequence[Item], params: SamplingParams | None = None, k: int = TOP
 ) -> Recording:
-    """Decode ``items`` (see :func:`paradecode_lab.measure.prompts.make_items`) with a loaded model.
+    """Decode ``items`` plainly with a loaded model, and return the recording.
 
     Args:
-        params: sampling parameters; each item has its own ``max_tokens``. The default seed is 0.
-        k: number of entries kept of each distribution.
+        params: sampling parameters; ``max_tokens`` is taken from each item. The default seed is 0.
+        k: number of entries that are kept of each distribution.
 
     Raises:
-        InvalidInput: for a prompt or setting that cannot be used.
+        InvalidInput: a prompt or a setting cannot be used.
     """
     requests = tuple(recorded(llm.engine, items, params, k))
     return assembled(llm, requests, params, k)
@@ -51,7 +51,7 @@ def record(
 def assembled(
     llm: LLM, requests: Sequence[Request], params: SamplingParams | None = None, k: int = TOP
 ) -> Recording:
-    """A recording of the requests from :func:`recorded`, with the model's costs."""
+    """Build a recording from the requests of :func:`recorded`, and measure the model's costs."""
     curve = llm.engine.load.curve
     if curve is None:
         raise InvalidInput("cost curve", None, "measure what a forward costs first")
@@ -66,7 +66,10 @@ def assembled(
 def recorded(
     engine: Engine, items: Sequence[Item], params: SamplingParams | None = None, k: int = TOP
 ) -> Iterator[Request]:
-    """Decode one item after the other, yielding each as it is done. The engine must be idle."""
+    """Decode one item after the other, and yield each request when it is done.
+
+    The engine must be idle.
+    """
     params = _seeded(params)
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST_TOP:
         raise InvalidInput("k", k, f"give a whole number from 1 to {MOST_TOP}")
@@ -76,12 +79,13 @@ def recorded(
     for item in items:
         prompt = np.array(item.token_ids, np.int32)
         own = replace(params, max_tokens=item.max_tokens)
-        salt = f"recording {uuid4()}"  # A tenant of its own: no row of the prompt is cached.
+        # The request has a tenant of its own, so that no row of the prompt is cached.
+        salt = f"recording {uuid4()}"
         rows, sequence = _listen(engine, prompt, own, salt, k)
         output = np.array(sequence.output, np.int32)
         text, tail = np.concatenate([prompt, output]), []
         if sequence.finish_reason == "stop" and len(text) < context:
-            # Noise depends on the position alone, so this is how the same text would go on.
+            # Noise depends on the position alone, so the same text would go on exactly like this.
             further = replace(
                 params, max_tokens=TAIL, min_tokens=0, stop=(), stop_token_ids=(), ignore_eos=True
             )
@@ -101,7 +105,7 @@ def recorded(
 def _listen(
     engine: Engine, prompt: NDArray[np.int32], params: SamplingParams, salt: str, k: int
 ) -> tuple[list[NDArray[Any]], LiveSequence]:
-    """Token ids, logits and normalizers behind every token but the last, and the sequence."""
+    """Return token ids, logits and normalizers after every token but the last, and the sequence."""
     listener = Listener(k)
     asked = GenerationRequest(prompt, lambda: listener, params, salt=salt)
     sequence = finish(engine, asked)
@@ -109,7 +113,7 @@ def _listen(
 
 
 class Listener:
-    """Plain decoding that keeps the best tokens of each distribution, also of the prompt.
+    """Plain decoding that keeps the best tokens of each distribution, including the prompt's.
 
     Attributes:
         rows: one entry for each forward: ids [K, k], logits [K, k] and normalizers [K].
@@ -132,7 +136,9 @@ class Listener:
 
 
 def _seeded(params: SamplingParams | None) -> SamplingParams:
-    """The parameters with a seed, because methods draw noise even at temperature 0, and a replay
-    must draw the same."""
+    """Return the parameters with a seed, so that a replay draws the same noise as the recording.
+
+    Some methods draw noise even at temperature 0.
+    """
     params = params or SamplingParams()
     return replace(params, seed=0 if params.seed is None else params.seed, logprobs=None)

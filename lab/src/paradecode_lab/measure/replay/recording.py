@@ -1,4 +1,4 @@
-"""A recording: the target's tokens and the best of its distributions, by position."""
+"""A recording: the target's tokens and the best entries of its distributions, by position."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from paradecode.llm import LLM
 
 MOST_TOP = 256
-"""The most entries of a distribution that are kept."""
+"""The most entries of a distribution that may be kept."""
 MOST_NAME = 1 << 16
 MOST_SIZE = 1 << 24
 SECONDS = number(0.0, 1e4)
 ROWS = ("top_ids", "top_logits", "log_normalizer")
-"""Tensors with a row for each token of a request except the first."""
+"""Names of the tensors that have a row for each token of a request except the first."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of the recorded model.
+    """The facts by which a recorded model is recognised.
 
     Attributes:
-        vocabulary: hash of all its tokens; empty if it has no tokenizer.
+        vocabulary: hash of all tokens of its tokenizer; empty if it has no tokenizer.
         weights: digest of its weights; empty in recordings of older versions, and if the engine
-            does not have them.
+            does not hold the weights.
     """
 
     name: str = checked(text(MOST_NAME))
@@ -56,7 +56,7 @@ class Identity:
 
     @classmethod
     def of(cls, engine: Engine, tokenizer: Tokenizer | None = None) -> Identity:
-        """The identity of the model that an engine runs."""
+        """Return the identity of the model that an engine runs."""
         config = engine.config
         return cls(
             name=config.name,
@@ -70,14 +70,20 @@ class Identity:
         )
 
     def require(self, llm: LLM) -> None:
-        """Raise InvalidInput unless ``llm`` is the recorded model."""
+        """Check that ``llm`` is the recorded model.
+
+        Raises:
+            InvalidInput: it is another model.
+        """
         self.check(Identity.of(llm.engine, llm.tokenizer))
 
     def check(self, other: Identity) -> None:
-        """Raise InvalidInput unless the other model has the same name, sizes, weights and
-        vocabulary.
+        """Check that another model has the same name, sizes, weights and vocabulary.
 
-        A fact that one of the two does not have is not compared.
+        A fact that one of the two identities does not have is not compared.
+
+        Raises:
+            InvalidInput: a fact differs.
         """
         for name, value in vars(self).items():
             found = getattr(other, name)
@@ -88,13 +94,13 @@ class Identity:
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of a plain step in the engine, in addition to the cost curve.
+    """Times that a plain step in the engine takes in addition to the cost curve.
 
     Attributes:
         forward: seconds that a forward of one row takes beyond the cost curve; may be negative.
-        row: seconds that each further row adds to that.
-        python: seconds of a step outside of its forward.
-        top_k, sample: seconds for one row of the two vocabulary-sized operations.
+        row: seconds that each further row adds to ``forward``.
+        python: seconds of a step outside its forward.
+        top_k, sample: seconds of top-k and of sampling for one row of logits.
     """
 
     forward: float = checked(number(-1e4, 1e4), 0.0)
@@ -106,18 +112,19 @@ class Timing:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One plainly decoded request.
+    """One request that was decoded plainly.
 
     Attributes:
-        prompt: int32 [p].
-        output: int32 [n], with the stop token.
-        tail: int32 [m], the target's tokens after a stop, because a draft may go on there.
-        top_ids: int32 [t - 1, k] for a text of t = p + n + m tokens; row i is about token i + 1:
-            the most likely ones, best first, before any processor.
-        top_logits: float32 [t - 1, k], their logits.
+        prompt: int32 [p], token ids.
+        output: int32 [n], token ids with the stop token.
+        tail: int32 [m], token ids that the target writes after a stop, because a draft may go on
+            there.
+        top_ids: int32 [t - 1, k] for a text of t = p + n + m tokens; row i has the most likely ids
+            for token i + 1, the best first, before any logit processor.
+        top_logits: float32 [t - 1, k], the logits of ``top_ids``.
         log_normalizer: float64 [t - 1], log-sum-exp of all logits; log-probabilities are
             ``top_logits - log_normalizer[:, None]``.
-        max_tokens: the bound that the request had.
+        max_tokens: the request's limit of output tokens.
     """
 
     id: str
@@ -132,18 +139,18 @@ class Request:
 
     @property
     def text(self) -> NDArray[np.int32]:
-        """int32 [t]: prompt, output and tail."""
+        """Token ids of prompt, output and tail, as int32 [t]."""
         return np.concatenate([self.prompt, self.output, self.tail])
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A workload with one model's answers.
+    """A workload with the answers of one model.
 
     Attributes:
-        params: sampling parameters with a seed; ``max_tokens`` is each request's own.
-        curve: cost of a forward on the machine of the recording.
-        timing: cost of a plain step there.
+        params: sampling parameters with a seed; each request has its own ``max_tokens``.
+        curve: cost of a forward on the machine where the recording was made.
+        timing: cost of a plain step on that machine.
         requests: at least one request, in the order in which they ran.
     """
 
@@ -155,11 +162,15 @@ class Recording:
 
     @property
     def k(self) -> int:
-        """Number of entries kept of each distribution."""
+        """Number of entries that are kept of each distribution."""
         return self.requests[0].top_ids.shape[1]
 
     def only(self, ids: Collection[str]) -> Recording:
-        """The recording of some requests; raises InvalidInput for an id it does not have."""
+        """Return the recording with only some requests.
+
+        Raises:
+            InvalidInput: the recording does not have an id, or ``ids`` is empty.
+        """
         known = {request.id for request in self.requests}
         for name in ids:
             if name not in known:
@@ -170,7 +181,7 @@ class Recording:
         return replace(self, requests=kept)
 
     def save(self, path: Path) -> None:
-        """Write one file (safetensors); at ``path`` there is never an incomplete file."""
+        """Write the recording as a safetensors file; ``path`` never holds an incomplete file."""
         check(self)
         sizes = [[len(r.prompt), len(r.output), len(r.tail), r.max_tokens] for r in self.requests]
         header = {
@@ -189,7 +200,7 @@ class Recording:
 
     @classmethod
     def load(cls, path: Path) -> Recording:
-        """Read what :meth:`save` wrote; raises InvalidInput for anything else."""
+        """Read a file that :meth:`save` wrote; raises InvalidInput for any other file."""
         given, tensors = file.read(path)
         header = build(_Header, given, "recording")
         requests = _requests(header.requests, tensors)
@@ -199,7 +210,7 @@ class Recording:
 
 
 def cost_curve(name: str, given: Any) -> CostCurve:
-    """A cost curve from JSON; raises InvalidInput unless it is one."""
+    """Build a cost curve from JSON; raises InvalidInput if it is not a valid curve."""
     curve: CostCurve = build(CostCurve, given, name)
     if not curve.sound:
         raise InvalidInput(name, given, "give seconds for ascending rows and contexts")
@@ -207,7 +218,7 @@ def cost_curve(name: str, given: Any) -> CostCurve:
 
 
 def check(recording: Recording) -> None:
-    """Raise InvalidInput where a recording contradicts itself."""
+    """Check that the fields of a recording fit together; raises InvalidInput if they do not."""
     if not recording.requests:
         raise InvalidInput("recording requests", 0, "record at least one prompt")
     ids = [request.id for request in recording.requests]
@@ -251,7 +262,7 @@ def _id_and_group(name: str, value: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class _Header:
-    """The JSON header of a file."""
+    """The JSON header of a recording's file."""
 
     model: Identity = checked(nested(Identity))
     params: SamplingParams = checked(_sampling)
@@ -261,7 +272,7 @@ class _Header:
 
 
 def _requests(named: list[list[str]], tensors: dict[str, NDArray[Any]]) -> tuple[Request, ...]:
-    """The requests of a file: their tokens and rows follow one another in the tensors."""
+    """Split the tensors of a file, where all requests follow one another, into requests."""
     tokens, lengths, top_ids = tensors["tokens"], tensors["lengths"], tensors["top_ids"]
     if lengths.shape != (len(named), 4) or tokens.ndim != 1 or top_ids.ndim != 2:
         raise InvalidInput("recording lengths", lengths.shape, f"expected [{len(named)}, 4]")
@@ -271,7 +282,7 @@ def _requests(named: list[list[str]], tensors: dict[str, NDArray[Any]]) -> tuple
         raise InvalidInput("recording lengths", "a length", "lengths are not negative")
     if int(lengths[:, :3].sum()) != len(tokens):
         raise InvalidInput("recording lengths", int(lengths[:, :3].sum()), f"sum to {len(tokens)}")
-    rows = len(tokens) - len(named)  # No row is about the first token of a text.
+    rows = len(tokens) - len(named)  # A text's first token has no row.
     for name in ROWS:
         if len(tensors[name]) != rows:
             raise InvalidInput(f"recording {name}", tensors[name].shape, f"give {rows} rows")

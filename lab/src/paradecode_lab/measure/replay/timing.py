@@ -1,10 +1,10 @@
-"""Measures how much longer a step takes in the engine than its forward in the cost curve.
+"""Measures how much longer a step in the engine takes than the cost curve says of its forward.
 
-The curve was measured with one forward directly behind another. In a real step Python runs between
-two forwards, and each empties the processor's caches for the other, so both take longer. The
-difference is measured here, for Python with :mod:`paradecode_lab.measure.replay.between`. Plain
-decoding and a method with many rows in a forward take turns, so that a slow second of the machine
-slows both.
+The curve was measured with forwards that follow one another directly. In a real step Python runs
+between two forwards. Python and the forward empty the processor's caches for each other, so both
+take longer. This module measures the difference, with :mod:`paradecode_lab.measure.replay.between`
+for Python. Plain decoding and a method with many rows in a forward take turns, so that a slow
+second of the machine slows both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REPEATS = 20
 WIDE = "prompt-lookup(budget=fixed)"
 """A method whose forwards have many rows."""
 ENOUGH_ROWS = 2.5
-"""The least mean rows of a request's forward from which the cost of a row is derived."""
+"""The least mean number of rows in a request's forwards from which the cost of a row is derived."""
 
 
 def measure_timing(
@@ -43,10 +43,10 @@ def measure_timing(
     params: SamplingParams,
     k: int,
 ) -> Timing:
-    """Decode a few of the requests once more, with the clock on.
+    """Decode a few of the requests once more, and measure the times.
 
     Args:
-        params, k: those of the recording.
+        params, k: sampling parameters and number of entries of the recording.
     """
     chosen = requests[:: max(1, len(requests) // MOST_REQUESTS)][:MOST_REQUESTS]
     found = [
@@ -62,7 +62,7 @@ def measure_timing(
     finish(engine, GenerationRequest(chosen[0].prompt, lambda: watched, one))
     logits = seen[-1]
     warp = Warp(params.temperature, params.top_k, params.top_p, params.min_p)
-    argmax = _seconds(lambda: logits.argmax())  # The curve contains it.
+    argmax = _seconds(lambda: logits.argmax())  # The cost curve already contains the argmax.
     sample = _seconds(lambda: logits.sample(warp, [1])) if params.temperature else argmax
     return Timing(
         forward=float(np.median([step.forward for step in plain])),
@@ -75,12 +75,12 @@ def measure_timing(
 
 @dataclass(frozen=True)
 class _Steps:
-    """Means over a request's steps behind its first commit.
+    """Means over the steps of a request after its first commit.
 
     Attributes:
-        rows: rows of a forward.
-        forward: seconds of a forward beyond the curve.
-        python: seconds of a step outside of its forward.
+        rows: number of rows in a forward.
+        forward: seconds of a forward in addition to the cost curve.
+        python: seconds of a step outside its forward.
     """
 
     rows: float
@@ -89,13 +89,13 @@ class _Steps:
 
 
 def _for_each_row(pairs: Iterable[tuple[_Steps | None, _Steps | None]], curve: CostCurve) -> float:
-    """Seconds beyond the curve that each row after the first adds.
+    """Return the seconds in addition to the cost curve that each row after the first adds.
 
     The result is at most the curve's own cost of a row, because reading lost data takes less time
-    than computing a row; more comes from a machine that was slow for a while.
+    than computing a row; a larger value means that the machine was slow for a while.
 
     Args:
-        pairs: plain and wide steps of the same requests.
+        pairs: steps of plain decoding, and steps of ``WIDE``, for the same requests.
     """
     found = [
         (wide.forward - plain.forward) / (wide.rows - 1)

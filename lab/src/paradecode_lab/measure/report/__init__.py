@@ -1,1 +1,1 @@
-"""Benchmark results as one page, pictures and tables: `paradecode report`."""
+"""The command `paradecode report`: benchmark results as a page, pictures and tables."""

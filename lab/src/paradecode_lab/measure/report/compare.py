@@ -1,4 +1,4 @@
-"""Two result files side by side, whichever harness wrote them."""
+"""Compares two result files of the same kind, whichever program wrote them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,22 @@ METHODS: tuple[Column[tuple[Row, Row]], ...] = (
     ),
     Column("equal now", lambda pair: f"{pair[1].equal_to_plain}/{pair[1].prompts}"),
 )
-"""Columns of totals only, because these files hold no single records that could be paired."""
+"""The columns for files of ``tools/figures/methods.py``.
+
+They have totals only, because these files hold no single records that could be paired.
+"""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A table, warnings if it compares more than the code, and doubts about its ratios."""
+    """A comparison as a table.
+
+    Attributes:
+        head: names of the columns.
+        rows: the table's rows.
+        warnings: warnings if more than the code differs between the results.
+        doubts: reasons to doubt the ratios.
+    """
 
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
@@ -51,14 +61,15 @@ class Compared:
 
 
 def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compared:
-    """The changes from one result to another.
+    """Compare two result files, and return what changed.
 
     Args:
-        baseline: an engine of both `bench` results that speed-ups refer to; default: the plain mode
-            that all others refer to, if there is only one.
+        baseline: an engine that both `bench` results have, to which speed-ups refer. None takes the
+            plain mode that all others refer to, if there is only one.
 
     Raises:
-        InvalidInput: a file is wrong, they are of different kinds, or have nothing in common.
+        InvalidInput: a file is wrong, the files are of different kinds, or they have nothing in
+            common.
     """
     old, new = (read_file(path)[0] for path in (before, now))
     kinds = _kind(old), _kind(new)
@@ -85,7 +96,7 @@ def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compa
 
 @dataclass(frozen=True)
 class MethodChange:
-    """One method in both results: its exact match now, and its change."""
+    """A method in both results: its present share of exact matches, and how it changed."""
 
     method: str
     exact: Interval
@@ -104,10 +115,10 @@ PARALLEL: tuple[Column[MethodChange], ...] = (
 
 
 def method_changes(before: Results, now: Results) -> list[MethodChange]:
-    """Every method that both results have, in the order of ``now``.
+    """Return how each method that both results have changed, in the order of ``now``.
 
     Raises:
-        InvalidInput: nothing can be compared.
+        InvalidInput: the results have no method, instance or batch in common.
     """
     old, new = (measured(results) for results in compare.in_common(before, now))
     found = []

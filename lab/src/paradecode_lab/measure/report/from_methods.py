@@ -1,4 +1,4 @@
-"""Sheets of ``tools/figures/methods.py``: totals of every method, without single records."""
+"""Makes sheets of the files of ``tools/figures/methods.py``, which have only totals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD = ("output", "tokens/s", "× plain", "tokens/forward", "acceptance length",
 
 @dataclass(frozen=True)
 class Row:
-    """A method in the file."""
+    """The figures of one method in the file."""
 
     method: str
     tokens_per_second: float
@@ -37,7 +37,10 @@ class Row:
 
     @property
     def over(self) -> Interval | None:
-        """The speed-up; raises InvalidInput for a value that is no interval."""
+        """The speed-up over plain decoding.
+
+        It raises InvalidInput if the file's value is no interval.
+        """
         return _interval(self.method, self.speed_up)
 
     @property
@@ -46,26 +49,30 @@ class Row:
 
     @property
     def suspicious(self) -> bool:
-        """Whether forwards do not explain the speed-up."""
+        """Whether the speed-up is larger than the saved forwards can explain."""
         if self.over is None or not verifies(self.method, parse(self.method).guarantee):
             return False
         return is_suspicious(self.over.low, 1.0, self.forwards_per_token)
 
     def over_plain(self) -> str:
-        """The cell that says how much faster a method is than plain decoding."""
+        """Return the table's cell with the speed-up over plain decoding."""
         return marked(spread(self.over), self.suspicious)
 
 
 @dataclass(frozen=True)
 class MethodRows:
-    """The methods of a file, and its other fields."""
+    """The methods of a file by name, and the file's whole JSON object."""
 
     methods: Mapping[str, Row]
     facts: Mapping[str, Any]
 
 
 def read_rows(path: Path, data: Mapping[str, Any]) -> MethodRows:
-    """The methods of a file; raises InvalidInput that names the field."""
+    """Read the methods of a file.
+
+    Raises:
+        InvalidInput: a field is wrong; the error names it.
+    """
     entries = data["methods"]
     if not entries:
         raise InvalidInput(f"{path.name} methods", entries, "give a list of methods")
@@ -74,7 +81,7 @@ def read_rows(path: Path, data: Mapping[str, Any]) -> MethodRows:
 
 
 def sheet_of_methods(found: MethodRows) -> Sheet:
-    """A sheet of a result of ``tools/figures/methods.py``."""
+    """Make the sheet of a file of ``tools/figures/methods.py``."""
     rows, data = list(found.methods.values()), found.facts
     machine = data.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}

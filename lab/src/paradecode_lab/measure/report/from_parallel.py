@@ -1,4 +1,4 @@
-"""Sheets of the parallel suite: exact match beside speed of canvas decoding."""
+"""Makes sheets of the suite ``parallel``: exact match and speed of canvas decoding."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from paradecode_lab.measure.tables import cells, heads, number, points
 from paradecode_lab.measure.tasks.tasks import BY_NAME
 
 SWEEPS = {"static": {"steps"}, "threshold": {"threshold"}, "factor": {"factor"}}
-"""Policy -> the setting that says how much it decides at a time."""
+"""Policy -> the setting that says how many tokens it decides at once."""
 
 
 def sheet_of_parallel(results: Results) -> Sheet:
-    """A sheet; tasks are its groups."""
+    """Make the sheet of a result of the suite ``parallel``; its groups are the tasks."""
     summaries = summarise(results)
     short = too_short_to_rank(results, summaries)
     settings = results.settings
@@ -75,7 +75,10 @@ def _line(summary: MethodSummary) -> Line:
 
 
 def _by_parallelism(summary: MethodSummary) -> dict[str, tuple[Interval, Interval]]:
-    """Tokens a deciding forward and exact match by task; empty if other settings are not usual."""
+    """Return for each task the tokens per deciding forward and the exact match.
+
+    The result is empty if the method has other settings than those of ``SWEEPS``.
+    """
     spec = read(summary.method)
     if not spec.settings.keys() <= SWEEPS.get(spec.method.name, set()) or (
         spec.method.name not in SWEEPS

@@ -1,4 +1,4 @@
-"""Sheets of results in the benchmark's schema: decoders of one engine, or engines side by side."""
+"""Makes sheets of benchmark results: decoders in one engine, or several engines side by side."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ OWN = "paradecode"
 
 
 def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
-    """Make the sheet of tables and charts that shows results.
+    """Make the sheet with the tables and charts of a result.
 
     Args:
-        baseline: the engine that ratios refer to; None takes the plain mode if there is only one.
+        baseline: the engine that ratios refer to; None takes the plain mode that all refer to, if
+            there is only one.
     """
     measured = {record.engine for record in results.records if not record.error}
     baseline = baseline if baseline in measured else usual_baseline(results)
@@ -82,7 +83,7 @@ def _family(each: Figures, decoders: bool) -> str:
 
 
 def _best_modes(found: Sequence[Figures]) -> set[str]:
-    """The fastest mode of each peer, and this package's plain mode."""
+    """Return the name of the fastest mode of each peer, and of this package's plain mode."""
     best: dict[str, Figures] = {}
     for each in found:
         peer = _family(each, False)
@@ -111,8 +112,11 @@ def _badge(each: Figures) -> str:
 
 
 def _quality(each: Figures, decoders: bool) -> Interval | None:
-    """The quality of a line, if it can be measured. A sampled output is not the argmax, and an
-    output with the same law does not have the plain one's tokens."""
+    """Return the quality of a line; None if it was not or cannot be measured.
+
+    If an output only has plain decoding's distribution, it cannot be measured: its tokens differ,
+    and a sampled token need not be the argmax.
+    """
     if each.verdict == "law":
         return None
     equal = each.equality
@@ -132,8 +136,10 @@ def _same(each: Figures) -> str:
 
 
 def _first_difference(each: Figures) -> str:
-    """Median position of the first token that differs from the plain mode's, over outputs that
-    differ."""
+    """Return the median index of the first token that differs from the plain mode's.
+
+    Only outputs that differ count.
+    """
     lossless = each.lossless
     places = lossless.first_differences if lossless else ()
     return f"{median(places):.0f}" if places else ""
@@ -144,7 +150,7 @@ def _right(each: Figures) -> str:
 
 
 def _cost(cell: Callable[[TokenCost], str]) -> Callable[[Figures], str]:
-    """A cell about forwards; empty for an engine that does not count them."""
+    """Make a cell about costs, which is empty for an engine that does not report them."""
     return lambda each: cell(each.cost) if each.cost else ""
 
 
@@ -251,10 +257,11 @@ def _conditions(results: Results) -> tuple[tuple[str, str], ...]:
 
 
 def conditions(results: Results, how: str, inputs: str) -> tuple[tuple[str, str], ...]:
-    """Model, inputs, machine and versions of a result.
+    """Return the model, inputs, machine and versions of a result, as (name, value).
 
     Args:
-        how: how the model decoded, behind its name.
+        how: how the model decoded; this text is written after the model's name.
+        inputs: description of the inputs.
     """
     machine, threads = results.machine, results.settings.get("threads")
     versions = {

@@ -1,4 +1,4 @@
-"""Reads a result file, whichever harness wrote it, and makes its sheet."""
+"""Reads a result file, whichever program wrote it, and makes its sheet."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ OWN_BASELINE = "results of this kind have their own; leave it out"
 
 
 def read_file(path: Path) -> tuple[Results | MethodRows, str | None]:
-    """The content of a result file, and the baseline that it names.
+    """Return the content of a result file, and the baseline that the file names.
 
     Raises:
-        InvalidInput: the file is not a result, or something in it is wrong; the field is named.
+        InvalidInput: the file is not a result, or a field in it is wrong; the error names the
+            field.
     """
     data = read_json(path)
     if data.get("schema") is None and isinstance(data.get("methods"), list):
@@ -34,13 +35,13 @@ def read_file(path: Path) -> tuple[Results | MethodRows, str | None]:
 
 
 def read_sheet(path: Path, baseline: str | None = None) -> Sheet:
-    """The sheet of a result file.
+    """Read a result file, and make its sheet.
 
     Args:
-        baseline: engine that ratios refer to; None is the one that the file names.
+        baseline: engine that ratios refer to; None takes the baseline that the file names.
 
     Raises:
-        InvalidInput: see :func:`read_file`; also for a baseline that was not measured.
+        InvalidInput: the file is wrong (see :func:`read_file`), or the baseline was not measured.
     """
     found, named = read_file(path)
     has_own = isinstance(found, MethodRows) or found.is_parallel

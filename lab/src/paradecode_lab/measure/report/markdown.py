@@ -1,4 +1,4 @@
-"""Sheets as Markdown."""
+"""Writes sheets as Markdown."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from paradecode_lab.measure.tables import number, table
 
 
 def markdown(sheets: Sequence[Sheet]) -> str:
-    """All sheets, one after the other."""
+    """Return all sheets as one Markdown text."""
     return "\n\n".join(f"# {sheet.title}\n\n{body(sheet)}" for sheet in sheets) + "\n"
 
 
 def summary(sheet: Sheet) -> list[str]:
-    """What was measured, a line for each method, and what is doubtful about them."""
+    """Return three kinds of paragraphs: the conditions, a table of all methods, and the doubts."""
     head, rows = sheet.table()
     return [
         "\n".join(f"- {what}: {value}" for what, value in sheet.conditions),
@@ -24,7 +24,7 @@ def summary(sheet: Sheet) -> list[str]:
 
 
 def body(sheet: Sheet) -> str:
-    """A sheet without its heading."""
+    """Return a sheet without its heading."""
     lines = sheet.by_speed()
     parts = summary(sheet)
     groups = sheet.groups

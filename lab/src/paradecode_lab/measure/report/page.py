@@ -1,4 +1,4 @@
-"""One self-contained page: no script, no font, no picture from anywhere else."""
+"""Writes sheets as one self-contained page, which loads no script, font or picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def page(sheets: Sequence[Sheet]) -> str:
-    """A complete HTML document; without charts where matplotlib is not installed."""
+    """Return a complete HTML document; it has no charts if matplotlib is not installed."""
     found = looks_of(sheets)
     title = escape(sheets[0].title if len(sheets) == 1 else "Paradecode benchmarks")
     body = "\n".join(_sheet(sheet, found) for sheet in sheets)
@@ -104,7 +104,10 @@ def _variables() -> str:
 
 
 def _highlights(found: Looks) -> str:
-    """Style rules that dim the marks of other lines, on every chart and in the table, while one
-    is pointed at."""
+    """Return style rules for hovering.
+
+    While the pointer is on a mark or row of a line, they dim all other lines in every chart and
+    table.
+    """
     keys = sorted({look.key for look in found.values()})
     return "".join(f"main:has(.k{key}:hover) .m:not(.k{key}){{opacity:.16}}\n" for key in keys)

@@ -1,4 +1,4 @@
-"""Results and sheets as files: JSON, a page, pictures, Markdown, or all of them in a folder."""
+"""Writes results and sheets as files: JSON, a page, pictures, Markdown, or a folder with all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = (".html", ".md", ".png")
 
 
 def check_output(output: Path) -> None:
-    """Raise InvalidInput for a target that cannot be written."""
+    """Check that ``output`` can be written; raises InvalidInput if it cannot."""
     if output.suffix not in (*SUFFIXES, "") and not output.is_dir():
         raise InvalidInput("output", str(output), f"name a folder, or {', '.join(SUFFIXES)}")
     if not output.absolute().parent.is_dir():
@@ -30,12 +30,13 @@ def check_output(output: Path) -> None:
 
 
 def write_report(sheets: Sequence[Sheet], output: Path) -> list[Path]:
-    """Write a ``.html``, ``.md`` or ``.png`` file, or a folder with all of them.
+    """Write the sheets as a ``.html``, ``.md`` or ``.png`` file, or as a folder with all of them.
 
-    In a folder each chart is a picture of its own; there are none without matplotlib.
+    In a folder each chart is a separate picture. Without matplotlib there are no pictures.
 
     Raises:
-        InvalidInput: another kind of file, or a ``.png`` without matplotlib.
+        InvalidInput: ``output`` has another suffix, or it is a ``.png`` and matplotlib is not
+            installed.
     """
     check_output(output)
     if output.suffix == ".html":
@@ -56,10 +57,10 @@ def write_run(results: Results, folder: Path, baseline: str | None = None) -> li
     """Write ``results.json``, ``results.md`` and, if matplotlib is installed, two pictures.
 
     Args:
-        baseline: engine that speed-ups refer to; one that was not measured is left out.
+        baseline: engine that speed-ups refer to; it is ignored if it was not measured.
 
     Returns:
-        The files.
+        The paths of the written files.
     """
     measured = {record.engine for record in results.records if not record.error}
     baseline = baseline if baseline in measured else None
@@ -73,10 +74,10 @@ def write_run(results: Results, folder: Path, baseline: str | None = None) -> li
 
 
 def write_beside(sheet: Sheet, output: Path, charts: Sequence[str] = ()) -> list[Path]:
-    """Write Markdown and a page beside a result's file, and pictures of these charts.
+    """Write Markdown, a page and pictures next to a result's file.
 
     Returns:
-        The files; no pictures without matplotlib.
+        The paths of the written files; without matplotlib there are no pictures.
     """
     written = [write_report([sheet], output.with_suffix(suffix))[0] for suffix in (".md", ".html")]
     paths = {name: output.with_name(f"{output.stem}-{name}.png") for name in charts}
@@ -84,7 +85,10 @@ def write_beside(sheet: Sheet, output: Path, charts: Sequence[str] = ()) -> list
 
 
 def _pictures(sheet: Sheet, paths: Mapping[str, Path]) -> list[Path]:
-    """Save the charts that a sheet has; none without matplotlib."""
+    """Save the charts that the sheet has data for, and return their paths.
+
+    The result is none without matplotlib.
+    """
     charts = charts_of(sheet, looks_of([sheet])) if paths and can_draw() else {}
     return [save_charts([charts[name]], path) for name, path in paths.items() if name in charts]
 

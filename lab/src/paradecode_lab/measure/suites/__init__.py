@@ -1,1 +1,1 @@
-"""Suites: the cases to run, how they are judged, and how the result is shown."""
+"""The suites: which cases they run, how they judge the outputs, and how they show the result."""

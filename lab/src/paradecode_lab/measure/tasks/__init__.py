@@ -1,1 +1,1 @@
-"""Tasks with checkable answers, on which parallel decoding visibly fails or succeeds."""
+"""Tasks with checkable answers, which show where parallel decoding fails and where it succeeds."""

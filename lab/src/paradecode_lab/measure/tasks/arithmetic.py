@@ -1,4 +1,4 @@
-"""Sums with worked steps: every step needs the one before it."""
+"""Sums with worked steps: every step needs the result of the step before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GAINS, LOSSES = ("finds", "buys", "gets"), ("loses", "eats", "sells")
 
 
 def addition(random: Random) -> tuple[str, str]:
-    """A sum of two numbers of 1 to 4 digits, added from the right with carries: ``8+6+0=14``."""
+    """Draw a sum of two numbers of 1 to 4 digits; the answer adds from the right: ``8+6+0=14``."""
     first, second = (
         random.randrange(10 ** (digits - 1), 10**digits)
         for digits in (random.randint(1, MOST_DIGITS), random.randint(1, MOST_DIGITS))
@@ -26,8 +26,7 @@ def addition(random: Random) -> tuple[str, str]:
 
 
 def word_problem(random: Random) -> tuple[str, str]:
-    """A story with two to four changes of how many things somebody has; all numbers are below
-    100."""
+    """Draw a story in which a number of things changes two to four times, always below 100."""
     name, things = random.choice(NAMES), random.choice(THINGS)
     now = random.randint(2, 60)
     story, steps = [f"{name} has {now} {things}"], []

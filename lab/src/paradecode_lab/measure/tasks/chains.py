@@ -1,7 +1,7 @@
-"""Chains: every item of an answer needs the one before it, so one forward cannot write all items.
+"""Chains: every item of an answer needs the item before it, so one forward cannot write all items.
 
-A model's depth limits how many steps it makes inside of one forward. The more tokens a forward
-writes, the fewer answers are right, and short chains stay right longer than long ones.
+A model's depth limits how many items of a chain it can compute in one forward. The more tokens a
+forward writes, the fewer answers are right, and short chains stay right longer than long ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VARIABLES = "abc"
 
 
 def chain(random: Random) -> tuple[str, str]:
-    """The running sums of 4 to 30 digits, modulo 10."""
+    """Draw 4 to 30 digits; the answer is their running sums, modulo 10."""
     digits = [random.randrange(10) for _ in range(length(random, 4, 30))]
     total, sums = 0, []
     for digit in digits:
@@ -26,7 +26,10 @@ def chain(random: Random) -> tuple[str, str]:
 
 
 def tally(random: Random) -> tuple[str, str]:
-    """A number of two digits after each of 3 to 14 changes by less than 10."""
+    """Draw 3 to 14 changes by less than 10.
+
+    The answer is the two-digit number after each change.
+    """
     now = random.randint(10, 99)
     told, after = [str(now)], []
     for _ in range(length(random, 3, 14)):
@@ -38,8 +41,11 @@ def tally(random: Random) -> tuple[str, str]:
 
 
 def path(random: Random) -> tuple[str, str]:
-    """A path through 3 to 22 names: who follows whom, in any order, with up to four pairs that lead
-    elsewhere."""
+    """Draw a path through 3 to 22 names, given as pairs of successive names in any order.
+
+    The prompt also has up to four pairs of another path. The answer lists the names of the path in
+    order.
+    """
     long, other = length(random, 3, 22), random.randint(0, 4)
     names = random.sample(NAMES, long + other + 1)
     walk, rest = names[:long], names[long:]
@@ -49,8 +55,10 @@ def path(random: Random) -> tuple[str, str]:
 
 
 def trace(random: Random) -> tuple[str, str]:
-    """2 to 8 statements, ``a+b`` or ``a-b``, which assign to the first variable, modulo 10. The
-    answer has the result of each: ``a3+5=8``."""
+    """Draw 2 to 8 statements, ``a+b`` or ``a-b``, which assign to their first variable, modulo 10.
+
+    The answer has the result of each statement: ``a3+5=8``.
+    """
     values = {name: random.randrange(10) for name in VARIABLES}
     began = "".join(f"{name}{value}" for name, value in values.items())
     statements, computed = [], []
@@ -65,8 +73,10 @@ def trace(random: Random) -> tuple[str, str]:
 
 
 def length(random: Random, least: int, most: int) -> int:
-    """A length between ``least`` and ``most``: the shorter of two draws, because long answers
-    cost more."""
+    """Draw a length between ``least`` and ``most``: the shorter of two uniform draws.
+
+    Long answers are rarer, because they cost more.
+    """
     return min(random.randint(least, most), random.randint(least, most))
 
 

@@ -1,8 +1,9 @@
 """Operations on lists, after ParallelBench (Kang et al. 2025, arXiv:2510.04767).
 
-Given the prompt, the items of copy, reverse, sort and the operations at an index are certain, so
-they can be written at the same time. Where the model may choose (shuffle, and "any" or "anywhere"),
-an item depends on the items at other places, and writing several at once goes wrong.
+The prompt of copy, reverse, sort and the operations at an index determines every item of the
+answer, so all items can be written at once. In shuffle, and where the prompt says "any" or
+"anywhere", the model may choose. Each item then depends on the other items, and writing several at
+once goes wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SHORTEST, LONGEST = 3, 8
 
 
 def draw_items(random: Random) -> tuple[list[str], str]:
-    """Distinct names or digits, and one more that is not among them."""
+    """Draw distinct names or digits, and one more that is not among them."""
     pool: Sequence[str] = random.choice((NAMES, DIGITS))
     *items, other = random.sample(pool, random.randint(SHORTEST, LONGEST) + 1)
     return items, other
@@ -29,7 +30,7 @@ def text_of(items: Sequence[str]) -> str:
 
 
 def items_of(prompt: str) -> list[str]:
-    """The list after the colon."""
+    """Return the list after the prompt's colon."""
     return prompt.partition(": ")[2].split(" ")
 
 
@@ -54,8 +55,10 @@ def shuffle(random: Random) -> tuple[str, str]:
 
 
 def insert(random: Random, said: str) -> tuple[str, str]:
-    """A list into which an item is inserted; ``said`` asks for the place, with its number as
-    ``{n}``."""
+    """Draw a list and an item to insert.
+
+    ``said`` names the place in the prompt, with ``{n}`` as number.
+    """
     items, new = draw_items(random)
     index = random.randint(0, len(items))
     answer = [*items[:index], new, *items[index:]]
@@ -77,8 +80,10 @@ def replace(random: Random, said: str) -> tuple[str, str]:
 
 
 def is_permutation(prompt: str, answer: str, text: str) -> bool:
-    """Whether the answer has the same items in any order; like in the paper, the given order
-    counts, too."""
+    """Decide whether ``text`` has the prompt's items in any order.
+
+    As in the paper, the prompt's own order counts as right too.
+    """
     return sorted(text.split(" ")) == sorted(items_of(prompt))
 
 

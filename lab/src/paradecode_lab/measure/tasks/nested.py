@@ -1,4 +1,4 @@
-"""Brackets and JSON: the place of a piece depends on all pieces before it."""
+"""Brackets and JSON: the right place of each piece depends on all pieces before it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_LEAVES, MOST_KEYS = 6, 9
 
 
 def close(random: Random) -> tuple[str, str]:
-    """Brackets of which 3 to 24 are still open; the answer closes them."""
+    """Draw a text with 3 to 24 brackets that are still open; the answer closes them."""
     open_now: list[str] = []
     text: list[str] = []
     wanted = length(random, 3, 24)
@@ -31,7 +31,10 @@ def close(random: Random) -> tuple[str, str]:
 
 
 def balance(random: Random) -> tuple[str, str]:
-    """3 to 15 opening brackets, in this order in the answer; each may be closed at many places."""
+    """Draw 3 to 15 opening brackets.
+
+    The answer has them in this order, and closes each anywhere.
+    """
     openers = random.choices(OPENERS, k=length(random, 3, 15))
     open_now: list[str] = []
     text: list[str] = []
@@ -45,7 +48,7 @@ def balance(random: Random) -> tuple[str, str]:
 
 
 def is_balanced(prompt: str, answer: str, text: str) -> bool:
-    """Whether the openers are those of the prompt, in order, and every one is closed rightly."""
+    """Decide whether ``text`` has the prompt's opening brackets in order and closes them all."""
     open_now: list[str] = []
     for each in text:
         if each in CLOSERS:
@@ -57,7 +60,10 @@ def is_balanced(prompt: str, answer: str, text: str) -> bool:
 
 
 def nest(random: Random) -> tuple[str, str]:
-    """Two to six paths with digits, and the nested JSON object that they describe."""
+    """Draw two to six paths with digits.
+
+    The answer is the nested JSON object that they describe.
+    """
     leaves = length(random, 2, MOST_LEAVES)
     while True:
         tree: dict[str, Any] = {}
@@ -69,7 +75,7 @@ def nest(random: Random) -> tuple[str, str]:
 
 
 def _grow(random: Random, tree: dict[str, Any], leaves: int, depth: int) -> int:
-    """Give ``tree`` that many leaves, at most four levels deep; returns how many keys it has."""
+    """Give ``tree`` this number of leaves, up to four levels deep; returns the number of keys."""
     made = 0
     for key in random.sample(KEYS, len(KEYS)):
         if not leaves:
@@ -82,7 +88,7 @@ def _grow(random: Random, tree: dict[str, Any], leaves: int, depth: int) -> int:
 
 
 def _leaves(tree: dict[str, Any]) -> list[tuple[list[str], int]]:
-    """The path and the value of each leaf, in the order of the text."""
+    """Return the path and the value of each leaf, in the order of the JSON text."""
     found: list[tuple[list[str], int]] = []
     for key, value in tree.items():
         inner = _leaves(value) if isinstance(value, dict) else [([], value)]

@@ -1,4 +1,7 @@
-"""Questions in plain words, for chat models; an answer is right if its final answer is right."""
+"""Questions in plain words, for chat models.
+
+An answer counts as right if its final result is right.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from paradecode_lab.measure.tasks.words import NAMES, THINGS
 
 
 def sums(random: Random) -> tuple[str, str]:
-    """A question for the sum of two to four numbers up to 20."""
+    """Draw a question for the sum of two to four numbers up to 20."""
     terms = [random.randint(1, 20) for _ in range(random.randint(2, 4))]
     return f"What is {' + '.join(map(str, terms))}?", str(sum(terms))
 
 
 def small_sums(random: Random) -> tuple[str, str]:
-    """A story with two numbers up to 12."""
+    """Draw a story with two numbers up to 12."""
     name, things = random.choice(NAMES), random.choice(THINGS)
     now, more = random.randint(1, 12), random.randint(1, 12)
     told = f"{name} has {now} {things} and finds {more} more."
@@ -25,14 +28,16 @@ def small_sums(random: Random) -> tuple[str, str]:
 
 
 def asked_sums(random: Random) -> tuple[str, str]:
-    """A question for the sum of two numbers up to 9; the user gives a name, so that there are
-    many prompts."""
+    """Draw a question for the sum of two numbers up to 9.
+
+    The user gives a name, so that there are many different prompts.
+    """
     one, two = random.randint(1, 9), random.randint(1, 9)
     return f"Hello, I am {random.choice(NAMES)}. What is {one} + {two}?", str(one + two)
 
 
 def word_sums(random: Random) -> tuple[str, str]:
-    """A story of two or three steps, such as buying, giving away and multiplying."""
+    """Draw a story of two or three steps, such as buying, giving away and multiplying."""
     name, other = random.sample(NAMES, 2)
     things, bags, each = random.choice(THINGS), random.randint(2, 9), random.randint(3, 12)
     now = bags * each
@@ -48,7 +53,7 @@ def word_sums(random: Random) -> tuple[str, str]:
 
 
 def final(prompt: str, answer: str, text: str) -> bool:
-    """Whether the final answer is the right one; see :func:`final_answer`."""
+    """Decide whether the final answer in ``text`` is right; see :func:`final_answer`."""
     return final_answer(text) == answer
 
 
@@ -58,4 +63,4 @@ _MADE = {
 }  # fmt: skip
 QUESTIONS = {name: Task(name, make, final) for name, make in _MADE.items()}
 CHECKED = {**BY_NAME, **QUESTIONS}
-"""Every task, by name."""
+"""All tasks, by name."""

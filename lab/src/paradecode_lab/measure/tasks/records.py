@@ -1,4 +1,4 @@
-"""Facts in one order in, facts in another order out: JSON records and key-value recall."""
+"""Facts that the answer has to give in another order: JSON records and key-value recall."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS = ("name", "age", "city", "job")
 
 
 def record(random: Random) -> tuple[str, str]:
-    """A sentence about a person, and the JSON object with the same facts."""
+    """Draw a sentence about a person; the answer is a JSON object with the same facts."""
     sentence = random.choice(SENTENCES)
     facts = {
         "name": random.choice(NAMES),
@@ -34,7 +34,7 @@ def record(random: Random) -> tuple[str, str]:
 
 
 def same_json(prompt: str, answer: str, text: str) -> bool:
-    """Whether both texts are equal as JSON, so that spacing is free."""
+    """Decide whether both texts are equal as JSON, whatever their spacing."""
     try:
         return bool(json.loads(text) == json.loads(answer))
     except (ValueError, RecursionError):
@@ -42,7 +42,10 @@ def same_json(prompt: str, answer: str, text: str) -> bool:
 
 
 def recall(random: Random) -> tuple[str, str]:
-    """Three to six names with numbers; some of them are asked for."""
+    """Draw three to six names with numbers.
+
+    The answer gives those names that the prompt asks for.
+    """
     names = random.sample(NAMES, random.randint(3, 6))
     numbers = {name: random.randint(10, 99) for name in names}
     asked = random.sample(names, random.randint(1, min(4, len(names))))

@@ -1,4 +1,4 @@
-"""Stories whose numbers are free but must agree with one another."""
+"""Stories whose numbers the model may choose, but which must agree with one another."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from paradecode_lab.measure.tasks.words import NAMES, THINGS
 
 
 def story(random: Random) -> tuple[str, str]:
-    """A person, things and 1 to 6 verbs. The answer says how many things there are at first, and
-    for each verb the change and the new number: ``Ada has 23 figs finds 4 27 eats 5 22``."""
+    """Draw a person, things and 1 to 6 verbs.
+
+    The answer says how many things there are at first, and for each verb the change and the new
+    number: ``Ada has 23 figs finds 4 27 eats 5 22``.
+    """
     name, things = random.choice(NAMES), random.choice(THINGS)
     now = random.randint(10, 99)
     told, verbs = [f"{name} has {now} {things}"], []
@@ -26,7 +29,7 @@ def story(random: Random) -> tuple[str, str]:
 
 
 def agrees(prompt: str, answer: str, text: str) -> bool:
-    """Whether the words are those of the prompt, in order, and every number follows."""
+    """Decide whether ``text`` has the prompt's words in order, and all its numbers agree."""
     name, things, *verbs = prompt.removeprefix("story: ").split(" ")
     form = rf"{name} has (\d\d) {things}" + "".join(rf" {verb} (\d) (\d\d)" for verb in verbs)
     found = re.fullmatch(form, text)

@@ -1,4 +1,4 @@
-"""A task: a generator of prompts, a reference answer, and a checker."""
+"""A task: a generator of prompts with reference answers, and a checker of answers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from random import Random
 from paradecode.core.errors import InvalidInput
 
 HELD_OUT_OF = 10
-"""One prompt in so many is held out."""
+"""One of this many prompts is held out from training."""
 
 
 @dataclass(frozen=True)
 class TaskInstance:
-    """A prompt with a right answer; where several are right, ``answer`` is one of them."""
+    """A prompt with a right answer; if several answers are right, ``answer`` is one of them."""
 
     task: str
     prompt: str
@@ -24,12 +24,12 @@ class TaskInstance:
 
 @dataclass(frozen=True)
 class Task:
-    """A family of instances.
+    """A kind of task, which draws instances and checks answers.
 
     Attributes:
-        make: draws a (prompt, answer).
-        accepts: (prompt, answer, text) -> whether ``text`` is right. It depends on ``answer``
-            only if there is one right answer.
+        make: draws a prompt and a right answer.
+        accepts: (prompt, answer, text) -> whether ``text`` is right. It depends on ``answer`` only
+            if there is one right answer.
         free: whether several answers are right, so that the tokens of an answer depend on one
             another even when the prompt is known.
     """
@@ -40,14 +40,14 @@ class Task:
     free: bool = False
 
     def draw(self, random: Random, held_out: bool) -> TaskInstance:
-        """One instance of the training part or of the held-out part."""
+        """Draw one instance that is held out from training, or one that is not."""
         while True:
             prompt, answer = self.make(random)
             if is_held_out(prompt) == held_out:
                 return TaskInstance(self.name, prompt, answer)
 
     def held_out(self, count: int, seed: int = 0) -> list[TaskInstance]:
-        """``count`` different held-out instances; equal arguments give equal instances.
+        """Return ``count`` different held-out instances; equal arguments give equal instances.
 
         Raises:
             InvalidInput: the task has fewer instances.
@@ -62,26 +62,29 @@ class Task:
         raise InvalidInput("count", count, f"{self.name} has about {len(found)} held-out prompts")
 
     def check(self, instance: TaskInstance, text: str) -> bool:
-        """Whether ``text``, without spaces around it, answers the instance."""
+        """Decide whether ``text``, without the spaces around it, answers the instance."""
         return self.accepts(instance.prompt, instance.answer, text.strip())
 
     def scorer(self, instance: TaskInstance) -> Callable[[str, Sequence[str]], list[float]]:
-        """A scorer of searches that gives 1 to a right answer, and 0 to another."""
+        """Return a scorer for searches that gives 1 to a right answer and 0 to a wrong one."""
         return lambda prompt, texts: [float(self.check(instance, text)) for text in texts]
 
 
 def is_held_out(prompt: str) -> bool:
-    """Whether training never sees this prompt; a hash decides, so no list of prompts is needed."""
+    """Decide whether training never sees this prompt.
+
+    A hash decides, so no list of prompts is needed.
+    """
     return zlib.crc32(prompt.encode("utf-8")) % HELD_OUT_OF == 0
 
 
 def exactly(prompt: str, answer: str, text: str) -> bool:
-    """Checker of tasks with one right answer."""
+    """Check an answer of a task with a single right answer."""
     return text == answer
 
 
 def stream(tasks: tuple[Task, ...], random: Random) -> Iterator[TaskInstance]:
-    """Endless training instances, all tasks in turn."""
+    """Yield training instances without end, one of each task in turn."""
     while True:
         for task in tasks:
             yield task.draw(random, held_out=False)

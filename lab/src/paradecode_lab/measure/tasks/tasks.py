@@ -1,4 +1,4 @@
-"""Every task of the parallel suite, in two sets: the simple ones and the graded ones."""
+"""All tasks of the suite ``parallel`` in two sets: simple tasks and graded tasks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from paradecode_lab.measure.tasks.task import Task
 
 TASKS: tuple[Task, ...] = (*LISTS, *ARITHMETIC, *RECORDS)
 GRADED: tuple[Task, ...] = (*CHAINS, *NESTED, *STORIES)
-"""Tasks whose tokens need one another: the more a forward writes, the fewer answers are right."""
+"""Tasks whose answer tokens depend on one another.
+
+The more tokens a forward writes, the fewer answers are right.
+"""
 SETS = {"simple": TASKS, "graded": GRADED}
 BY_NAME = {task.name: task for tasks in SETS.values() for task in tasks}
 
 
 def tasks_named(name: str) -> tuple[Task, ...]:
-    """The tasks of a set.
+    """Return the tasks of a set.
 
     Raises:
-        InvalidInput: for a name of no set.
+        InvalidInput: no set has this name.
     """
     if name not in SETS:
         raise InvalidInput("tasks", name, f"name one of {', '.join(SETS)}")

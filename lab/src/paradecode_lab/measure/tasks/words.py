@@ -1,4 +1,4 @@
-"""The words from which tasks are made. All are single tokens of the tiny models' tokenizer."""
+"""The words from which tasks are made. Each is a single token in the tiny models' tokenizer."""
 
 from __future__ import annotations
 

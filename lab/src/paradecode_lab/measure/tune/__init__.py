@@ -1,1 +1,1 @@
-"""Find the method, its settings and its budget that pay for a workload on this machine."""
+"""Finds the method, the settings and the budget that make a workload fastest on this machine."""

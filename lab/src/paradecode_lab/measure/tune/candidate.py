@@ -1,4 +1,4 @@
-"""A method in the search: drafters with settings, and the settings of the loop."""
+"""A candidate of the search: drafters with settings, and settings of the loop."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from paradecode.methods.specs import find, methods, parse
 from paradecode.models.heads import read_head
 
 Settings = tuple[tuple[str, Any], ...]
-"""(name, value) of each setting that differs from its default, in the order of the names."""
+"""(name, value) of each setting that differs from its default, sorted by name."""
 
 Files = Mapping[str, tuple[str, ...]]
-"""``method.setting`` -> the files that may be tried there."""
+"""``method.setting`` -> the files that the search may try for this setting."""
 
 LOOP = {entry.name: entry for entry in parameters_of(DraftSettings)}
 LENGTHS = (4, 6, 8, 12, 16, 24)
-"""``num_speculative_tokens`` that are tried."""
+"""Values of ``num_speculative_tokens`` that the search tries."""
 BUDGETS = ("auto", "fixed", "confidence")
-"""Budgets that are tried; the others need estimates that drafters without training do not give."""
+"""Budgets that the search tries; the others need estimates that untrained drafters do not give."""
 
 
 @dataclass(frozen=True)
 class CandidateMethod:
-    """A method with one drafter, or with several that are fused.
+    """A method with one drafter, or with several drafters that are fused.
 
     Attributes:
         parts: (method, its own settings) of each drafter.
-        loop: settings of the loop.
+        loop: settings of the draft-and-verify loop.
     """
 
     parts: tuple[tuple[str, Settings], ...]
@@ -40,7 +40,7 @@ class CandidateMethod:
 
     @classmethod
     def of(cls, name: str) -> CandidateMethod:
-        """A method with its defaults."""
+        """Return a method with its default settings."""
         return cls(((name, ()),))
 
     def __str__(self) -> str:
@@ -49,11 +49,14 @@ class CandidateMethod:
         return "+".join([*texts, written(name, {**dict(settings), **dict(self.loop)})])
 
     def fused(self, other: CandidateMethod) -> CandidateMethod:
-        """Both sets of drafters, with this one's loop."""
+        """Return a candidate with the drafters of both, and the loop settings of this one."""
         return CandidateMethod((*self.parts, *other.parts), self.loop)
 
     def neighbours(self, files: Files) -> Iterator[CandidateMethod]:
-        """Candidates that differ in one setting; ``files`` are the files that settings may name."""
+        """Yield candidates that differ in one setting.
+
+        ``files`` are the files that settings may name.
+        """
         for index, (name, own) in enumerate(self.parts):
             for entry in find(name).parameters:
                 if entry.name in LOOP:
@@ -75,7 +78,10 @@ class CandidateMethod:
                 yield replace(self, loop=settings)
 
     def without(self) -> Iterator[tuple[str, CandidateMethod]]:
-        """(part, this candidate without it) for each of several drafters, and for each setting."""
+        """Yield (removed part, this candidate without it).
+
+        A part is one of several drafters, or a setting that differs from its default.
+        """
         for index, (name, own) in enumerate(self.parts):
             if len(self.parts) > 1:
                 rest = (*self.parts[:index], *self.parts[index + 1 :])
@@ -90,7 +96,7 @@ class CandidateMethod:
 
     @property
     def valid(self) -> bool:
-        """Whether the settings go together."""
+        """Whether the registry accepts these settings together."""
         try:
             parse(str(self))
         except InvalidInput:
@@ -99,15 +105,16 @@ class CandidateMethod:
 
 
 def with_head(head: str, **settings: Any) -> list[CandidateMethod]:
-    """The methods that draft with a head of this kind.
+    """Return the methods that can draft with a given head.
 
     Args:
         head: folder of the head, or a GGUF draft.
-        settings: settings of the drafter, if it has them.
+        settings: settings of the drafter; those that a drafter does not have are ignored.
 
     Raises:
-        InvalidModel: if the head cannot be read.
-        InvalidInput: if its rows go through the target's own layers; such a method is no drafter.
+        InvalidModel: the head cannot be read.
+        InvalidInput: the head's rows go through the target's own layers, so that no drafter can use
+            it.
     """
     kind, found = read_head(head).kind, []
     for name, method in methods().items():
@@ -136,7 +143,7 @@ def _changed(settings: Settings, entry: Parameter, values: tuple[Any, ...]) -> I
 
 
 def _around(entry: Parameter, present: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Values worth trying next to the present one."""
+    """Return the values that are worth trying next to the present one."""
     now = present.get(entry.name, entry.default)
     if isinstance(now, bool):
         return (not now,)

@@ -1,7 +1,6 @@
-"""The search by replay: all drafters, settings of the best ones, their fusions, and settings of
-these.
+"""Searches by replay: drafters, settings of the best drafters, and then their fusions.
 
-Candidates are ranked by the speed that replay predicts.
+Candidates are ranked by the speed that a replay predicts.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from paradecode_lab.measure.replay.recording import Timing, cost_curve
 from paradecode_lab.measure.tune.candidate import CandidateMethod, Files
 
 ALWAYS = {"forward", "python", "top_k", "sample"}
-"""Times that every profile has; older profiles do not have ``row``."""
+"""Names of the times that every profile has; profiles of older versions do not have ``row``."""
 
 
 def _timing(name: str, given: Any) -> Timing:
@@ -36,10 +35,11 @@ def _python(name: str, given: Any) -> dict[str, float]:
 
 @dataclass
 class Costs:
-    """Measured times of a search.
+    """The measured times that a search depends on.
 
     Attributes:
-        python: seconds of each replay (see :meth:`paradecode_lab.measure.tune.search.Scores.key`).
+        python: seconds of Python in each replay, by
+            :meth:`paradecode_lab.measure.tune.search.Scores.key`.
     """
 
     curve: CostCurve = checked(cost_curve)
@@ -47,12 +47,12 @@ class Costs:
     python: dict[str, float] = field(default_factory=dict, metadata={"check": _python})
 
     def record(self) -> dict[str, Any]:
-        """The costs in the form in which a profile holds them."""
+        """Return the costs as a mapping that a profile can hold."""
         return asdict(self)
 
     @classmethod
     def of(cls, record: Any) -> Costs:
-        """Read what :meth:`record` gave; raises InvalidInput for anything else."""
+        """Read a mapping that :meth:`record` returned; raises InvalidInput for any other value."""
         if not isinstance(record, dict) or "python" not in record:
             raise InvalidInput("costs", type(record).__name__, "give those of a profile")
         costs: Costs = build(cls, record, "costs")
@@ -60,25 +60,28 @@ class Costs:
 
 
 FIRST, SECOND = 5, 3
-"""Number of drafters whose settings are searched, and of those that are fused with one another."""
+"""Number of drafters whose settings are searched, and number of drafters that are fused."""
 GAIN = 1.005
-"""The least factor in speed for which a setting is kept, because a replay is no more exact."""
+"""The least factor in predicted speed for which a setting is changed.
+
+A replay cannot tell smaller differences.
+"""
 STRIDES = 4
-"""The most changes of settings in one climb; more search longer."""
+"""The most changes of settings in one climb; more of them search longer."""
 NOTHING: Files = {}
 
 
 @dataclass
 class Scores:
-    """Plays candidates on a recording, each once for each set of prompts.
+    """Replays candidates on a recording, each once for each set of prompts.
 
-    The counts of a replay are equal every time. Only the seconds of Python are measured, so these
+    The counts of a replay are the same every time. Only the seconds of Python are measured, so they
     are kept.
 
     Attributes:
-        python: seconds of Python by :meth:`key`; with those of an earlier search, a search decides
-            in the same way.
-        played: called for each replay.
+        python: seconds of Python by :meth:`key`; if they come from an earlier search, this search
+            decides in the same way.
+        played: called after each replay.
     """
 
     recording: Recording
@@ -87,7 +90,10 @@ class Scores:
     _speeds: dict[str, float] = field(default_factory=dict, repr=False)
 
     def speed(self, candidate: CandidateMethod, prompts: Collection[str]) -> float:
-        """Predicted decode tokens per second; 0 for a candidate that cannot be played."""
+        """Return the predicted decode speed in tokens per second.
+
+        The result is 0 if the candidate cannot be replayed.
+        """
         key = self.key(str(candidate), prompts)
         if key not in self._speeds:
             try:
@@ -102,13 +108,13 @@ class Scores:
         return self._speeds[key]
 
     def speed_up(self, candidate: CandidateMethod, prompts: Collection[str]) -> float:
-        """Predicted speed over that of plain decoding."""
+        """Return the predicted speed over that of plain decoding."""
         plain = self.speed(CandidateMethod.of(PLAIN), prompts)
         return self.speed(candidate, prompts) / plain if plain else 0.0
 
     @staticmethod
     def key(spec: str, prompts: Collection[str]) -> str:
-        """The key of a replay in :attr:`python`."""
+        """Return the key of a replay in :attr:`python`."""
         return f"{spec} on {len(prompts)} prompts from {min(prompts)}"
 
 
@@ -119,12 +125,12 @@ def search(
     many: Collection[str],
     files: Files = NOTHING,
 ) -> list[CandidateMethod]:
-    """Candidates, the best first.
+    """Search for the fastest candidates, and return them, the best first.
 
     Args:
         names: methods to begin with.
         few: prompts on which settings are tried.
-        many: prompts that decide the order of the results; ``few`` are among them.
+        many: prompts that decide the order of the results; they include ``few``.
         files: files that settings may name.
     """
     drafters = _ranked(scores, [CandidateMethod.of(name) for name in names], few)
@@ -142,7 +148,7 @@ def search(
 def climb(
     scores: Scores, start: CandidateMethod, prompts: Collection[str], files: Files = NOTHING
 ) -> CandidateMethod:
-    """Change one setting at a time, the best change first, while that pays."""
+    """Change one setting at a time, always the best one, while the gain is large enough."""
     best = start
     for _ in range(STRIDES):
         nearby = [one for one in best.neighbours(files) if one.valid]
@@ -156,5 +162,5 @@ def climb(
 def _ranked(
     scores: Scores, candidates: Sequence[CandidateMethod], prompts: Collection[str]
 ) -> list[CandidateMethod]:
-    """The candidates without repetitions, the fastest first."""
+    """Return the candidates without repetitions, the fastest first."""
     return sorted(dict.fromkeys(candidates), key=lambda one: -scores.speed(one, prompts))

@@ -1,4 +1,4 @@
-"""All of tuning: record, search by replay, confirm with the engine, say why."""
+"""The whole tuning: record a workload, search by replay, confirm with the engine, and explain."""
 
 from __future__ import annotations
 
@@ -31,18 +31,24 @@ from paradecode_lab.measure.tune.search import PLAIN, Costs, Scores, search
 
 FINALISTS = 3
 COPYING = ("suffix", "prompt-lookup")
-"""Methods behind which a head is tried, beside the best method without a head: a head knows
-better than a table of n-grams what the model often says."""
+"""Copying methods. A head is tried fused with each of them.
+
+A head knows better than a table of n-grams what the model often says.
+"""
 DEFAULT = "prompt-lookup"
-"""The method that users have without a profile; it is measured beside the finalists."""
+"""The method that users get without a profile; it is measured along with the finalists."""
 HELD_OUT, FEW = 1 / 3, 24
-"""Share of the prompts that only confirm the result, and number of prompts on which settings are
-tried."""
+"""Share of the prompts that only confirm the result.
+
+The second value is the number of prompts on which settings are tried.
+"""
 FEWEST = 6
-"""The fewest prompts of a workload."""
+"""The fewest prompts that a workload may have."""
 LEAST = 0.97
-"""The least speed-up in a group of enough prompts; a method below it wins only if all others
-are, too."""
+"""The least speed-up that a method must reach in each group of enough prompts.
+
+A method that does not reach it wins only if no other method reaches it either.
+"""
 
 
 def tune(
@@ -55,19 +61,20 @@ def tune(
     heads: Sequence[str] = (),
     stage: Callable[[str, int | None], Callable[[], None]] = lambda title, total: lambda: None,
 ) -> dict[str, Any]:
-    """The profile as JSON; see :class:`paradecode.methods.choice.Profile`.
+    """Tune for a workload, and return the profile as JSON.
 
     Args:
         items: the workload, at least six prompts.
-        seed: decides which prompts are held out.
-        costs: costs of an earlier profile, with which the search decides in the same way.
+        seed: seed of the choice of held-out prompts.
+        costs: costs from an earlier profile, which make the search decide in the same way.
         tables: n-gram tables to try with lookup, beside the package's table for this model.
-        heads: draft heads to try, alone and behind the best copying method. Replay does not rank
-            them, because it would read all recorded texts with the model each time.
-        stage: announces a stage and its number of steps; returns a function to call at each step.
+        heads: draft heads to try, alone and fused after copying methods. Replay does not rank them,
+            because it would read all recorded texts with the model each time.
+        stage: called with the title and the number of steps of each stage; returns a function that
+            is called after each step.
 
     Raises:
-        InvalidInput: for too few prompts, or a model that the methods cannot decode.
+        InvalidInput: there are too few prompts, or the methods cannot decode the model.
     """
     if len(items) < FEWEST:
         raise InvalidInput("workload", len(items), f"give at least {FEWEST} prompts")
@@ -122,8 +129,10 @@ def tune(
 def _why(
     best: Confirmed, confirmed: Sequence[Confirmed], scores: Scores, many: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The winner without each of its parts: its replayed speed, or the measured one if a head
-    drafts."""
+    """Return for each part of the winner how fast the winner is without it.
+
+    Replay gives the speed; if a head drafts, the measurements of the finalists give it.
+    """
     played, found = scores.speed(best.candidate, many), []
     measured = {one.candidate: one.speed_up.value for one in confirmed}
     for part, rest in best.candidate.without():
@@ -138,13 +147,13 @@ def _why(
 
 
 def split(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
-    """Prompts to tune on and prompts to confirm with, every group in both as far as it can be."""
+    """Split prompts into those to tune on and those to confirm with, group by group if possible."""
     rng = np.random.default_rng(seed)
     turns: list[tuple[int, Item]] = []
     for group in dict.fromkeys(item.group for item in items):
         mine = [item for item in items if item.group == group]
         turns += [(turn, mine[index]) for turn, index in enumerate(rng.permutation(len(mine)))]
-    turns.sort(key=lambda entry: entry[0])  # Any beginning now has prompts of every group.
+    turns.sort(key=lambda entry: entry[0])  # Any prefix of this order has prompts of every group.
     ordered = [item for _, item in turns]
     held = round(len(items) * HELD_OUT)
     return ordered[:-held], ordered[-held:]
@@ -152,12 +161,15 @@ def split(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A measured finalist: token-weighted speed over plain decoding, and number of equal outputs.
+    """A finalist that the engine has measured.
 
     Attributes:
+        speed_up: decode speed over plain decoding's, in which all tokens have the same weight.
+        groups: group -> speed-up.
         sizes: number of prompts of each group.
-        tokens: mean length of an answer.
-        suspicious: whether forwards do not explain the speed-up.
+        tokens: mean number of tokens of an answer.
+        suspicious: whether the speed-up is larger than the saved forwards can explain.
+        equal: number of outputs that equal plain decoding's.
     """
 
     candidate: CandidateMethod
@@ -172,7 +184,7 @@ class Confirmed:
 
     @property
     def slows(self) -> bool:
-        """Whether it makes a group of prompts slower."""
+        """Whether the method makes a group of prompts slower."""
         return any(
             found.value < LEAST and self.sizes[group] >= ENOUGH_OF_A_GROUP
             for group, found in self.groups.items()
@@ -185,9 +197,9 @@ def confirm(
     candidates: Sequence[CandidateMethod],
     progress: Callable[[], None] = lambda: None,
 ) -> list[Confirmed]:
-    """Measure candidates beside plain decoding; returns them, the best first.
+    """Measure candidates beside plain decoding, and return them, the best first.
 
-    Candidates that slow no group down come first, and of these the fastest.
+    Candidates that make no group slower come first; otherwise the faster candidate comes first.
     """
     specs = [str(candidate) for candidate in candidates]
     warm_up(llm, specs)
@@ -198,7 +210,7 @@ def confirm(
         overall = speed_up(runs, spec, PLAIN)
         by_group = {group: speed_up(runs, spec, PLAIN, group) for group in groups}
         if overall is None:
-            continue  # Every answer is one token long: there is nothing to speed up.
+            continue  # Every answer is one token long, so there is nothing to speed up.
         measured = {group: value for group, value in by_group.items() if value is not None}
         generated, forwards = generated_and_forwards(runs, spec)
         found.append(

@@ -1,2 +1,1 @@
-"""Decoders side by side on prompts: their speed, their cost, and whether the output is still
-right."""
+"""The suite ``generation``: decoders side by side on prompts, with speed, cost and quality."""

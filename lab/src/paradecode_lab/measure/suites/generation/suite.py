@@ -1,4 +1,4 @@
-"""The suite's cases: conversations, by methods of the model's family, at several batch sizes."""
+"""Builds the suite's cases: conversations, methods of the model's family, and batch sizes."""
 
 from __future__ import annotations
 
@@ -44,13 +44,15 @@ WARM_UP_TOKENS = 16
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """The plan of the suite.
+    """What the suite measures.
 
     Attributes:
-        decoders: specs; if empty, a few of the model's family. Plain decoding comes first.
+        decoders: specs of methods; if empty, a few methods of the model's family. Plain decoding is
+            added as the first one.
         per_group: number of prompts of each group; None takes all.
-        max_tokens: upper bound on the prompts' own.
-        batches: batch sizes; everything runs at each size.
+        max_tokens: upper bound on the token limits of the prompts.
+        batches: batch sizes; every method decodes all prompts at each size.
+        rounds: number of repetitions.
     """
 
     decoders: tuple[str, ...]
@@ -62,7 +64,7 @@ class GenerationPlan:
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
 
     def check(self) -> None:
-        """Raise InvalidInput for anything that can be refused before a model is loaded."""
+        """Check everything that can be checked before a model is loaded; raises InvalidInput."""
         for text in self.decoders:
             parse(text)
         maybe(whole(1, 1 << 20))("per_group", self.per_group)
@@ -74,9 +76,8 @@ class GenerationPlan:
             raise InvalidInput("batch", self.batches, "give different sizes, such as 1,2,4")
 
     def limits(self) -> Limits:
-        """Limits of an engine with room for the largest batch, which computes every prompt in
-        full."""
-        # Each method has a tenant of its own, and must not lose what it learned to another's.
+        """Return limits of an engine that has room for the largest batch and caches no prompts."""
+        # Each method has a tenant of its own, and must not lose what it learned to another tenant.
         learned = (len(self.decoders) + 16) << 26
         return Limits(batch=max(self.batches), learned_bytes=learned, prefix_cache=False)
 
@@ -89,17 +90,18 @@ def measure(
     settings: Mapping[str, Any],
     progress: Progress,
 ) -> Results:
-    """Run the plan, or the part that an interrupted run has left.
+    """Run the plan, or what an interrupted run has left of it, and return the results.
 
     Args:
         llm: a model opened with ``settings`` and ``plan.limits()``.
         weights: file or folder of the model.
-        journal: file to which answers are written as they come.
+        journal: file to which each record is written as soon as it is measured.
 
     Raises:
-        InvalidInput: the plan does not fit the model, or the journal is another run's.
+        InvalidInput: the plan does not fit the model, or the journal belongs to another run.
     """
-    if llm.engine.limits.prefix_cache:  # It would spare some prompts, and scoring overwrites it.
+    # A prefix cache would spare the computation of some prompts, and scoring overwrites its pages.
+    if llm.engine.limits.prefix_cache:
         raise InvalidInput("prefix_cache", True, "open the model with the limits of the plan")
     specs, plain = choose(llm, plan.decoders), PLAIN_DECODERS[llm.families[0]]
     items, answers, dropped = inputs(llm, plan)
@@ -135,10 +137,10 @@ def measure(
 
 
 def choose(llm: LLM, wanted: Iterable[str]) -> list[Spec]:
-    """Plain decoding first, then the wanted specs (by default a few of the family), each once.
+    """Return plain decoding, then the wanted specs (by default a few of the family), each once.
 
     Raises:
-        InvalidInput: a spec is not understood, or this model cannot be decoded so.
+        InvalidInput: a spec is not understood, or its method cannot decode this model.
     """
     family = llm.families[0]
     usual: tuple[str, ...] = DEFAULTS[family]
@@ -157,18 +159,17 @@ def choose(llm: LLM, wanted: Iterable[str]) -> list[Spec]:
 
 
 def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[str, ...]], int]:
-    """Token ids of every turn, right answers, and the number of turns that are too long for the
-    model.
+    """Return the items, the right answers by item id, and the number of turns that are left out.
 
-    Earlier turns of a conversation have plain decoding's own answers, so that every decoder gets
-    the same text, and text that this model would write.
+    A turn is left out if it is too long for the model. Plain decoding answers the earlier turns of
+    a conversation, so that every decoder continues the same text, which this model has written.
     """
     plain, room = PLAIN_DECODERS[llm.families[0]], llm.config.context_length
     encode = encoder(llm)
 
     def answer(messages: Messages, limit: int) -> str:
         ids = encode(messages)
-        if len(ids) >= room:  # The turns that follow are too long as well, and are dropped.
+        if len(ids) >= room:  # The turns that follow are too long as well, and are left out.
             return ""
         found = llm.complete([ids], max_tokens=limit, decoder=plain, salt="turns")[0]
         if found.error is not None:
@@ -191,8 +192,10 @@ def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[
 
 
 def plan_units(items: Sequence[Item], plan: GenerationPlan) -> list[Unit]:
-    """Every round at every batch size. Items that do not fill a last batch are not run at that
-    size."""
+    """Return the units of every round at every batch size.
+
+    If the last items do not fill a batch, they are not run at that batch size.
+    """
     units: list[Unit] = []
     for size in sorted(plan.batches):
         if size > len(items):
@@ -204,7 +207,10 @@ def plan_units(items: Sequence[Item], plan: GenerationPlan) -> list[Unit]:
 
 
 def _check_room(llm: LLM, items: Sequence[Item], batch: int) -> None:
-    """Raise InvalidInput if the requests of a batch would have to wait for memory."""
+    """Check that the requests of a batch need not wait for memory.
+
+    It raises InvalidInput if they do.
+    """
     longest = sorted((len(i.token_ids) + i.max_tokens for i in items), reverse=True)[:batch]
     spare = llm.engine.limits.draft_tokens + 2 * PAGE
     needed, there = sum(longest) + batch * spare, llm.engine.limits.kv_tokens
@@ -214,8 +220,10 @@ def _check_room(llm: LLM, items: Sequence[Item], batch: int) -> None:
 
 
 def _scores(llm: LLM, items: Sequence[Item], results: Results) -> dict[OutputKey, Score]:
-    """The model's own score of every different output; none for models without an order of
-    tokens."""
+    """Return the model's own score of every distinct output.
+
+    Models that do not write token after token give no scores.
+    """
     outputs = [(record.item, record.token_ids) for record in results.records]
     if not llm.config.writes or not outputs:
         return {}
@@ -229,7 +237,7 @@ NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 
 def is_right(text: str, answers: Sequence[str]) -> bool:
-    """Whether ``text`` says one of ``answers``.
+    """Decide whether ``text`` gives one of ``answers``.
 
     An answer that is a number must be the last number of the text (GSM8K's convention: the result
     comes last). Any other answer must occur in the text; case and spacing do not matter.

@@ -1,1 +1,1 @@
-"""Load on OpenAI-compatible servers: latency, throughput, goodput; several servers in one run."""
+"""The suite ``load``: latency, throughput and goodput of OpenAI-compatible servers."""

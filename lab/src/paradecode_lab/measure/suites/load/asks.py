@@ -1,4 +1,4 @@
-"""The requests of a load run: first turns of prompts, in a seeded order, with their due times."""
+"""Chooses the requests of a load run: first turns of prompts in a seeded order, with due times."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TEXT_TOKENS = 128
 
 
 def read_asks(path: Path | None = None, max_tokens: int | None = None) -> list[Conversation]:
-    """The prompts of the package (None), of a JSONL file, or of a text file with one on a line.
+    """Read the prompts of the package (None), of a JSONL file, or of a text file with one per line.
 
-    Only the first turn of a conversation is asked.
+    Only the first turn of each conversation is kept.
 
     Raises:
-        InvalidInput: naming the file or the line that cannot be read.
+        InvalidInput: a file or a line cannot be read; the error names it.
     """
     asks = load_prompts(path) if path is None or path.suffix == ".jsonl" else _lines(path)
     limit = max_tokens or max(ask.max_tokens for ask in asks)
@@ -30,7 +30,10 @@ def read_asks(path: Path | None = None, max_tokens: int | None = None) -> list[C
 
 
 def draw(asks: Sequence[Conversation], count: int, seed: str) -> list[Conversation]:
-    """``count`` prompts in a random order; none is taken twice before all were taken once."""
+    """Draw ``count`` prompts in a random order.
+
+    No prompt is repeated before all were drawn once.
+    """
     order = random.Random(seed)
     drawn: list[Conversation] = []
     while len(drawn) < count:
@@ -39,7 +42,7 @@ def draw(asks: Sequence[Conversation], count: int, seed: str) -> list[Conversati
 
 
 def arrivals(load: OfferedLoad, kind: str, count: int, seed: str) -> list[float]:
-    """Seconds from the start at which the requests of an open loop are due, ascending."""
+    """Return when the requests of an open loop are due: seconds from the start, ascending."""
     assert load.rate is not None
     if kind == "constant":
         return [number / load.rate for number in range(count)]

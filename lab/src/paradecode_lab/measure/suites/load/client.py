@@ -1,5 +1,8 @@
-"""One streamed request, timed. The parser of aiohttp (extra ``load``) is written in C: a load
-generator on the server's machine must not take the server's processor time."""
+"""Sends one streamed request to a server, and times the answer.
+
+The parser of aiohttp (extra ``load``) is written in C, because a load generator on the server's
+machine must not take the server's processor time.
+"""
 
 from __future__ import annotations
 
@@ -16,35 +19,35 @@ from paradecode_lab.measure.results import Record, StreamedAnswer
 from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan
 
 LINE = 1 << 22
-"""The most bytes of one event."""
+"""The most bytes of one server-sent event."""
 
 DETAIL = 200
 
 
 class BadAnswer(Exception):
-    """An answer that is not a complete stream; the message is the record's ``error``."""
+    """The server's answer is not a complete stream; the message becomes the record's ``error``."""
 
 
 def open_session(plan: LoadPlan, key: str | None) -> aiohttp.ClientSession:
-    """A session without a limit on connections, because the load decides their number.
+    """Open a session without a limit on connections, because the load decides their number.
 
-    Each request opens a connection. Servers close idle ones at any time, and a request that met a
-    closed one would count as a failure of the server.
+    Each request opens a connection. Servers close idle connections at any time, and a request on a
+    closed connection would count as a failure of the server.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
         timeout=aiohttp.ClientTimeout(total=plan.timeout),
         headers={"Authorization": f"Bearer {key}"} if key else {},
         read_bufsize=LINE // 2,
-        trust_env=False,  # A proxy would be measured along.
+        trust_env=False,  # The time of a proxy would be measured as well.
     )
 
 
 async def first_model(session: aiohttp.ClientSession, endpoint: Endpoint) -> str:
-    """The first model that a server lists.
+    """Return the first model that a server lists.
 
     Raises:
-        InvalidInput: if it does not answer, or lists none.
+        InvalidInput: the server does not answer, or lists no model.
     """
     option = f"--endpoint {endpoint.name}"
     try:
@@ -73,12 +76,12 @@ async def ask_once(
     began: float,
     due: float | None = None,
 ) -> Record:
-    """Ask, read the stream to its end, and time it. Any error is in the record.
+    """Send a request, read the stream to its end, and return the times. The record holds any error.
 
     Args:
         load: see :class:`StreamedAnswer`.
         began: ``time.perf_counter()`` when the round began.
-        due: seconds after ``began`` at which the request should have been sent; None is now.
+        due: seconds after ``began`` at which the request should have been sent; None means now.
     """
     sent = time.perf_counter() - began
     start = sent if due is None else due
@@ -104,7 +107,7 @@ async def ask_once(
 
 
 def request_body(endpoint: Endpoint, ask: Conversation, plan: LoadPlan) -> dict[str, Any]:
-    """The JSON of a request."""
+    """Build the JSON object of a request."""
     body: dict[str, Any] = {
         "model": endpoint.model,
         "max_tokens": ask.max_tokens,
@@ -123,7 +126,10 @@ def request_body(endpoint: Endpoint, ask: Conversation, plan: LoadPlan) -> dict[
 async def _read(
     response: aiohttp.ClientResponse, answer: StreamedAnswer, zero: float, plan: LoadPlan
 ) -> str:
-    """The text of the server-sent events, up to ``[DONE]``; times go into ``answer``."""
+    """Read the server-sent events up to ``[DONE]``, and return their text.
+
+    ``answer`` gets the times.
+    """
     pieces: list[str] = []
     async for line in response.content:
         now = time.perf_counter() - zero
@@ -150,7 +156,7 @@ async def _read(
 
 
 def _event(data: bytes, answer: StreamedAnswer) -> str:
-    """The text of an event; its other facts go into the answer."""
+    """Return the text of an event; ``answer`` gets its token count and finish reason."""
     try:
         event = json.loads(data)
         if not isinstance(event, dict):

@@ -1,4 +1,4 @@
-"""The plan of a load run: endpoints, loads, numbers of requests, and the checks of all these."""
+"""The plan of a load run: endpoints, loads and numbers of requests, with checks of every field."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ CHECKS = {
     "api": one_of("chat", "completions"),
     "count": one_of("usage", "tokenizer"),
 }
-"""Checks of a plan's fields; the options of the command have the same names."""
+"""Checks of the plan's fields; the command's options have the same names."""
 
 RESERVED = frozenset({"model", "messages", "prompt", "stream", "stream_options", "n"})
-"""Fields of the request that the client itself sets."""
+"""Fields of the request's JSON that the client sets and ``body`` may not."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server, and fields of its requests beside the prompt.
+    """A server, and the fields that its requests have beside the prompt.
 
     Attributes:
         url: address up to and including ``/v1``.
-        model: the server's name for the model; None takes the first that it lists.
+        model: the server's name for the model; None takes the first model that the server lists.
         body: further fields of the request's JSON.
     """
 
@@ -48,12 +48,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class OfferedLoad:
-    """Exactly one of ``clients`` (closed loop) and ``rate`` (open loop, requests a second).
-
-    In a closed loop each client sends its next request when the last one is answered; this measures
-    the throughput. An open loop sends at its own pace, whether or not the server keeps up; this
-    measures the latency that users would see.
-    """
+    """A load: a number of ``clients`` (closed loop), or a ``rate`` per second (open loop)."""
 
     clients: int | None = None
     rate: float | None = None
@@ -64,7 +59,7 @@ class OfferedLoad:
         return f"{self.rate:g}/s"
 
     def check(self) -> None:
-        """Raise InvalidInput for a load that cannot be driven."""
+        """Check that the load can be driven; raises InvalidInput if it cannot."""
         if self.clients is not None and not 1 <= self.clients <= MAX_CLIENTS:
             raise InvalidInput("--concurrency", self.clients, f"give 1 to {MAX_CLIENTS}")
         if self.rate is not None and not 0 < self.rate <= 10_000:
@@ -73,21 +68,23 @@ class OfferedLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadPlan:
-    """A run. Every endpoint gets the same requests in the same order.
+    """What a load run measures. Every endpoint gets the same requests in the same order.
 
     Attributes:
-        endpoints: the servers; the others are compared with the first.
+        endpoints: the servers; all are compared with the first one.
         loads: the loads, each of which is driven in every round.
-        requests: requests in one round, for each endpoint and load; at least one for each client.
-        rounds: number of rounds; each draws a new order of the endpoints.
-        warmup: requests before each measurement that do not count, and further ones until 80
-            tokens were answered; 0 for none.
+        requests: number of requests in one round, for each endpoint and load; at least one for each
+            client.
+        rounds: number of rounds; each round draws a new order of the endpoints.
+        warmup: number of requests before each measurement, which do not count. They are repeated
+            until 80 tokens were answered. 0 means no warm-up.
         arrivals: distribution of the arrivals in an open loop.
-        max_tokens: upper bound on the prompts' own.
+        max_tokens: upper bound on the token limits of the prompts.
         timeout: seconds that one request may take.
         count: who counts output tokens: each server's ``usage``, or one ``tokenizer`` for all.
-        slo_ttft, slo_tpot: the most seconds of a good request; None sets no bound.
-        seed: seed of prompts, order and arrivals.
+        slo_ttft, slo_tpot: objectives of a good request: the most seconds to the first text, and
+            per token after it; None sets no bound.
+        seed: seed of the choice of prompts, of the orders and of the arrivals.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -105,11 +102,11 @@ class LoadPlan:
     seed: int = 0
 
     def requests_of(self, load: OfferedLoad) -> int:
-        """Number of requests in one round."""
+        """Return the number of requests in one round."""
         return max(self.requests, load.clients or 0)
 
     def check(self) -> None:
-        """Raise InvalidInput naming the option that cannot be used."""
+        """Check every field; raises InvalidInput, which names the option that cannot be used."""
         names = [endpoint.name for endpoint in self.endpoints]
         if not names:
             raise InvalidInput("--endpoint", [], "name at least one: --endpoint NAME=URL")
@@ -127,15 +124,16 @@ class LoadPlan:
 def read_endpoints(
     given: Sequence[str], bodies: Sequence[str] = (), model: str | None = None
 ) -> tuple[Endpoint, ...]:
-    """Endpoints from the command line.
+    """Read endpoints from the command line.
 
     Args:
         given: ``NAME=URL``; a URL without a path gets ``/v1``.
-        bodies: ``JSON`` for all, or ``NAME=JSON`` for one, applied in order.
-        model: name of the model at all endpoints.
+        bodies: fields of the requests: ``JSON`` for all endpoints, or ``NAME=JSON`` for one; later
+            texts override earlier ones.
+        model: name of the model at all endpoints; None takes each server's first model.
 
     Raises:
-        InvalidInput: naming the option that cannot be read.
+        InvalidInput: an option cannot be read; the error names it.
     """
     fields: dict[str, dict[str, Any]] = {}
     urls: dict[str, str] = {}

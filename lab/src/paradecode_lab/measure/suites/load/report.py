@@ -1,4 +1,4 @@
-"""A run as tables, as a file, and as a picture."""
+"""Shows a load run as tables, as a JSON file and as a picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paradecode_lab.measure.suites.load.summary import LoadSummary, Percentiles
 from paradecode_lab.measure.tables import Column, ends, number
 
 BUSY, LATE = 0.25, 0.1
-"""Share of a core, and seconds, above which the client disturbs what it measures."""
+"""The client disturbs the measurement above this share of a core, or this delay in seconds."""
 
 Pick = Callable[[LoadSummary], "Estimate | None"]
 PANELS: tuple[tuple[str, float, Pick, Pick], ...] = (
@@ -36,17 +36,20 @@ PANELS: tuple[tuple[str, float, Pick, Pick], ...] = (
     ("Goodput, requests/s", 1,
      lambda s: None if s.goodput is None else Estimate(s.goodput), lambda s: None),
 )  # fmt: skip
-"""The panels of the picture: title, factor to its unit, the line, and a dotted line without
-whiskers."""
+"""The panels of the picture.
+
+Each has a title, the factor to its unit, the figure of the solid line, and that of a dotted line
+without whiskers.
+"""
 
 
 def document(results: Results, summaries: Sequence[LoadSummary]) -> dict[str, Any]:
-    """Machine, settings, figures and every request, for programs."""
+    """Return machine, settings, figures and every request as JSON, for programs."""
     return results_to_json(results, _aggregates(summaries))
 
 
 def write_report(results: Results, summaries: Sequence[LoadSummary], path: Path) -> list[Path]:
-    """Write the JSON file and, where matplotlib is there, a picture beside it."""
+    """Write the JSON file and, if matplotlib is installed, a picture next to it."""
     write_results(results, path, _aggregates(summaries))
     if not can_draw():
         return [path]
@@ -60,7 +63,7 @@ def _aggregates(summaries: Sequence[LoadSummary]) -> dict[str, Any]:
 
 @styled
 def _draw(summaries: Sequence[LoadSummary], subtitle: str) -> Any:
-    """Draw a panel for each figure, over the load, with a line for each endpoint."""
+    """Draw a panel for each figure against the load, with a line for each endpoint."""
     panels = PANELS if any(s.goodput is not None for s in summaries) else PANELS[:-1]
     loads = list(dict.fromkeys(s.load for s in summaries))
     names = list(dict.fromkeys(s.endpoint for s in summaries))
@@ -94,13 +97,13 @@ def _draw(summaries: Sequence[LoadSummary], subtitle: str) -> Any:
 
 
 def _known(values: Iterable[Estimate | None]) -> tuple[list[int], list[Estimate]]:
-    """Places on the horizontal axis that have a value, and the values."""
+    """Return the indices of the values that are not None, and these values."""
     known = [(x, found) for x, found in enumerate(values) if found is not None]
     return [x for x, _ in known], [found for _, found in known]
 
 
 def headline(results: Results) -> str:
-    """One line about the conditions of the figures."""
+    """Return one line about the conditions under which the figures were measured."""
     settings = results.settings
     counted = {
         "usage": "tokens as each server counts them",
@@ -113,7 +116,7 @@ def headline(results: Results) -> str:
 
 
 def failures(summaries: Sequence[LoadSummary]) -> list[str]:
-    """One line for each kind of error of each endpoint."""
+    """Return one line for each kind of error of each endpoint."""
     return [
         f"{s.endpoint}, {s.load}: {count} of {s.requests} failed ({kind})"
         for s in summaries
@@ -122,7 +125,7 @@ def failures(summaries: Sequence[LoadSummary]) -> list[str]:
 
 
 def warnings(summaries: Sequence[LoadSummary]) -> list[str]:
-    """Warnings where the client itself disturbed the measurement."""
+    """Return a warning for each measurement that the client itself disturbed."""
     said = []
     for s in summaries:
         if s.client > BUSY:
@@ -144,7 +147,10 @@ THROUGHPUT: tuple[Column[LoadSummary], ...] = (
 
 @dataclass(frozen=True)
 class Latency:
-    """One line of a summary's latencies; only the first has ``load`` and ``endpoint``."""
+    """One row of the table of latencies.
+
+    Only the first row of a summary has ``load`` and ``endpoint``.
+    """
 
     load: str
     endpoint: str
@@ -164,7 +170,7 @@ LATENCY: tuple[Column[Latency], ...] = (
 
 
 def latencies(summaries: Sequence[LoadSummary]) -> Iterator[Latency]:
-    """The lines of the table of latencies."""
+    """Yield the rows of the table of latencies, three for each summary."""
     for s in summaries:
         yield Latency(s.load, s.endpoint, "TTFT, ms", s.first, 1000)
         yield Latency("", "", "TPOT, ms", s.per_token, 1000)
@@ -172,7 +178,7 @@ def latencies(summaries: Sequence[LoadSummary]) -> Iterator[Latency]:
 
 
 def _goodput(summary: LoadSummary) -> str:
-    """Requests a second, and their share of all."""
+    """Return the good requests a second, and their share of all requests."""
     if summary.good is None or summary.goodput is None:
         return ""
     return f"{number(summary.goodput)} ({100 * summary.good.value:.0f} %)"

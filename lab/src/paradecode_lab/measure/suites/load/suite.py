@@ -1,4 +1,4 @@
-"""A whole load run: in each round every endpoint has its turn, in a new random order."""
+"""Runs a load plan: in each round every endpoint has its turn, in a new random order."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from paradecode_lab.measure.suites.load.plan import Endpoint, LoadPlan, OfferedL
 from paradecode_lab.measure.suites.load.summary import phase_of
 
 Tell = Callable[[str, int], None]
-"""Called with the running part, and the number of requests that have ended since the last call."""
+"""Called with what runs now, and the number of requests that have ended since the last call."""
 
 Begin = Callable[[Endpoint], None]
-"""Called before the turn of an endpoint, which begins with its warm-up."""
+"""Called before an endpoint's turn, which begins with its warm-up."""
 
 FREE = ("endpoints", "loads", "rounds", "slo_ttft", "slo_tpot")
-"""Fields of a plan that may change when an interrupted run goes on."""
+"""Fields of a plan that may differ when an interrupted run is resumed."""
 
 
 def measure(
@@ -44,28 +44,29 @@ def measure(
     tell: Tell = lambda what, ended: None,
     begin: Begin = lambda endpoint: None,
 ) -> Results:
-    """Run a plan, or the part that an interrupted run has left.
+    """Run a plan, or what an interrupted run has left of it, and return the results.
 
     Args:
-        asks: the prompts to choose from; only first turns are asked.
+        asks: the prompts to choose from; only their first turns are sent.
         key: API key for all endpoints.
-        tokenizer: model whose tokenizer counts, if the plan says ``tokenizer``; None is the default
-            model.
-        journal: file to which answers are written as they come; None keeps nothing.
-        facts: further settings of the result.
-        tell: called with progress, for a bar.
-        begin: called before an endpoint's turn, so that other servers can rest meanwhile.
+        tokenizer: model whose tokenizer counts the tokens, if the plan's ``count`` is
+            ``tokenizer``; None takes the default model.
+        journal: file to which records are written during the run; None writes nothing.
+        facts: further settings that the result reports.
+        tell: called with the progress, for a progress bar.
+        begin: called before an endpoint's turn, so that the caller can pause the other servers.
 
     Raises:
-        InvalidInput: if an endpoint cannot be reached or answers no warm-up request, or the journal
-            is another run's.
+        InvalidInput: an endpoint cannot be reached or answers no warm-up request, or the journal
+            belongs to another run.
     """
     settings = {name: value for name, value in asdict(plan).items() if name not in FREE}
     settings |= {"suite": "load", "prompts": len(asks), "items": fingerprint(asks)}
     kept = Journal(journal, {**settings, "tokenizer": tokenizer})
     engines = asyncio.run(_drive(plan, asks, key, _counter(plan, tokenizer), kept, tell, begin))
     loads = list(map(str, plan.loads))
-    # Of requests that a kill has cut in the journal, which were made again, the last ones count.
+    # If a kill cut a round short in the journal, its requests were made again: the last record
+    # counts.
     found = {(phase_of(record), record.unit): record for record in kept.records}
     names = {engine.name for engine in engines}
     return Results(
@@ -93,7 +94,7 @@ async def _drive(
     tell: Tell,
     begin: Begin,
 ) -> list[EngineInfo]:
-    """Measure what is missing in the journal; returns the engines that answered."""
+    """Measure what is missing in the journal, and return the engines that answered."""
     kept = Counter(phase for phase, _ in {(phase_of(r), r.unit) for r in journal.records})
     wanted = {str(load): plan.requests_of(load) for load in plan.loads}
     done = {phase for phase, requests in kept.items() if requests == wanted.get(phase[1])}
@@ -131,7 +132,7 @@ async def _phase(
     number: int,
     tell: Tell,
 ) -> list[Record]:
-    # The same for every endpoint: neither seed names it.
+    # Neither seed has the endpoint's name, so that all endpoints get the same requests.
     drawn = draw(asks, plan.requests_of(load), f"{plan.seed}/{number}/{load}")
     began = time.perf_counter()
 
@@ -154,7 +155,7 @@ async def _phase(
         if not made:
             break
         tokens, turn = tokens + made, turn + 1
-    began, busy = time.perf_counter(), time.process_time()  # Answers count from here.
+    began, busy = time.perf_counter(), time.process_time()  # Answers are measured from here on.
 
     if load.clients is not None:
         records = await _closed(ask_and_tell, drawn, load.clients)
@@ -175,7 +176,7 @@ async def _phase(
 async def _closed(
     ask: Callable[[Conversation], Awaitable[Record]], asks: list[Conversation], clients: int
 ) -> list[Record]:
-    """Run a closed loop: each client sends its next request when the last one is answered."""
+    """Run a closed loop: each client sends its next request when its last one is answered."""
     left = iter(asks)
     records: list[Record] = []
 
@@ -193,7 +194,7 @@ async def _open(
     due: list[float],
     began: float,
 ) -> list[Record]:
-    """Run an open loop: each request is sent when it is due, however many are under way."""
+    """Run an open loop: each request is sent when it is due, however many wait for an answer."""
 
     async def at(one: Conversation, when: float) -> Record:
         await asyncio.sleep(max(0.0, began + when - time.perf_counter()))
@@ -203,8 +204,10 @@ async def _open(
 
 
 def _engine(endpoint: Endpoint, first: Endpoint) -> EngineInfo:
-    """The entry of an endpoint, without the folder in a server's name of its model, because
-    others read results."""
+    """Describe an endpoint as an engine of the result.
+
+    If the model's name is a path, its folder is left out, because results are published.
+    """
     folder = PurePath(endpoint.model or "")
     model = folder.name if folder.is_absolute() else endpoint.model or ""
     reference = None if endpoint is first else first.name
@@ -213,7 +216,10 @@ def _engine(endpoint: Endpoint, first: Endpoint) -> EngineInfo:
 
 
 def _check_same(journal: Journal, engine: EngineInfo) -> None:
-    """Raise InvalidInput where the journal knows another endpoint by this name."""
+    """Check that the journal's endpoint of this name is the same one.
+
+    It raises InvalidInput if not.
+    """
     known = journal.engines.get(engine.name, engine)
     for name in ("model", "body"):
         if known.settings.get(name) != engine.settings[name]:
@@ -225,7 +231,7 @@ def _check_same(journal: Journal, engine: EngineInfo) -> None:
 
 
 def _counter(plan: LoadPlan, model: str | None) -> Callable[[Record], None]:
-    """A function that counts an answer's tokens; it does nothing where each server counts."""
+    """Return a function that counts an answer's tokens, or does nothing if each server counts."""
     if plan.count == "usage":
         return lambda record: None
     from paradecode.models.catalogue import open_model
@@ -233,7 +239,7 @@ def _counter(plan: LoadPlan, model: str | None) -> Callable[[Record], None]:
     tokenizer = open_model(model).tokenizer
 
     def count(record: Record) -> None:
-        """Count the tokens of the text; a stop token is no text, and does not count."""
+        """Count the tokens of the text. A stop token has no text, and does not count."""
         if record.streamed is not None and not record.error:
             ids = tokenizer.encode(record.text, special=False, parse_special=False)
             record.streamed.tokens = len(ids)

@@ -1,4 +1,4 @@
-"""From requests to figures, by endpoint and load."""
+"""Computes figures from the requests of a load run, for each endpoint and load."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ Phase = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class LoadSummary:
-    """One endpoint under one load, all rounds.
+    """One endpoint under one load, over all rounds.
 
     Attributes:
-        requests: number of sent requests, with failed ones.
+        requests: number of sent requests, including failed ones.
         errors: kind of error -> number of failed requests.
-        tokens: tokens of the requests that did not fail.
-        throughput: those tokens a second, over all rounds.
-        speedup: throughput over that of the first endpoint; None for itself.
-        answered: requests a second that did not fail.
+        tokens: number of tokens of the requests that did not fail.
+        throughput: these tokens a second, over all rounds.
+        speedup: throughput over that of the first endpoint; None for the first endpoint itself.
+        answered: number of requests a second that did not fail.
         good: share of all requests that did not fail and met the objectives; None without
             objectives.
-        goodput: such requests a second.
+        goodput: number of such requests a second.
         first, per_token, whole: seconds to the first text (TTFT), per token after it (TPOT), and to
             the end; percentiles over the requests that did not fail.
         longest_gap: the longest time between two chunks of one answer.
         tokens_per_chunk: mean number of tokens in a chunk.
-        client: share of one core that the client itself used.
-        late: the longest delay between due and sent.
+        client: share of one core that the client used.
+        late: the longest time in seconds from when a request was due until it was sent.
     """
 
     endpoint: str
@@ -58,18 +58,18 @@ class LoadSummary:
 
 
 def phase_of(record: Record) -> Phase:
-    """The phase that a request belongs to."""
+    """Return the phase that a request belongs to."""
     return record.engine, streamed(record).load, record.round
 
 
 def streamed(record: Record) -> StreamedAnswer:
-    """The streamed answer of a request."""
+    """Return the streamed answer of a request."""
     assert record.streamed is not None
     return record.streamed
 
 
 def summarise(results: Results) -> list[LoadSummary]:
-    """Summaries by load, and then by endpoint, in the order of ``results``."""
+    """Summarise each endpoint under each load; loads and endpoints keep their order."""
     found: dict[tuple[str, str], dict[int, list[Record]]] = {}
     for record in results.records:
         endpoint, load, number = phase_of(record)
@@ -84,9 +84,10 @@ def summarise(results: Results) -> list[LoadSummary]:
 
 
 def is_good(record: Record, settings: Mapping[str, Any]) -> bool:
-    """Whether a request was answered within the objectives.
+    """Decide whether a request was answered within the objectives.
 
-    An answer in one piece has no time per token, and is judged by its first text alone.
+    An answer in a single chunk has no time per token, and is judged only by the time to its first
+    text.
     """
     answer, first, pace = streamed(record), settings.get("slo_ttft"), settings.get("slo_tpot")
     if record.error or answer.first is None:
@@ -139,7 +140,7 @@ def _summary(
 
 
 def _totals(rounds: Mapping[int, Sequence[Record]]) -> tuple[list[int], list[float]]:
-    """Tokens of the requests that did not fail, and seconds, of each round."""
+    """Return for each round the tokens of the requests that did not fail, and its seconds."""
     tokens = [sum(streamed(r).tokens or 0 for r in own if not r.error) for own in rounds.values()]
     return tokens, [sum(record.wall_seconds for record in own) for own in rounds.values()]
 

@@ -1,1 +1,1 @@
-"""Quality against speed of canvas decoding, on tasks with checkable answers."""
+"""The suite ``parallel``: quality and speed of canvas decoding on tasks with checkable answers."""

@@ -1,4 +1,4 @@
-"""The suite's tables. Every line with a speed has the exact match beside it."""
+"""The suite's tables, where every line with a speed also has the share of exact matches."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ NOTES = (
 
 
 def versus(cell: Callable[[MethodComparison], str]) -> Callable[[MethodSummary], str]:
-    """A cell about the comparison with the reference; empty where there is none."""
+    """Make a cell about the comparison with the reference, which is empty without a comparison."""
     return lambda summary: cell(summary.versus) if summary.versus else ""
 
 
 def in_blocks(summary: MethodSummary) -> str:
-    """Speed over the reference's in blocks; empty where there is none."""
+    """Return the speed over that of the reference in blocks; empty if it was not measured."""
     return times(summary.blocks.seconds) if summary.blocks else ""
 
 
@@ -75,7 +75,10 @@ BRIEF: tuple[Column[MethodSummary], ...] = (
 
 
 def by_task(results: Results, summaries: Sequence[MethodSummary]) -> MoreFigures:
-    """Exact match and parallelism by task, those with one right answer first."""
+    """Return the exact match and the tokens per deciding forward of each task.
+
+    Tasks with a single right answer come first.
+    """
     tasks = sorted(tasks_of(results.items), key=lambda task: BY_NAME[task].free)
     kinds = ("right answers", *("several" if BY_NAME[task].free else "one" for task in tasks))
     said = (

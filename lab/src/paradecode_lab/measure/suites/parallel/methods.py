@@ -1,4 +1,4 @@
-"""The methods that are compared by default, and the plain method of each."""
+"""The methods that the suite compares by default, and the plain method of each."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ from paradecode.methods.parts import known, written
 from paradecode.methods.specs import Spec, methods, parse
 
 REFERENCE = "static"
-"""The method that every ratio refers to: one token a forward, nothing cached."""
+"""The method that every ratio refers to: it decides one token per forward, and caches nothing."""
 
 STEPS = (32, 16, 8, 4, 2, 1)
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 FACTORS = (0.25, 0.5, 1.0, 2.0)
 BLOCK = 8
-"""Block length of the settings with caches. A block as long as the canvas would save hardly a
-row."""
+"""Block length, in positions, of the settings with caches.
+
+A block as long as the canvas would save hardly any row.
+"""
 IN_BLOCKS = f"{REFERENCE}(block_length={BLOCK})"
-"""Plain decoding for fair ratios: without blocks, forwards behind the end of text would flatter
-all."""
+"""Plain decoding in blocks, which makes ratios fair.
+
+Without blocks, plain decoding spends forwards on positions after the end of the text, which would
+flatter all other methods.
+"""
 
 NEED_BLOCKS = ("two_level", "lead")
 
 
 def default_methods(has_blocks: bool) -> list[str]:
-    """Every policy that needs no training, sweeps of the plain ones, block rules, caches.
+    """Return the methods that are compared by default.
 
     Args:
         has_blocks: whether the model's attention has blocks. Without them some caches cannot be
-            used, and some block rules are equal to another one.
+            used, and some block rules equal other ones.
     """
     chosen, rules = (
         [name for name in known(kind) if has_blocks or name not in NEED_BLOCKS]
@@ -55,16 +60,16 @@ def default_methods(has_blocks: bool) -> list[str]:
 
 
 def canonical(specs: Iterable[str]) -> list[str]:
-    """Specs in the registry's spelling, each once, without settings at their defaults.
+    """Return specs in the registry's spelling, each once, without settings at their defaults.
 
     Raises:
-        InvalidInput: a spec is not understood, or its method is of the other family.
+        InvalidInput: a spec is not understood, or its method is no canvas method.
     """
     return list(dict.fromkeys(str(shortest(read(spec))) for spec in specs))
 
 
 def read(spec: str) -> Spec:
-    """A spec of a canvas method; raises InvalidInput otherwise."""
+    """Parse a spec of a canvas method; raises InvalidInput if it is none."""
     found = parse(spec)
     if found.method.family != "diffusion":
         fix = "the parallel suite compares diffusion methods, such as threshold"
@@ -73,14 +78,17 @@ def read(spec: str) -> Spec:
 
 
 def shortest(spec: Spec) -> Spec:
-    """The same method without settings at their defaults."""
+    """Return the same method without settings that have their defaults."""
     usual = {entry.name: entry.default for entry in spec.method.parameters}
     left = {key: value for key, value in spec.settings.items() if value != usual[key]}
     return parse({"method": spec.method.name, **left})
 
 
 def plain_of(spec: str) -> str:
-    """The reference with the blocks of ``spec``, whose output an exact method must repeat."""
+    """Return the reference with the same blocks as ``spec``.
+
+    An exact method gives the same output.
+    """
     found = read(spec)
     blocks = {"block_length", "blocks"}
     kept = {key: value for key, value in found.settings.items() if key in blocks}
@@ -88,19 +96,19 @@ def plain_of(spec: str) -> str:
 
 
 def without_cache(spec: str) -> str:
-    """The same method with ``cache=none``."""
+    """Return the same method with ``cache=none``."""
     found = read(spec)
     kept = {key: value for key, value in found.settings.items() if key != "cache"}
     return canonical([written(found.method.name, kept)])[0]
 
 
 def cache_of(spec: str) -> str:
-    """Name of the cache, without its settings."""
+    """Return the name of the method's cache, without its settings."""
     return str(read(spec).settings.get("cache", "none")).partition("(")[0]
 
 
 def _is_possible(spec: str) -> bool:
-    """Whether the registry lets these parts work together."""
+    """Decide whether the registry accepts this combination."""
     try:
         parse(spec)
     except InvalidInput:

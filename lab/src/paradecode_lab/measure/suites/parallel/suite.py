@@ -1,4 +1,4 @@
-"""The suite's cases: held-out instances of tasks, by canvas methods."""
+"""Builds the suite's cases: held-out instances of tasks, decoded by canvas methods."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ DEFAULT_MODEL = "paradecode/tiny-diffusion"
 GRADED_MODEL = "paradecode/graded-diffusion"
 MOST_INSTANCES, MOST_BATCH = 10_000, 1024
 STEP = 32
-"""Canvas lengths are multiples of this number of positions; 32 for short lists, as in
-ParallelBench."""
+"""The length of a canvas is a multiple of this number of positions.
+
+It is 32 for short lists, as in ParallelBench.
+"""
 
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """The plan of the suite.
+    """What the suite measures.
 
     Attributes:
-        methods: specs, or the default list if empty; the reference always comes first.
-        tasks: names of tasks or of sets of them; the simple ones if empty.
+        methods: specs of methods; if empty, the default methods. The reference is always the first.
+        tasks: names of tasks or of sets of tasks; if empty, the simple tasks.
         instances: number of held-out instances of each task.
         batch: number of instances that are decoded together.
     """
@@ -55,21 +57,23 @@ class ParallelPlan:
     seed: int = 0
 
     def check(self) -> None:
-        """Raise InvalidInput for anything that can be refused before a model is loaded."""
+        """Check everything that can be checked before a model is loaded; raises InvalidInput."""
         choose_tasks(self.tasks)
         canonical(self.methods)
         whole(1, MOST_BATCH)("batch", self.batch)
 
     @property
     def model(self) -> str:
-        """The model of the package that was trained for these tasks."""
+        """The package's model that was trained for the chosen tasks."""
         simple = {task.name for task in SETS["simple"]}
         chosen = {task.name for task in choose_tasks(self.tasks)}
         return DEFAULT_MODEL if chosen & simple else GRADED_MODEL
 
     def specs(self, has_blocks: bool) -> list[str]:
-        """The full specs of the methods, the reference first; ``has_blocks`` as in
-        ``default_methods``."""
+        """Return the specs of all methods with their settings, the reference first.
+
+        ``has_blocks`` has the meaning as in ``default_methods``.
+        """
         return canonical([REFERENCE, *(self.methods or default_methods(has_blocks))])
 
 
@@ -81,15 +85,15 @@ def measure(
     settings: Mapping[str, Any],
     progress: Progress,
 ) -> Results:
-    """Run the plan, or the part that an interrupted run has left.
+    """Run the plan, or what an interrupted run has left of it, and return the results.
 
     Args:
         llm: a model opened with ``settings``.
         weights: file or folder of the model.
-        journal: file to which answers are written as they come.
+        journal: file to which each record is written as soon as it is measured.
 
     Raises:
-        InvalidInput: the model or the plan cannot be used, or the journal is another run's.
+        InvalidInput: the model or the plan cannot be used, or the journal belongs to another run.
     """
     if llm.config.mask_token is None:
         fix = "the parallel suite needs a masked diffusion model, such as " + DEFAULT_MODEL
@@ -122,10 +126,10 @@ def measure(
 
 
 def choose_tasks(names: Sequence[str]) -> tuple[Task, ...]:
-    """Tasks by name or set, the simple ones if there are no names.
+    """Return the tasks with these names or in these sets; the simple tasks without names.
 
     Raises:
-        InvalidInput: for a name of neither a task nor a set.
+        InvalidInput: a name is neither a task's nor a set's.
     """
     chosen: set[str] = set()
     for name in names or ("simple",):
@@ -136,7 +140,7 @@ def choose_tasks(names: Sequence[str]) -> tuple[Task, ...]:
 
 
 def draw_instances(tasks: Sequence[Task], count: int, seed: int) -> dict[str, TaskInstance]:
-    """Draw held-out instances; an instance's id consists of its task, the seed and its number.
+    """Draw held-out instances, by id. An id consists of the task, the seed and a number.
 
     Raises:
         InvalidInput: ``count`` is out of range, or a task has fewer instances.
@@ -150,7 +154,10 @@ def draw_instances(tasks: Sequence[Task], count: int, seed: int) -> dict[str, Ta
 
 
 def make_items(llm: LLM, instances: Mapping[str, TaskInstance]) -> list[Item]:
-    """The inputs; each canvas has room for every reference answer of its task and its end."""
+    """Return the inputs.
+
+    Each canvas has room for any reference answer of its task and an end token.
+    """
     longest: dict[str, int] = {}
     for one in instances.values():
         length = len(llm.tokenizer.encode(one.answer, special=False)) + 1
@@ -163,9 +170,9 @@ def make_items(llm: LLM, instances: Mapping[str, TaskInstance]) -> list[Item]:
 
 
 def batches_by_turns(items: Sequence[Item], batch: int) -> list[Unit]:
-    """Batches of one task each: the first of every task, then the second of every task, and so on.
+    """Return batches of one task each: the first batch of every task, then the second, and so on.
 
-    Batches are numbered within their task, so that numbers stay when tasks are added.
+    Batches are numbered within their task, so that the numbers stay the same when tasks are added.
     """
     tasks: dict[str, list[Item]] = {}
     for item in items:
@@ -177,7 +184,7 @@ def batches_by_turns(items: Sequence[Item], batch: int) -> list[Unit]:
 def aggregates(
     results: Results, summaries: Sequence[MethodSummary], found: Sequence[TargetVerdict]
 ) -> dict[str, Any]:
-    """The figures in result files, for programs."""
+    """Return the figures that are written into result files, where other programs read them."""
     return {
         "methods": [asdict(summary) for summary in summaries],
         "verdicts": [asdict(verdict) for verdict in found],

@@ -1,4 +1,4 @@
-"""From records to figures: exact match with its interval, costs of a token, paired comparisons."""
+"""Computes figures from records: exact match, costs per token, and paired comparisons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ Batch = tuple[str, ...]
 
 @dataclass(frozen=True)
 class BatchCost:
-    """Totals of one batch; ``seconds`` are wall time."""
+    """Total costs of one batch.
+
+    Attributes:
+        tokens: number of output tokens.
+        forwards, deciding: numbers of forwards, and of those that decided an output token.
+        rows: number of computed rows.
+        seconds: wall time.
+    """
 
     tokens: float
     forwards: float
@@ -32,13 +39,13 @@ class BatchCost:
     seconds: float
 
     def a_token(self, name: str) -> tuple[float, float]:
-        """Tokens and their cost, as columns of a ratio."""
+        """Return the tokens and the cost with this name, which are two columns of a ratio."""
         return self.tokens, getattr(self, name)
 
 
 @dataclass(frozen=True)
 class MethodRecords:
-    """One method: its records by item, and the costs of its batches."""
+    """What one method did: its records by item, and the costs of its batches."""
 
     answers: dict[str, Record] = field(default_factory=dict)
     costs: dict[Batch, BatchCost] = field(default_factory=dict)
@@ -46,13 +53,13 @@ class MethodRecords:
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """A method against another one, on what both did.
+    """A method compared with another one, on the items that both decoded.
 
     Attributes:
-        gain: exact match minus the other's; below 0 is a loss.
-        forwards, deciding, rows: how many times fewer a token.
-        seconds: how many times faster a token.
-        identical: outputs that are the other's token by token.
+        gain: share of exact matches minus the other's; below 0 is a loss.
+        forwards, deciding, rows: the other's number per token over this method's.
+        seconds: the other's seconds per token over this method's.
+        identical: number of outputs that equal the other's, token by token.
     """
 
     items: int
@@ -66,15 +73,15 @@ class MethodComparison:
 
 @dataclass(frozen=True)
 class MethodFigures:
-    """Some items by one method.
+    """The figures of one method on some items.
 
     Attributes:
-        right, items: counts; ``exact`` is their share.
-        per_forward: tokens for each target forward.
-        per_deciding: tokens for each forward that decided any of them; forwards that only decide
-            the end of text behind the answer do not count.
-        rows: computed rows for each token.
-        per_second: tokens a second of wall time, of all requests of a batch together.
+        right, items: number of exact matches and of items; ``exact`` is their ratio.
+        per_forward: output tokens per target forward.
+        per_deciding: output tokens per forward that decided at least one of them; forwards that
+            only decide positions after the end of the text do not count.
+        rows: computed rows per token.
+        per_second: tokens a second of wall time, for all requests of a batch together.
     """
 
     right: int
@@ -88,14 +95,14 @@ class MethodFigures:
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """Everything the tables show of one method.
+    """Everything that the tables show of one method.
 
     Attributes:
         versus: comparison with the reference; None for the reference, or if it was not measured.
-        blocks: comparison with the reference in blocks, which does not fill the canvas behind an
-            end of text first; None in the same cases.
-        plain: comparison with ``plain_of`` the method; None for a plain method, or if it was not
-            measured.
+        blocks: comparison with the reference in blocks, which spends few forwards on positions
+            after the end of the text; None in the same cases.
+        plain: comparison with the plain method that ``plain_of`` returns; None for a plain method
+            itself, or if that method was not measured.
     """
 
     method: str
@@ -107,13 +114,13 @@ class MethodSummary:
 
 
 def summarise(results: Results) -> list[MethodSummary]:
-    """One summary for each method that did all items, in the order of ``results``."""
+    """Summarise each method that decoded all items, in the order of ``results``."""
     done = measured(results)
     return [_summary(method, done, results.items) for method in done]
 
 
 def measured(results: Results) -> dict[str, MethodRecords]:
-    """Method -> its records and costs. A method without an answer to every item is left out."""
+    """Return method -> its records and costs, without methods that did not answer every item."""
     task = {item.id: item.group for item in results.items}
     batches: dict[str, dict[tuple[str, int, int], list[Record]]] = {}
     for record in results.records:
@@ -124,7 +131,8 @@ def measured(results: Results) -> dict[str, MethodRecords]:
         one = MethodRecords()
         for records in batches.get(engine.name, {}).values():
             one.answers.update({record.item: record for record in records})
-            if len(records) == records[0].batch:  # Not cut by a choice of items.
+            # Batches from which a choice of items has removed some do not count.
+            if len(records) == records[0].batch:
                 one.costs[tuple(record.item for record in records)] = _cost(records)
         if one.answers and one.answers.keys() == {item.id for item in results.items}:
             found[engine.name] = one
@@ -132,7 +140,10 @@ def measured(results: Results) -> dict[str, MethodRecords]:
 
 
 def compared(one: MethodRecords, other: MethodRecords) -> MethodComparison | None:
-    """``one`` compared with ``other``, paired; None if they have no item or no batch in common."""
+    """Compare two methods, paired by item and batch.
+
+    The result is None if they have no item or batch in common.
+    """
     items = [item for item in one.answers if item in other.answers]
     units = [unit for unit in one.costs if unit in other.costs]
     if not items or not units:
@@ -153,7 +164,7 @@ def compared(one: MethodRecords, other: MethodRecords) -> MethodComparison | Non
 
 
 def figures(one: MethodRecords, ids: set[str]) -> MethodFigures:
-    """Figures of the batches whose items are all among ``ids``."""
+    """Compute the figures of the batches whose items are all among ``ids``."""
     units = [unit for unit in one.costs if ids.issuperset(unit)]
     answers = [one.answers[item] for unit in units for item in unit]
     costs = [one.costs[unit] for unit in units]
@@ -170,10 +181,10 @@ def figures(one: MethodRecords, ids: set[str]) -> MethodFigures:
 
 
 def too_short_to_rank(results: Results, summaries: Sequence[MethodSummary]) -> str:
-    """What a run says that is too short to rank methods by speed; empty for one that is not.
+    """Return a warning if a run is too short to rank methods by speed, and an empty text otherwise.
 
-    The requests of a batch share their forwards, so a batch counts as a prompt does elsewhere.
-    Every position of a canvas is decoded, so positions count as tokens do elsewhere.
+    The requests of a batch share their forwards, so a batch counts like a prompt in other suites.
+    Every position of a canvas is decoded, so positions count like tokens in other suites.
     """
     batches = next((len(one.costs) for one in measured(results).values()), 0)
     positions = sum(item.max_tokens for item in results.items) / max(1, len(results.items))
@@ -182,7 +193,7 @@ def too_short_to_rank(results: Results, summaries: Sequence[MethodSummary]) -> s
 
 
 def tasks_of(items: Sequence[ItemInfo]) -> dict[str, set[str]]:
-    """Task -> ids of its items, in the order of the items."""
+    """Return task -> ids of its items, in the order of the items."""
     tasks: dict[str, set[str]] = {}
     for item in items:
         tasks.setdefault(item.group, set()).add(item.id)

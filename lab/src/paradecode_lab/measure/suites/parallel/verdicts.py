@@ -1,4 +1,4 @@
-"""The verdicts on the targets of parallel decoding: met, missed, or not measured."""
+"""Decides whether the targets of parallel decoding are met, missed or not measured."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ POLICIES, FEWER_FORWARDS = 3, 4.0
 FEWER_DRAFTED_FORWARDS = 1.5
 FEWER_ROWS = 2.0
 MARGIN = 0.02
-"""The loss of exact match that the interval must exclude. Without this margin a run of a few
-instances, whose intervals are wide, would find no loss in anything."""
+"""The interval of the exact match must exclude a loss of this size.
+
+Without this margin a run of few instances, whose intervals are wide, would find no loss in any
+method.
+"""
 COLLAPSE = 0.5
-"""A task whose exact match falls below this share of the reference's has collapsed."""
+"""A task has collapsed if its exact match is below this share of the reference's."""
 
 Done = Mapping[str, MethodRecords]
 Finding = tuple[bool, str]
-"""Whether a method meets the target, and its figures."""
+"""(whether a method meets the target, its figures as a sentence)."""
 
 
 @dataclass(frozen=True)
 class TargetVerdict:
-    """A target, whether it is met (None: not measured), and the figures of the verdict."""
+    """A target, whether it is met (None: not measured), and the figures that decide it."""
 
     target: str
     met: bool | None
@@ -51,7 +54,7 @@ class TargetVerdict:
 
 
 def verdicts(results: Results) -> list[TargetVerdict]:
-    """The verdicts on the three targets, and whether ParallelBench's finding shows."""
+    """Decide on the three targets, and on whether the finding of ParallelBench shows."""
     done = measured(results)
     return [
         _policies(done),
@@ -72,20 +75,19 @@ def verdicts(results: Results) -> list[TargetVerdict]:
 
 
 def is_lossless(found: Interval) -> bool:
-    """Whether the 95 % interval includes no loss, and is narrow enough for a verdict."""
+    """Decide whether the 95 % interval contains 0 or a gain, and is narrow enough for a verdict."""
     return found.high >= 0 and found.low > -MARGIN
 
 
 def _verdict(target: str, findings: Iterable[Finding]) -> TargetVerdict:
-    """The verdict on a target, which is met if one method meets it."""
+    """Return the verdict on a target, which is met if one method meets it."""
     found = list(findings)
     met = any(right for right, _ in found) if found else None
     return TargetVerdict(target, met, tuple(line for _, line in found))
 
 
 def _policies(done: Done) -> TargetVerdict:
-    """Whether at least 3 policies, beside ``static``, need 4 times fewer forwards without a
-    loss."""
+    """Decide whether enough policies beside ``static`` save forwards without a loss."""
     reference = done.get(REFERENCE)
     others = [method for method in done if read(method).method.name != REFERENCE]
     best: dict[str, tuple[float, str]] = {}
@@ -110,8 +112,10 @@ def _policies(done: Done) -> TargetVerdict:
 
 
 def _drafted(done: Done) -> Iterator[Finding]:
-    """Whether FreeDave needs 1.5 times fewer forwards than plain decoding of the same blocks,
-    with the same tokens."""
+    """Decide whether FreeDave saves forwards against plain decoding in the same blocks.
+
+    Its outputs must be identical.
+    """
     for method in done:
         plain = plain_of(method)
         if read(method).method.name != "freedave" or cache_of(method) != "none":
@@ -128,8 +132,7 @@ def _drafted(done: Done) -> Iterator[Finding]:
 
 
 def _caches(done: Done) -> Iterator[Finding]:
-    """Whether a prefix or dual cache needs 2 times fewer rows than the same method without a
-    cache."""
+    """Decide whether a prefix or dual cache saves rows against the same method without a cache."""
     reference = done.get(REFERENCE)
     for method in done:
         base = without_cache(method)
@@ -152,7 +155,7 @@ def _caches(done: Done) -> Iterator[Finding]:
 
 
 def _collapses(done: Done, tasks: Mapping[str, set[str]]) -> Iterator[Finding]:
-    """Whether some fixed schedule keeps copying but breaks shuffling (arXiv:2510.04767)."""
+    """Decide whether some fixed schedule keeps copying but breaks shuffling (arXiv:2510.04767)."""
     reference = done.get(REFERENCE)
     if reference is None or not {"copy", "shuffle"} <= tasks.keys():
         return
