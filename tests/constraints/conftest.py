@@ -1,4 +1,4 @@
-"""The default model for tests of constraints; torch is not needed."""
+"""Fixtures for tests of constraints: the default model, which does not need torch."""
 
 from __future__ import annotations
 

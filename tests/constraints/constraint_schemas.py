@@ -50,7 +50,7 @@ TREE: Schema = {
 
 
 def random_schema(rng: random.Random, depth: int = 2) -> Schema:
-    """A schema whose documents are short, whatever a model makes of them."""
+    """Return a random schema whose documents are short, whatever a model writes."""
     leaves = [_string, _integer, _number, _enum, _const, _boolean, _pattern]
     inner = [_array, _object, _object, _any_of]
     return rng.choice(leaves if depth == 0 else leaves + 3 * inner)(rng, depth - 1)

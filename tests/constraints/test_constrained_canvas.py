@@ -1,4 +1,4 @@
-"""Canvas methods write valid JSON, whatever the model wants to say and in whatever order."""
+"""Canvas methods write valid JSON, whatever the model prefers and in whatever order they decide."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from paradecode.testing.toy import ToyBackend, toy_config
 PIECES = [bytes([code]) for code in range(32, 127)]
 PIECES += [b'{"', b'":', b'","', b'"}', b"],", b"true", b"null", b"name", b"id", b'":"', b"red"]
 SPELLINGS = [b"", b"", b"", b"", *PIECES, b""]
-"""Token 3 is EOS, the last one the mask."""
+"""The bytes of each token id. Token 3 is EOS, and the last token is the mask."""
 
 METHODS = sorted(
     name
@@ -88,7 +88,7 @@ def test_random_schemas_in_parallel_orders():
 
 
 def test_forced_parts_are_decided_at_once():
-    """What the schema leaves no choice about is certain, so a threshold commits it in parallel."""
+    """A threshold commits forced tokens in parallel, because they are certain."""
     schema = {"enum": ["a long and quite inevitable answer"]}
     machine = engine()
     automaton = token_automaton(schema_expression(schema), [*SPELLINGS[:99], *[b""] * 12])
@@ -120,7 +120,11 @@ def test_too_few_positions_are_refused():
 
 
 def test_a_grammar_of_the_other_family_is_refused(compiler):
-    """The engine may be given one by hand; the front compiles the right kind."""
+    """A grammar for left-to-right decoding is refused on a canvas.
+
+    Only code that calls the engine directly can give it one, because the front compiles the right
+    type.
+    """
     constraint = compiler.compile({"type": "regex", "value": "a"})
     config = toy_config(constraint.vocab_size, 64, masked=True)
     machine = Engine({TARGET: ToyBackend(config)}, Limits(kv_tokens=512))

@@ -1,4 +1,4 @@
-"""The options of `paradecode generate` that constrain the answer."""
+"""The options of `paradecode generate` that constrain the answer work, or are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the default model: speculation gives what plain constrained decoding gives, sooner."""
+"""Drafting gives the same constrained outputs as plain decoding, with fewer forwards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FURTHER = [
 )
 @pytest.mark.parametrize("name", CASES)
 def test_every_method_gives_the_plain_constrained_output(llm, name, sampling):
-    """The plain one alone, the others side by side."""
+    """Plain decoding runs alone, and all other methods run in one batch."""
     constraint, prompt = CASES[name]
     settings = {"max_tokens": 48, "constraint": constraint, **sampling}
     plain = llm.complete(prompt, decoder="greedy", **settings)
@@ -62,7 +62,8 @@ def test_every_method_gives_the_plain_constrained_output(llm, name, sampling):
 def test_forced_tokens_save_forwards_and_nothing_else_does_here(llm):
     settings = {"max_tokens": 80, "constraint": CASES["schema"][0]}
     plain = llm.complete("Ann is 31. As JSON:", decoder="greedy", **settings)
-    # Without a prediction this one copies the prompt, which is no JSON.
+    # Without a prediction, this method copies the prompt, which is no JSON, so no draft is
+    # accepted.
     forced = llm.complete(
         "Ann is 31. As JSON:", decoder="predicted-output(budget=fixed)", **settings
     )
@@ -84,8 +85,7 @@ def test_the_guarantees_of_sampling_verifiers_keep_to_the_constraint(llm):
 
 
 def test_log_probabilities_are_the_models_own(llm):
-    """They are computed before the mask: a token that was forced on the model may be very
-    unlikely."""
+    """Log-probabilities are computed before the mask, so a forced token may be very unlikely."""
     constraint = {"type": "choice", "value": ["zebra"]}
     output = llm.complete("1 + 1 =", max_tokens=8, constraint=constraint, logprobs=1)
     free = llm.complete("1 + 1 =", max_tokens=1, logprobs=1)

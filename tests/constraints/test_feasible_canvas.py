@@ -1,4 +1,4 @@
-"""What may be decided on a canvas: against counting every filling of small ones."""
+"""The tokens that may be decided on a canvas equal those found by trying every filling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paradecode.methods.canvas.feasible import Rules
 from tiers import examples
 
 VOCABULARY, MASK, EOS = 5, 5, 4
-"""Tokens 0 to 3 are text."""
+"""Sizes of a tiny vocabulary. Tokens 0 to 3 are text."""
 
 
 @st.composite
@@ -33,7 +33,7 @@ def automata(draw):
 
 
 def valid(automaton: TokenAutomaton, text: tuple[int, ...], least: int) -> bool:
-    """A text of the automaton, perhaps with ends behind it, and only ends behind those."""
+    """Whether a text is accepted by the automaton and followed only by EOS tokens."""
     end = text.index(EOS) if EOS in text else len(text)
     if end < min(least, len(text)) or any(token != EOS for token in text[end:]):
         return False
@@ -93,8 +93,10 @@ def test_a_token_is_allowed_exactly_if_a_filling_has_it(automaton, start, output
     st.data(),
 )
 def test_what_was_asked_before_changes_no_answer(automaton, outputs, least, data):
-    """Canvases are asked about in any order and have two lengths, as when a text's end shortens
-    one."""
+    """The answers about a canvas do not depend on earlier questions about other canvases.
+
+    Canvases have two lengths, as when the end of the text shortens a canvas.
+    """
     asked = Rules(automaton, [EOS], 0, 5, least)
     for output in outputs:
         new = Rules(automaton, [EOS], 0, 5, least)
@@ -114,7 +116,7 @@ def test_what_was_asked_before_changes_no_answer(automaton, outputs, least, data
 
 
 def test_without_a_token_that_ends_only_the_text_counts():
-    """Behind a text that nothing may follow, anything may stand: nobody will see it."""
+    """After a text that nothing may follow, any token is allowed, because nobody will see it."""
     automaton = TokenAutomaton.of([{1: 1}, {2: 2}, {}], [2], 4)
     rules = Rules(automaton, [], 0, 4)
     tokens, masked = np.zeros(4, np.int32), np.ones(4, bool)

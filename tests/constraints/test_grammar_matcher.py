@@ -1,4 +1,4 @@
-"""What llguidance says of a path is a function of the path, and it is right."""
+"""What llguidance answers about a path depends only on the path, and is right."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_text_that_no_token_begins_ends_its_request_only(tmp_path):
 
 
 def test_a_grammar_that_the_tokens_cannot_finish_ends_its_request_only(llm):
-    # Every way to write the closing bracket ends the output, so nothing can close it.
+    # Every way to write the closing bracket is a stop token, so no output can close it.
     stops = [i for i in range(llm.config.vocab_size) if llm.tokenizer.token(i).startswith("]")]
     with pytest.raises(InvalidInput, match="cannot complete"):
         llm.complete(

@@ -1,4 +1,4 @@
-"""Whatever a request asks for: a clear error for it alone, soon, and no crash."""
+"""A hostile constraint gets a clear error soon, for its own request only, and nothing crashes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ HEAVY = {
             for i in range(1, 10)
         ]
     },
-    # As deep as the permitted size allows; the library recurses.
+    # These chains are as deep as the permitted size allows, because the library recurses.
     "a chain of references": {
         "$ref": "#/$defs/0",
         "$defs": {
@@ -147,7 +147,7 @@ HEAVY = {
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_heavy_schemas_are_bounded(llm, name):
-    """They compile or are refused; without bounds most of them would never end."""
+    """Heavy schemas compile or are refused. Without bounds, most would never end."""
     with suppress(InvalidInput):
         constraint = {"type": "json_schema", "value": HEAVY[name]}
         output = llm.complete("x", max_tokens=4, constraint=constraint)
@@ -156,7 +156,7 @@ def test_heavy_schemas_are_bounded(llm, name):
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_heavy_schemas_are_bounded_on_a_canvas(compiler, name):
-    """Here it is our own code that must not take for ever: most of them are refused."""
+    """On a canvas, this project's own compiler is bounded, and refuses most heavy schemas."""
     with suppress(InvalidInput):
         compiler.compile({"type": "json_schema", "value": HEAVY[name]}, "diffusion")
 
@@ -170,7 +170,10 @@ def test_heavy_expressions_are_refused_on_a_canvas(compiler, value):
 
 @pytest.mark.wide
 def test_long_expressions_are_made_small_soon():
-    """Told apart one state a round, these four thousand took 9 s."""
+    """Merging the states of a long expression takes few rounds.
+
+    One round for each of its four thousand states would take 9 s.
+    """
     letters = string.ascii_letters + string.digits
     pattern = f"{letters[:60]}!|{'[a-zA-Z0-9]{1000}' * 3}[a-zA-Z0-9]{{800}}"
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""Schemas as libraries write them mean what the standard says, and no number is endless."""
+"""Schemas that libraries write mean what the standard says, and no number can be endless."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode.core.errors import InvalidInput
 BYTES = llguidance.LLTokenizer("byte")
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 LONG = 100
-"""Bytes within which a document ends that is all digits where it may be."""
+"""Bytes within which a document ends that consists of digits wherever they are allowed."""
 
 
 def matcher(schema: Any, kind: str = "json_schema") -> Any:
@@ -30,7 +30,10 @@ def takes(schema: Any, text: str) -> bool:
 
 
 def spelled(number: float) -> str:
-    """A small number as the parser has it: its versions differ in when they write an exponent."""
+    """Return a small number as the parser writes it.
+
+    Versions of the parser differ in when they use an exponent.
+    """
     for text in (f"{number}", f"{number:.20f}".rstrip("0")):
         if takes({"const": number}, text):
             return text
@@ -90,7 +93,7 @@ def test_forms(schema: Any, right: list[str], wrong: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_digits_end(schema: Any, begun: str) -> None:
-    """A model that writes ones wherever it may, as small ones do."""
+    """Digits end, even for a model that writes ones wherever it may, as small models do."""
     at = matcher(schema)
     assert all(at.consume_token(byte) for byte in begun.encode())
     written = 0
@@ -107,7 +110,7 @@ def test_any_object_has_no_endless_number() -> None:
 
 
 def test_what_is_bounded_is_of_the_schema() -> None:
-    """The bounds only leave documents out."""
+    """Bounds only exclude documents: what the bounded schema allows, the schema allows."""
     schema = {
         "type": "object",
         "properties": {"a": {"type": "number"}, "b": {"items": {}}, "c": {"type": "integer"}},

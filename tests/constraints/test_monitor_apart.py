@@ -1,4 +1,4 @@
-"""Monitors in processes of their own: same answers, and what goes wrong there stays there."""
+"""Monitors in other processes give the same answers, and their failures stay there."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def none_is_left() -> Iterator[None]:
 
 
 def alive(group: int) -> list[str]:
-    """Processes of a group that run."""
+    """Return the running processes of a process group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -89,7 +89,7 @@ def test_what_goes_wrong_ends_one_question(kind: str, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_time_and_memory_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both by real input: code that is parsed again and again, and a file of many nodes."""
+    """Real inputs reach both bounds: code that is parsed many times, and a file of many nodes."""
     monkeypatch.setattr(apart, "PATIENCE", 300.0)
     monitor = MonitorApart(FILES)
     with pytest.raises(InvalidInput, match="simplify it"):
@@ -109,7 +109,7 @@ def test_few_processes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Slow:
-    """A monitor whose answers come when the test wants."""
+    """A monitor that answers when the test lets it."""
 
     triggers = frozenset(range(256))
 
@@ -184,7 +184,7 @@ def test_a_request_may_end_while_it_waits(llm: LLM, how: str) -> None:
 
 
 def test_the_process_cannot_fork_or_write(tmp_path: Path) -> None:
-    """What it may do is set before it reads its first line."""
+    """The limits of the process are set before it reads its first line."""
     monitor = MonitorApart(FILES)
     assert monitor._process is not None
     limits = Path(f"/proc/{monitor._process.pid}/limits").read_text()

@@ -1,4 +1,4 @@
-"""Attributes behind a dot exist in the files that were given, and nothing of them is run."""
+"""Attributes after a dot exist in the given files, and no code of the files is run."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ CODE = "import shop\ns = shop.Store()\n"
 
 
 def oracle(monitor: AttributesExist, text: bytes) -> bool:
-    """Byte by byte, from the beginning: every dot that is known is followed by a known name."""
+    """Check a text byte by byte: every dot with known names is followed by one of them."""
     for at, value in enumerate(text):
         if value != ord("."):
             continue
@@ -201,7 +201,10 @@ def test_the_text_before_the_output_counts(before):
 
 @pytest.mark.wide
 def test_the_default_model_writes_attributes_that_exist(llm):
-    """Without the monitor it makes names up; with it, it cannot, and drafts change nothing."""
+    """The model invents names without the monitor.
+
+    With it, it cannot, and drafts change nothing.
+    """
     constraint = {"type": "python", "value": {"files": FILES, "code": CODE + "print(s."}}
     prompt = CODE + "print(s."
     for seed in range(4):
@@ -239,14 +242,14 @@ def test_a_canvas_has_no_monitor(compiler):
 @pytest.mark.parametrize("line", ["for " * 30_000 + "in x.", "lambda " * 30_000 + "x.",
                                   "x := " * 30_000 + "y.", "a.b" * 30_000 + "."])  # fmt: skip
 def test_a_long_line_takes_linear_time(line):
-    """The first was read for minutes, in the engine, while all others waited."""
+    """The time to read a line grows in proportion to its length, also for hostile lines."""
     began = time.process_time()
     AttributesExist({"a.py": "y = 1"}).names(line.encode())
     assert time.process_time() - began < 2
 
 
 def test_names_that_a_line_binds():
-    """The names are those that a short regular expression finds, which takes quadratic time."""
+    """The names equal those of a short regular expression, which takes quadratic time."""
     oracle = r"\blambda\b[^:]*\bs\b|\bfor\b(?:(?!\bin\b).)*\bs\b|\bs\s*:="
     words = ("for", "in", "s", "t", "lambda", ":", ":=", "(", " ", "s:=", "former", "s :=", "x.s")
     chance = random.Random(0)

@@ -1,4 +1,4 @@
-"""Documents that the default model writes under random schemas parse and validate."""
+"""Documents that the default model writes under random schemas are valid."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FURTHER = [
 
 @pytest.mark.parametrize("pair", [0, *FURTHER])
 def test_outputs_validate(llm, pair):
-    """Each of two schemas decoded plainly, and by drafting at a temperature."""
+    """Documents for two schemas are valid: greedy ones, and sampled ones that are drafted."""
     refused = 0
     for seed in (2 * pair, 2 * pair + 1):
         schema = random_schema(random.Random(seed))
         constraint = {"type": "json_schema", "value": schema}
-        # The penalty keeps a small model from writing digits of a number for ever.
+        # The penalty keeps a small model from writing the digits of a number for ever.
         settings = {"max_tokens": 700, "frequency_penalty": 0.7, "constraint": constraint}
         try:
             plain = llm.complete("JSON:", decoder="greedy", **settings)

@@ -1,4 +1,4 @@
-"""Expressions and schemas as token automata: against `re`, `jsonschema` and llguidance."""
+"""Token automata of expressions and schemas agree with `re`, `jsonschema` and llguidance."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def test_wide_characters_are_whole():
 @pytest.mark.parametrize("letter", "dDwWsS")
 @pytest.mark.parametrize("others", ["", "a", "é", r"\n"])
 def test_what_dialects_differ_about_is_in_no_class(letter, others):
-    """Is an Arabic digit a digit? Neither a class nor its opposite has it."""
+    """No class and no complement contains a character about which dialects differ.
+
+    An Arabic digit is an example.
+    """
     for pattern in (rf"\{letter}", rf"[\{letter}{others}]", rf"[^\{letter}{others}]"):
         table, accepting = byte_automaton(parse(pattern))
         assert not any(accepts(table, accepting, text.encode()) for text in "٣€\u00a0ñ🙂")
@@ -90,7 +93,7 @@ def test_what_is_not_supported_is_refused(pattern):
 
 
 def test_smallest():
-    """Equivalent states are merged: the automaton of this language has three states."""
+    """Equivalent states are merged, so automata of these languages have two and four states."""
     assert len(byte_automaton(parse("(aa|ab|ba|bb)*"))[0]) == 2
     assert len(byte_automaton(parse("abc|xbc|ybc"))[0]) == 4
 
@@ -107,7 +110,7 @@ def test_whole_numbers_between(low, size):
 
 
 def written(automaton: TokenAutomaton, rng: random.Random) -> list[int]:
-    """Tokens of a random text."""
+    """Return the tokens of a random text of the automaton."""
     state, tokens = 0, []
     while True:
         possible = np.flatnonzero((automaton.table[state] >= 0)[automaton.columns])
@@ -132,7 +135,7 @@ def test_what_is_written_under_a_schema_validates(block, compiler, llm, eos):
         for _ in range(5):
             text = llm.tokenizer.decode(written(automaton, rng))
             jsonschema.validate(json.loads(text), schema)
-            # llguidance agrees, though it wants the tokenizer's own spelling of forced parts.
+            # llguidance agrees, but only with the tokenizer's own spelling of forced parts.
             matcher, tokens = compiler.compile(constraint).follow(eos), llm.tokenizer.encode(text)
             assert matcher.possible(tokens) == len(tokens)
             assert matcher.allows(tokens, eos[0])
@@ -207,7 +210,7 @@ def test_every_way_to_spell_a_text_in_tokens_is_allowed():
 
 
 def with_stops(stops: tuple[int, ...]) -> list[int]:
-    """What the toy writes of ``5 6``, ``7 8`` or ``7 5 9``, if ``stops`` end the output."""
+    """Return what the toy writes of ``5 6``, ``7 8`` or ``7 5 9``, if ``stops`` end the output."""
     steps = [{5: 1, 7: 2}, {6: 4}, {8: 4, 5: 3}, {9: 4}, {}]
     constraint = TokenAutomaton.of(steps, [4], toy_config().vocab_size)
     params = SamplingParams(max_tokens=8, stop_token_ids=stops, logit_bias={5: 9.0})

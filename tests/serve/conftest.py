@@ -1,4 +1,4 @@
-"""A tiny model; and the server over a pool that answers what a test wants, as new for each test."""
+"""Fixtures: a tiny model, and a server over a fake pool that each test controls."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny autoregressive model; nobody writes into it."""
+    """A folder with a tiny autoregressive model, into which no test writes."""
     return str(write_folder(tmp_path_factory.mktemp("llama"), "llama"))
 
 
 @pytest.fixture
 def llm(folder: str) -> Iterator[LLM]:
-    """The tiny model as workers have it, with little room."""
+    """The tiny model with a worker's settings, and little memory."""
     with LLM(folder, threads=1, limits=Limits(batch=8, step_tokens=64, kv_tokens=8192)) as model:
         yield model
 
 
 @pytest.fixture(scope="session", autouse=True)
 def workers_are_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """They start in a tenth of the time."""
+    """Start workers as forks of one process, which takes a tenth of the time."""
     if sys.platform != "linux" or find_spec("pydantic") is None:
         yield
         return

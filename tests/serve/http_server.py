@@ -1,4 +1,4 @@
-"""A server in a thread of its own, over a pool that answers what a test wants, or a real one."""
+"""A server in a thread of its own, over a fake pool that a test controls, or over a real one."""
 
 from __future__ import annotations
 
@@ -67,13 +67,16 @@ def done(id: str, index: int = 0, reason: Any = "stop", tokens: int = 4) -> Done
 
 @dataclass
 class FakePool:
-    """Answers every request with ``texts``, one a chunk, waiting ``pause`` before each.
+    """A pool that answers every request with ``texts``, one in each chunk.
+
+    It waits ``pause`` seconds before each chunk.
 
     Attributes:
-        failure: what ends a request, after ``fails_after`` events (0: nothing was accepted).
-        endless: the texts are repeated for ever.
-        prompt_tokens: how long prompts that are read are said to be.
-        seen: the requests, in order.
+        failure: failure that ends a request after ``fails_after`` events; with 0 events it is not
+            accepted.
+        endless: whether the texts are repeated for ever.
+        prompt_tokens: reported number of tokens of a prompt.
+        seen: the requests that the pool got, in order.
         left: ids of requests that were closed before their end.
     """
 
@@ -103,7 +106,7 @@ class FakePool:
     )
 
     def reset(self) -> None:
-        """Be as new, for the next test on the same server."""
+        """Restore the initial state, for the next test on the same server."""
         vars(self).update(vars(FakePool()))
 
     async def submit(self, model: str, request: Generate) -> AsyncGenerator[OutputEvent, None]:
@@ -162,7 +165,7 @@ class FakePool:
 
 
 def _read(request: Generate, tokens: int) -> list[OutputEvent]:
-    """A prompt "ab": two tokens, the second with one candidate."""
+    """Return events for a read prompt "ab": two tokens, the second with one candidate."""
     top = request.top > 0
     scored = WireScores(
         sizes=[1, 1 + top], tokens=[97, 98, 99][: 2 + top], logprobs=[0.0, -0.5, -0.25][: 2 + top],
@@ -187,7 +190,7 @@ def settings(**changes: Any) -> ServerSettings:
 
 @dataclass
 class Running:
-    """A server that listens. ``client`` raises for no status; ``pool`` may be a FakePool."""
+    """A server that listens. ``client`` raises for no status, and ``pool`` may be a FakePool."""
 
     url: str
     port: int
@@ -207,7 +210,7 @@ class Running:
 
 @contextmanager
 def running(chosen: ServerSettings, pool: Any = None) -> Iterator[Running]:
-    """A server over ``pool``, or over workers of its own for ``chosen.models``."""
+    """Run a server over ``pool``, or over workers of its own for ``chosen.models``."""
     started, stop = threading.Event(), threading.Event()
     found: dict[str, Any] = {}
 
@@ -263,7 +266,7 @@ def running(chosen: ServerSettings, pool: Any = None) -> Iterator[Running]:
 
 
 def events(response: httpx.Response) -> list[str]:
-    """The data of each server-sent event."""
+    """Return the data of each server-sent event."""
     found = []
     for block in response.text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("data: ")]
@@ -272,7 +275,7 @@ def events(response: httpx.Response) -> list[str]:
 
 
 def raw(server: Running, *sent: bytes) -> bytes:
-    """Send bytes; everything that comes back until the server closes."""
+    """Send bytes, and return everything that comes back until the server closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         for piece in sent:
             connection.sendall(piece)

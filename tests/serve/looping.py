@@ -1,4 +1,4 @@
-"""Means to drive a worker's loop by hand, without a process."""
+"""Helpers that drive a worker's loop by hand, without a process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paradecode.serve.worker.slow import SlowMessage
 
 
 class Served:
-    """A loop and what it wrote."""
+    """A worker's loop, and the events that it wrote."""
 
     def __init__(self, llm: LLM, **settings: Any) -> None:
         self.llm, self.events = llm, list[Event]()
@@ -36,7 +36,10 @@ class Served:
                 self._send(self.loop.handle(read.work()))
 
     def finish(self, steps: int = 5000) -> None:
-        """Step until nothing is left; the page books must be right, and empty at last."""
+        """Step until nothing is left to do.
+
+        The page books must be right, and no page held at the end.
+        """
         while self.llm.engine.busy:
             assert self.loop.step()
             self.llm.engine.check()
@@ -50,7 +53,7 @@ class Served:
         self.finish()
 
     def of(self, id: str, index: int = 0) -> tuple[list[OutputChunk], Done | Failure | None]:
-        """The chunks of an output, and how it ended."""
+        """Return the chunks of an output, and the event that ended it."""
         own = [event for event in self.events if getattr(event, "id", None) == id]
         chunks = [e for e in own if isinstance(e, OutputChunk) and e.index == index]
         ends = [
@@ -77,6 +80,6 @@ class Served:
 
 
 def ask(id: str, prompt: str = "abcabcab", **rest: Any) -> Generate:
-    """A request; what is no field of ``Generate`` is a sampling parameter."""
+    """Make a request. Arguments that are no fields of ``Generate`` are sampling parameters."""
     own = {name: rest.pop(name) for name in [*rest] if name in Generate.__dataclass_fields__}
     return Generate(id=id, prompt=PromptInput(text=prompt), sampling=rest, **own)

@@ -1,8 +1,8 @@
-"""A worker that dies, or stops and says nothing more, in the middle of a request that says where.
+"""A worker that dies, or stops answering, at the place that a request's id names.
 
-A request with the id "cut die 50 die 200" kills its worker once 50 tokens of the first output are
-written, and the worker that goes on with it once 200 are; "hang" has a worker stop itself. No
-worker writes more, however late its reader is.
+A request with the id "cut die 50 die 200" kills its worker when 50 tokens of the first output are
+written, and the next worker when 200 tokens are. With "hang", the worker stops itself. No worker
+writes more than that, however late its reader is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paradecode.serve.worker.writer import EventWriter
 
 END = {"die": signal.SIGKILL, "hang": signal.SIGSTOP}
 written: dict[str, int] = {}
-"""Tokens of the first output of each request, by id; earlier workers wrote some of them."""
+"""Id of a request -> tokens of its first output, which earlier workers may have written."""
 
 
 class MortalLoop(Loop):

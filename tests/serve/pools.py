@@ -1,4 +1,4 @@
-"""A pool with real workers, and what comes out of it."""
+"""Pools with real workers, and helpers that collect their events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def opened(
 
 
 class Seen(Counter[str]):
-    """What the observer was told, by kind; failures by status."""
+    """Counts what the observer was told: events by type, and failures by status."""
 
     def append_event(self, model: str, event: Accepted | Done | Failure) -> None:
         assert model == "m"
@@ -46,7 +46,7 @@ SEEN = Seen()
 
 
 async def all_of(pool: Pool, request: Generate) -> tuple[list[int], Any]:
-    """Tokens of the first output, and the last event."""
+    """Return the tokens of the first output, and the last event."""
     tokens, last = [], None
     async for event in pool.submit("m", request):
         if isinstance(event, OutputChunk) and event.index == 0:
@@ -65,7 +65,7 @@ async def last_of(stream: AsyncIterator[Any]) -> Any:
 
 
 async def idle(pool: Pool) -> None:
-    """Wait until the workers hold nothing; they must not keep a page."""
+    """Wait until the workers have no requests. They must not hold a page."""
     for _ in range(1200):
         stats = (await pool.stats())["m"]
         if all(s and s.running == s.waiting == s.held_pages == 0 for s in stats):

@@ -24,7 +24,7 @@ KEY = "a-key-for-this-test"
 
 
 def settings_of(folder: str) -> ServerSettings:
-    """One model, on a port that is free now."""
+    """Return settings with one model, and a port that is free now."""
     worker = WorkerSettings(model=folder, threads=1, limits={"kv_tokens": 32768, "batch": 16})
     settings = ServerSettings(models=(Served("tiny", worker),), port=0, keys=plain_keys([KEY]))
     listener = bind(settings)
@@ -34,7 +34,7 @@ def settings_of(folder: str) -> ServerSettings:
 
 
 def descendants() -> dict[int, tuple[int, str]]:
-    """Pid -> (parent, name) of what this test has started."""
+    """Return pid -> (parent, name) of the processes that this test has started."""
     found: dict[int, tuple[int, str]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -55,7 +55,7 @@ def descendants() -> dict[int, tuple[int, str]]:
 
 
 def workers() -> dict[int, int]:
-    """Worker process -> the replica that it belongs to."""
+    """Return pid of a worker process -> pid of its replica."""
     own = descendants()
     return {pid: parent for pid, (parent, name) in own.items() if name == LOADED.decode()}
 
@@ -74,7 +74,7 @@ class Server:
         return self.client.post("/v1/completions", json=asked)
 
     def metric(self, name: str) -> dict[str, float]:
-        """Label text -> value."""
+        """Return text of the labels -> value of a metric."""
         page = self.client.get("/metrics").text
         lines = [line for line in page.splitlines() if line.startswith(f"paradecode:{name}{{")]
         return {line.split("}")[0].split("{")[1]: float(line.split()[-1]) for line in lines}
@@ -83,8 +83,10 @@ class Server:
 def streamed(
     server: Server, prompt: str, started: Semaphore, **body: Any
 ) -> tuple[list[int], float]:
-    """The tokens of a whole stream, and the most seconds between two pieces of it; ``started`` is
-    told when there are some."""
+    """Return the tokens of a stream, and the most seconds between two of its pieces.
+
+    ``started`` is released when the stream has begun.
+    """
     asked = {"prompt": prompt, "ignore_eos": True, "stream": True, "include_metrics": True, **body}
     tokens: list[int] = []
     moments, line = [], ""

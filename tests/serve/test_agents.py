@@ -1,4 +1,4 @@
-"""Conversations of agents as they are: what has no effect is named, and refuses nothing."""
+"""Agents' conversations are accepted as agents send them, and fields without effect are named."""
 
 from __future__ import annotations
 

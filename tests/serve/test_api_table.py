@@ -1,4 +1,4 @@
-"""No parameter and no kind of item of the clients' packages is unknown to the server's tables."""
+"""The server's tables know every parameter and type of item of the clients' packages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Real client packages against the server: ``make clients`` installs them, apart from all others.
+"""Real client packages work with the server. ``make clients`` installs the packages.
 
-Their pins contradict one another's and this project's, so they have an environment of their own.
+Their pins contradict each other's and this project's, so they have an environment of their own.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ REASONS = (
     "tool_calls belong to an assistant's message", "behind another one",
     "has anything that the model reads", "remove the white space", "no tokens that fill in",
 )  # fmt: skip
-"""Why a request that has one field, or one part of a kind, is refused."""
+"""Messages that may refuse a request with a single field, or with a single part."""
 
 
 def test_every_shape_that_the_packages_allow() -> None:
-    """Each parameter, with a value of each kind, in a request that has it and what is required."""
+    """The server accepts each parameter with each type of value, except for known reasons."""
     listed = json.loads((ROOT / "tests/serve/clients/shapes.json").read_text("utf-8"))
     assert json.loads(printed("shapes.py", "names")) == listed
     found = [(place, refusal(api, body)) for api, place, body in shapes()]
@@ -93,7 +93,7 @@ def shapes() -> list[Any]:
 
 
 def refusal(api: str, body: Any) -> str | None:
-    """Why a request is refused, if it is; a user asks before and behind what is in it."""
+    """Return why a request is refused, or None. A user's turns are added around its content."""
     for name in ("messages", "input"):
         if isinstance(body.get(name), list):
             body = {**body, name: [*USER, *body[name], *USER]}

@@ -1,4 +1,4 @@
-"""What deploy/ holds starts: the unit's and the container's commands, the unit itself, an image."""
+"""The files in deploy/ start a server: unit, container commands, and an image."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN = "from paradecode.cli import main; main()"
 KEY = "a-key-for-the-test"
 INSTRUCTION = re.compile(r"^RUN ((?:.*\\\n)*.*)$", re.MULTILINE)
 SECONDS = 3.0
-"""From the start of the command to the end of the first answer, for the default model."""
+"""The most seconds from the start of the command to the end of the default model's first answer."""
 
 
 def unit_command() -> list[str]:
@@ -44,7 +44,7 @@ def container_command() -> list[str]:
 
 @contextmanager
 def started(command: list[str]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The command on this machine alone, at a free port; its address."""
+    """Run a command on this machine only, at a free port, and yield its address and process."""
     own = [sys.executable, "-c", RUN, *command[1:], "--host", "127.0.0.1", "--port", "0"]
     process = subprocess.Popen(
         own, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -78,7 +78,7 @@ def test_the_command_serves_and_ends_with_sigterm(command: list[str]) -> None:
 
 
 def test_the_image_has_the_commands_that_it_runs() -> None:
-    """Where no image can be built: its base is Debian, so a Debian can tell."""
+    """The commands in the Containerfile exist on Debian, which is the base of the image."""
     if shutil.which("apt-get") is None:
         pytest.skip("needs Debian")
     runs = [text.replace("\\\n", " ") for text in re.findall(INSTRUCTION, CONTAINER)]
@@ -89,7 +89,7 @@ def test_the_image_has_the_commands_that_it_runs() -> None:
 
 
 def test_the_image_leaves_out_what_git_does() -> None:
-    """A compiled core or an environment of the checkout must not come into the image."""
+    """A compiled core, or an environment of the checkout, does not come into the image."""
     ignored = set((ROOT / ".dockerignore").read_text("utf-8").split())
     assert {".git", ".venv", "build", "**/*.so", "**/__pycache__"} <= ignored
 
@@ -120,7 +120,7 @@ def test_the_images_health_check() -> None:
 
 @pytest.mark.slow
 def test_the_first_answer_comes_soon() -> None:
-    """The best of three: the machine may have other work."""
+    """The best of three starts is fast enough. The machine may have other work."""
     taken = []
     for _ in range(3):
         begun = time.perf_counter()
@@ -145,12 +145,14 @@ mount -t overlay overlay -o lowerdir=/,upperdir={0}/upper,workdir={0}/work {0}/r
 mount --rbind /dev {0}/root/dev
 mount --rbind /proc {0}/root/proc
 """
-"""Commands that make a root of its own in a folder: this machine's, and what is written is kept
-apart."""
+"""Commands that make another root in a folder.
+
+The root shows this machine's files, and what is written there is kept in the folder.
+"""
 
 
 def stages() -> list[list[tuple[str, str]]]:
-    """The instructions of each stage, with what stands behind them."""
+    """Return the instructions of each stage, with the text after each instruction."""
     lines = re.sub(r"^#.*\n", "", CONTAINER, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
     found: list[list[tuple[str, str]]] = []
     for instruction, _, rest in (line.partition(" ") for line in lines if line):
@@ -161,7 +163,7 @@ def stages() -> list[list[tuple[str, str]]]:
 
 
 def steps(stage: list[tuple[str, str]], folder: Path, before: Path) -> list[str]:
-    """Commands that carry out what a stage changes in its root."""
+    """Return commands that make the changes of a stage in its root."""
     done = []
     for instruction, rest in stage:
         if instruction == "RUN":
@@ -174,7 +176,10 @@ def steps(stage: list[tuple[str, str]], folder: Path, before: Path) -> list[str]
 
 
 def can_mount() -> bool:
-    """Whether this machine can be the base of the image: Linux, its administrator, overlays."""
+    """Whether this machine can stand in for the image's base:
+
+    Linux with root rights and overlays.
+    """
     probe = [
         "unshare",
         "--mount",
@@ -189,8 +194,11 @@ def can_mount() -> bool:
 
 @pytest.mark.slow
 def test_the_images_steps_make_a_server(tmp_path: Path) -> None:
-    """Without an engine: each stage's steps run in a root of their own above this machine's, which
-    has to be a Debian; then its user starts its command there. The file's base is not tested."""
+    """The image's steps make a server, without a container engine.
+
+    Each stage's steps run in a root of its own on top of this machine's, which has to be a Debian.
+    Then the image's user starts its command there. The base of the image is not tested.
+    """
     if not can_mount():
         pytest.skip("needs a Debian, as root, that can mount overlays")
     python = Path(sys.base_prefix)
@@ -211,7 +219,7 @@ def test_the_images_steps_make_a_server(tmp_path: Path) -> None:
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
         before = folder
     (user,) = (rest for instruction, rest in stages()[-1] if instruction == "USER")
-    # The interpreter may be in the administrator's home, which others cannot enter.
+    # The interpreter may be in root's home folder, which other users cannot enter.
     opened = [f"chmod a+x {before}/root{parent}" for parent in python.parents]
     where = ["--host", "127.0.0.1", "--port", "0"]
     start = shlex.join([*container_command(), *where])
@@ -236,7 +244,7 @@ def test_the_images_steps_make_a_server(tmp_path: Path) -> None:
 
 
 def engine() -> str | None:
-    """A program that can build and run containers here."""
+    """Return a program that can build and run containers here, or None."""
     for name in ("podman", "docker"):
         if (
             shutil.which(name)

@@ -1,4 +1,4 @@
-"""The buffer between a worker and a reader: bounded in bytes and in time."""
+"""The buffer between a worker and its reader is bounded in bytes and in time."""
 
 from __future__ import annotations
 

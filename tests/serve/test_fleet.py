@@ -1,4 +1,4 @@
-"""The front's view of Ray's replicas, with replicas that say and fail as the test wants."""
+"""The front handles replicas on Ray. Here fake replicas answer and fail as a test wants."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ DIED = ActorDiedError()
 SLOW = 0.3
 NOBODY, BEAT = 5.0, None
 Script = list[Any]
-"""What a replica does for one request: events to send, an exception to raise, seconds to wait; its
-name and its bits first, if they matter."""
+"""What a replica does for a request: send events, raise an exception, or wait some seconds.
+
+Its name and the name of its arithmetic come first, if they matter.
+"""
 
 
 class Stream:
-    """One streamed answer."""
+    """One streamed answer of a fake replica."""
 
     def __init__(self, script: Script, name: bytes) -> None:
         self.script, self.cancelled, self.named = iter(script), False, False
@@ -76,7 +78,7 @@ class Stream:
 
 
 class Handle:
-    """A deployment: each request is played the next script."""
+    """A fake deployment. Each request gets the next script."""
 
     def __init__(self, *scripts: Script, reports: Any = ()) -> None:
         self.scripts, self.reports = list(scripts), reports
@@ -126,7 +128,7 @@ class Handle:
 
 
 def run(handle: Handle, deadline: float | None = None) -> tuple[list[Any], list[Any]]:
-    """What the reader of a request gets, and what the metrics are told."""
+    """Return what the reader of a request gets, and what the metrics are told."""
     told: list[Any] = []
     request = Generate(id="a", prompt=PromptInput(text="abc"), sampling={}, deadline=deadline)
 
@@ -164,7 +166,7 @@ def part(token: int) -> OutputChunk:
 
 
 def test_another_replica_goes_on_behind_what_was_sent() -> None:
-    """However often, if each sends something."""
+    """Any number of replicas may die, if each of them sends something first."""
     resumed = replace(ACCEPTED, resumed=True)
     handle = Handle(
         [ACCEPTED, part(65), part(66), DIED], *([resumed, part(67 + i), DIED] for i in range(4)),

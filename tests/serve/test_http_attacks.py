@@ -1,4 +1,4 @@
-"""Named attacks beside a neighbour's stream: none is noticed, and what would be is found."""
+"""A neighbour's stream notices no attack. The checks would find an attack that it noticed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.serving.server import serving
 
 TOYS = ("tiny=paradecode/tiny-autoregressive", "canvas=paradecode/tiny-diffusion")
 TRIES = 3
-"""A machine that does other things as well may delay anything once, but not each time."""
+"""Number of tries, because other work on the machine may delay a stream once, but not each time."""
 
 
 def test_the_table() -> None:
@@ -45,7 +45,10 @@ def test_what_a_neighbour_notices_is_told(seen: Noticed, status: int, said: str)
 
 @pytest.mark.slow
 def test_no_attack_is_noticed(tmp_path: Path) -> None:
-    """The small models that ship, and all attacks; the committed run is of the default model."""
+    """No attack is noticed on the small models that ship.
+
+    The committed run uses the default model.
+    """
     left = list(attacks.ATTACKS)
     with serving(TOYS, tmp_path / "log", attacks.OPTIONS) as server:
         for _ in range(TRIES):

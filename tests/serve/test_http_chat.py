@@ -1,4 +1,4 @@
-"""Chat, completions and responses over a pool that answers what the test wants."""
+"""Chats, completions and responses have the right form, over a fake pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections: headers, junk, slow ones, too many, clients that leave or do not read."""
+"""Connections are bounded: headers, invalid and slow ones, their number, clients that leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paradecode.serve.server import bind, room_for
 from paradecode.serve.settings import ServerSettings
 from patience import PATIENCE, until
 
-# 3: sizes of what arrives, and how long it takes.
+# Limits on the size of what arrives, and on how long it takes.
 
 
 def test_headers_are_bounded(server: Running) -> None:
@@ -66,7 +66,10 @@ def test_slow_headers_and_bodies_are_dropped() -> None:
 def test_an_answer_before_the_end_of_the_body_says_that_it_closes(
     server: Running, path: str, kind: str
 ) -> None:
-    """A client that does not know would send its next request on that connection."""
+    """An early answer closes the connection and says so.
+
+    A client that did not know would send its next request on this connection.
+    """
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
     early = raw(server, f"{head}Content-Length: 9\r\n\r\n[".encode())
     assert early.split()[1] in (b"404", b"415")
@@ -80,7 +83,7 @@ def test_an_answer_before_the_end_of_the_body_says_that_it_closes(
 
 
 def test_no_part_of_an_answer_waits_for_the_one_before_it() -> None:
-    """Nagle's algorithm would hold back a body until the client has confirmed its head."""
+    """A body is sent at once. It does not wait until the client confirms its head (TCP_NODELAY)."""
     sends_at_once = []
 
     async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -150,7 +153,7 @@ class Guest:
 
 
 def test_of_the_largest_crowd_the_one_that_waits_longest_leaves() -> None:
-    """A newcomer has time to ask before others take its place."""
+    """In the largest crowd, the connection that waited longest leaves, so newcomers have time."""
     door = Door(4)
     keyed, _, newcomer = guests = [Guest(KEYED, b"key"), Guest(1), Guest()]
     assert all(map(door.enter, [*guests, Guest()]))
@@ -179,7 +182,10 @@ def test_a_crowd_of_one_key_closes_only_its_own() -> None:
 
 
 def test_who_has_been_answered_makes_place_for_who_has_not() -> None:
-    """Connections that idle behind an answer would else leave one place for all that come."""
+    """An idle connection that was answered is closed for a new one.
+
+    Otherwise such connections would leave one place for all clients that come.
+    """
     with running(settings(connections=3), FakePool()) as server, ExitStack() as open_ones:
         for _ in range(3):
             idle = open_ones.enter_context(held(server, LAST.replace(b"close", b"keep-alive")))
@@ -223,7 +229,7 @@ def test_a_crowd_of_one_rank_delays_no_other(rank: int) -> None:
 
 
 def test_a_storm_leaves_every_turn_of_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many come at once, a turn accepts few and begins few; streams go on between."""
+    """In a storm, each turn of the loop accepts and begins few connections, so streams continue."""
     counted: dict[str, Counter[int]] = {"enter": Counter(), "_begin": Counter()}
     turn, gate, over = [0], threading.Event(), threading.Event()
     limited = connections.limited
@@ -261,7 +267,7 @@ def test_a_storm_leaves_every_turn_of_the_loop_to_others(monkeypatch: pytest.Mon
 
 
 def test_a_key_is_seen_before_anything_else_is_read() -> None:
-    """Its holder is then before all strangers, on a new connection, too."""
+    """A key is found before the request is parsed, so its holder goes before all strangers."""
     key = "key-of-somebody"
     for line in (
         f"Authorization: Bearer {key}",
@@ -343,7 +349,10 @@ def test_heads(server: Running, head: bytes, status: int) -> None:
     ids=["answered", "no route", "no host", "other host", "no HTTP", "too large"],
 )  # fmt: skip
 def test_who_has_left_leaves_no_garbage(server: Running, sent: bytes) -> None:
-    """A storm would leave so much that the search for it stops the server."""
+    """A client that leaves creates little garbage.
+
+    After a storm, much garbage would make collections stop the server.
+    """
     requests = 40
     raw(server, sent)
     gc.collect()
@@ -383,7 +392,7 @@ def test_bodies_in_chunks(server: Running, sent: list[bytes], status: int) -> No
 
 
 def test_an_upgrade_with_a_body_is_answered(server: Running) -> None:
-    """Java's client asks for HTTP/2 with each first request."""
+    """A request that asks for an upgrade is answered. Java's client asks for HTTP/2 at first."""
     plain = asked({"prompt": "a"}, "/tokenize")
     more = b"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: a\r\n\r\n"
     answer = raw(server, plain.replace(b"\r\n\r\n", more), LAST)
@@ -416,7 +425,7 @@ def test_a_client_may_end_its_side_and_read(server: Running) -> None:
     assert answer.count(b"HTTP/1.1 100") >= 2  # Asked whether somebody reads.
 
 
-# 10: clients that leave, or do not read.
+# Clients that leave, or do not read.
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,4 +1,4 @@
-"""What a request may cost the front: time and memory are bounded by its length, and small."""
+"""A request's cost in time and memory for the front is small, and bounded by its length."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = ("first-key-of-two", "other-key-of-two")
 
 
 def twice(keys: int) -> str:
-    """An object whose last key comes twice."""
+    """Return an object in JSON whose last key is given twice."""
     return "{" + ",".join(f'"{i}":0' for i in range(keys)) + f',"{keys - 1}":1}}'
 
 
@@ -50,7 +50,10 @@ def test_what_grows_when_it_is_read_is_bounded(body: bytes, problem: str) -> Non
 
 
 def test_earlier_calls_are_read_with_the_body(server: Running) -> None:
-    """And not on the event loop: there a long one would stop every other request."""
+    """Earlier calls are parsed with the body.
+
+    On the event loop, a long one would stop all requests.
+    """
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": [1]}'}}
     said = {"role": "assistant", "tool_calls": [call]}
     broken = {**call, "function": {"name": "f", "arguments": twice(3)}}
@@ -75,7 +78,7 @@ WIDE: dict[str, Any] = {
 def test_a_million_errors_cost_as_much_as_one(
     server: Running, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each error that is written down takes time and memory: few of them are."""
+    """A body with a million errors reports few. Each reported error takes time and memory."""
     told = []
     path_of = base.path_of
 
@@ -134,7 +137,7 @@ def test_a_key_leaves_room_for_the_bodies_of_others(monkeypatch: Any) -> None:
 
 
 def test_headers_alone_take_no_room(server: Running, monkeypatch: Any) -> None:
-    """Sixteen of them that promised 4 MiB each kept all other bodies out for half a minute."""
+    """Headers that promise large bodies take no room, so other bodies are still accepted."""
     monkeypatch.setattr("paradecode.serve.reading.BODIES", 1600)
     with ExitStack() as held:
         for _ in range(16):
@@ -161,7 +164,7 @@ def test_bodies_say_their_length_once(server: Running, framing: bytes) -> None:
 
 
 def closed(connection: socket.socket) -> bool:
-    """Whether the other end takes no more."""
+    """Whether the other end of the connection takes no more bytes."""
     try:
         connection.sendall(b"x" * 1000)
     except OSError:
@@ -177,7 +180,7 @@ def test_what_follows_a_refusal_is_not_read() -> None:
             answer = connection.recv(65536)
             assert answer.startswith(b"HTTP/1.1 401")
             until(lambda: closed(connection))  # The server does not wait for the rest.
-        # What has arrived whole keeps its connection.
+        # A request that arrived whole keeps its connection open.
         for _ in range(2):
             wrong = {"authorization": "Bearer nobody"}
             assert server.client.post("/tokenize", json={}, headers=wrong).status_code == 401
@@ -186,7 +189,10 @@ def test_what_follows_a_refusal_is_not_read() -> None:
 
 @pytest.mark.parametrize("length", [3_000_000, 9_000_000])
 def test_an_answer_before_the_end_of_the_body_arrives(length: int) -> None:
-    """To close with unread bytes would reset the connection, and lose the answer on its way."""
+    """An early answer arrives.
+
+    If the connection closed with unread bytes, the answer would be lost.
+    """
     with running(settings(body_seconds=0.3), FakePool()) as server:
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
@@ -200,6 +206,6 @@ def test_an_answer_before_the_end_of_the_body_arrives(length: int) -> None:
 
 
 def test_a_field_of_other_objects_is_ignored(server: Running) -> None:
-    """A name that only other objects have is ignored."""
+    """A field that belongs to other objects only is ignored."""
     answer = server.complete(content="x")
     assert (answer.status_code, answer.headers["x-paradecode-ignored"]) == (200, "content")

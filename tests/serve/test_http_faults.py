@@ -1,4 +1,4 @@
-"""Faults cost their own request and tell nothing; many requests at the same time."""
+"""A fault fails only its own request, and tells nothing. Many requests may run at the same time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 import pytest
 from http_server import FakePool, Running, running, settings
 
-# 6, 11: faults.
+# Faults of the server fail one request.
 
 
 def test_a_crash_tells_nothing() -> None:

@@ -1,4 +1,4 @@
-"""What other servers' clients send: accepted, ignored or refused as docs/serve.md says."""
+"""Fields of other servers' clients are accepted, ignored or refused as docs/serve.md says."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_heads_of_health(server: Running) -> None:
 
 def test_pages_of_named_origins(server: Running) -> None:
     ours, theirs = {"origin": "https://ours.example"}, {"origin": "https://theirs.example"}
-    # As OpenAI's client asks in a browser; Anthropic's asks for others.
+    # These are the headers of OpenAI's client in a browser. Anthropic's client asks for others.
     wanted = ["authorization", "content-type", "x-stainless-os", "x-stainless-retry-count"]
     asked = {"access-control-request-method": "POST",
              "access-control-request-headers": ",".join(wanted)}  # fmt: skip

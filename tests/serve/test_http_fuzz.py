@@ -1,4 +1,4 @@
-"""Five hundred hostile requests: each gets an answer, and nothing of them stays."""
+"""Five hundred hostile requests each get an answer, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ REQUESTS = 500
 
 @pytest.mark.wide
 def test_hostile_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Memory is for the long run (tools/serving/fuzz.py): here caches are still being filled, and
-    # nobody waits until what was freed has gone back.
+    # Memory is the subject of the long run (tools/serving/fuzz.py). Here caches still fill, and
+    # nobody waits until freed memory has been returned.
     monkeypatch.setattr(serving, "PERIOD", 0.1)
     models = [f"{name}={write_folder(tmp_path / kind, kind)}"
               for name, kind in (("tiny", "llama"), ("canvas", "sdar"))]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a server must resist in a request: loading and running, bounds, types, sizes."""
+"""A request cannot load or run anything, exceed bounds, use wrong types, or be too large."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def send(server: Running, body: bytes, path: str = "/v1/completions", **headers:
     return server.client.post(path, content=body, headers={**JSON, **headers})
 
 
-# 1, 7, 12: nothing from a request is run, opened or fetched.
+# Nothing in a request is run, opened or fetched.
 
 
 def test_no_source_of_the_server_can_run_what_it_reads() -> None:
@@ -70,7 +70,7 @@ def test_models_are_names_of_the_server(server: Running, model: str) -> None:
     assert server.pool.seen == []
 
 
-# 3: bounds refuse, they do not clamp.
+# A value out of bounds is refused, and not replaced by the bound.
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_outputs_of_one_request(server: Running) -> None:
     assert server.complete(prompt=["a"] * 8, n=9).status_code == 400
 
 
-# 4: types.
+# Values of a wrong type are refused.
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_compressed_bodies(server: Running, coding: str, pack: Callable[[bytes],
     assert status(pack(noise * 25)) == 413  # More than a body may have.
 
 
-# 3: sizes of bodies.
+# Bodies that are too large are refused.
 
 
 def test_bodies_are_bounded() -> None:
@@ -190,7 +190,7 @@ def test_bodies_are_bounded() -> None:
         assert server.complete().status_code == 200
 
 
-# Dependencies: what is subclassed or parsed with may change its meaning with a version.
+# Dependencies whose classes are extended, or which parse input, may change with a version.
 
 
 @pytest.mark.parametrize("extra", ["serve", "ray", "constraints"])

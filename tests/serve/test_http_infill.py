@@ -1,4 +1,4 @@
-"""What stands between two texts, and llama.cpp's other routes."""
+"""The server writes the text between a prefix and a suffix, and has llama.cpp's other routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys on every route, tenants, and who may reach a server without a key."""
+"""Every route needs a key, tenants are separate, and a server without a key is protected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def guarded() -> Iterator[Running]:
         yield server
 
 
-# 8: keys.
+# Keys.
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
@@ -105,7 +105,10 @@ def test_other_hosts_are_refused_without_a_key(server: Running, guarded: Running
 def test_what_a_client_calls_the_server_is_in_no_answer(
     guarded: Running, method: str, path: str
 ) -> None:
-    """Not in a redirect, and not in a link: a proxy may keep the answer for others."""
+    """No answer contains the name by which a client calls the server, in a redirect or a link.
+
+    A proxy may keep the answer for other clients.
+    """
     for asked in (path, f"{path}/", f"/{path}", f"{path}?a=b"):
         for target in (asked, f"http://evil.example{asked}"):
             head = f"{method} {target} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n"
@@ -125,7 +128,7 @@ def test_no_cross_origin_answers(server: Running) -> None:
     assert not any(name.startswith("access-control") for name in response.headers)
 
 
-# 9: tenants.
+# Tenants.
 
 
 def test_tenants_are_the_keys_and_salts(guarded: Running) -> None:

@@ -1,4 +1,4 @@
-"""Limits of keys over HTTP: what is refused and how, what answers say, who waits for whom."""
+"""Limits of keys over HTTP: which requests are refused or wait, and what the answers say."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def error(response: httpx.Response) -> tuple[int, str | None, str | None]:
 
 
 def test_requests_a_minute(server: Running) -> None:
-    """A wrong body counts, as every request does; what the limit refuses does not."""
+    """Each request counts, also one with a wrong body.
+
+    A request that the limit refuses does not.
+    """
     assert ask(server, "few", max_tokens=-1).status_code == 400
     for left in (1, 0):
         answer = ask(server, "few", stream=not left)
@@ -76,7 +79,7 @@ def test_the_body_is_not_read_before(server: Running) -> None:
 
 
 def test_tokens_a_minute(server: Running) -> None:
-    """Seven of the prompt, and two chunks of two tokens for each output."""
+    """A request uses seven tokens for the prompt, and two chunks of two tokens for each output."""
     for left in (89, 78, 67):
         answer = ask(server, "short")
         assert answer.status_code == 200
@@ -122,7 +125,7 @@ def test_one_output_at_a_time(server: Running) -> None:
 
 
 def metrics(server: Running) -> str:
-    """All counts, which only an operator's key sees."""
+    """Return the page of all metrics, which only an operator's key can see."""
     headers = {"authorization": "Bearer key-of-the-operator"}
     return server.client.get("/metrics", headers=headers).text
 

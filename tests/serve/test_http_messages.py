@@ -1,4 +1,4 @@
-"""Anthropic's API over a pool that answers what the test wants."""
+"""Anthropic's API has the right form, over a fake pool."""
 
 from __future__ import annotations
 

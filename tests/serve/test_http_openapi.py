@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: schemathesis sends what it allows and what it forbids."""
+"""The server follows its OpenAPI document: schemathesis sends allowed and forbidden requests."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check(server: Running, case: Any) -> None:
 
 
 def search(server: Running, operation: Any, count: int, **options: Any) -> None:
-    """Send ``count`` requests that the document allows, and as many that it forbids."""
+    """Send ``count`` requests that the document allows, and ``count`` that it forbids."""
     for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
 
         @examples(max_examples=count, suppress_health_check=list(HealthCheck), **options)

@@ -1,4 +1,4 @@
-"""What is said of prompts: echo, prompt_logprobs, no tokens at all, embeddings."""
+"""Results about prompts are right: echo, prompt_logprobs, max_tokens 0, and embeddings."""
 
 from __future__ import annotations
 

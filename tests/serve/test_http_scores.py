@@ -1,4 +1,4 @@
-"""Log-probabilities multiply: what they cost, and how many an answer may have."""
+"""The number of log-probabilities in an answer is limited, and large answers come in pieces."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_scores_of_prompts_count_when_their_length_is_known(server: Running) -> 
 
 @pytest.mark.wide
 def test_a_large_answer_comes_in_pieces() -> None:
-    """It is the same JSON, and other requests need not wait for all of it."""
+    """An answer in pieces is the same JSON, and other requests need not wait for all of it."""
     pool = FakePool(texts=["a"] * 60, logprobs=scores(200))
     with running(settings(), pool) as server:
         response = server.chat(max_tokens=512, logprobs=True, top_logprobs=TOP)

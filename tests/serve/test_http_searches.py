@@ -1,4 +1,4 @@
-"""Searches and ranking over HTTP: fields, limits, streams, and bodies that mean no good."""
+"""Searches and ranking over HTTP: fields, limits, streams, and hostile bodies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paradecode.serve.wire import (
 
 @dataclass
 class SearchPool(FakePool):
-    """Finds "best" for every search, and ranks candidates by their length."""
+    """A pool that finds "best" for every search, and ranks candidates by their length."""
 
     async def _events(self, request: Generate) -> AsyncGenerator[OutputEvent, None]:
         yield Accepted(id=request.id, prompt_tokens=7)
@@ -129,7 +129,7 @@ def test_beams(server: Running) -> None:
 
 @pytest.mark.parametrize("route", ["chat", "complete"])
 def test_a_stream_shows_the_branches(server: Running, route: str) -> None:
-    """Each event has a choice as every client knows it; the last ones have the answer."""
+    """Each event has a choice in the usual form, and the last events have the answer."""
     asked = {"search": "best-of(n=3)", "stream": True}
     shown = getattr(server, route)(show_branches=True, **asked)
     *told, last = events(shown)
@@ -171,7 +171,7 @@ def test_tokens_of_all_branches_count_for_a_key() -> None:
         refused = server.chat(search="best-of(n=4)", max_tokens=10)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n")
         assert server.chat(search="best-of(n=3)", max_tokens=30).status_code == 200
-        # 7 tokens of the prompt and 50 of the branches are used up.
+        # The request used 7 tokens for the prompt and 50 for the branches.
         assert server.chat(search="best-of(n=3)", max_search_tokens=120).status_code == 200
         assert server.chat(search="best-of(n=3)", max_tokens=40).status_code == 429
 

@@ -1,4 +1,4 @@
-"""The whole server over real workers: what comes over HTTP is what the library gives."""
+"""The whole server, with real workers, gives over HTTP what the library gives."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def streamed_tokens(server: Running, **body: Any) -> list[int]:
 def test_every_exact_method_equals_the_library(
     server: Running, offline: LLM, sampling: dict[str, Any]
 ) -> None:
-    """All methods and prompts at the same time: the batch they meet in changes nothing."""
+    """All methods and prompts run at the same time, and the batch changes no result."""
     settings = {**sampling, "max_tokens": 40}
     wanted = {prompt: offline.complete(prompt, **settings).token_ids for prompt in PROMPTS}
     cases = [(prompt, method) for prompt in PROMPTS for method in METHODS]
@@ -265,7 +265,7 @@ def test_hostile_constraints_cost_only_their_request(
 
 @pytest.mark.wide
 def test_a_client_that_leaves_frees_its_pages(server: Running) -> None:
-    # Seconds of work: the tiny model would be done before this process looks.
+    # The request takes seconds, because the tiny model would be done before this process looks.
     body = {"model": "smol", "prompt": "abc", "max_tokens": 8000, "ignore_eos": True,
             "speculative": "none", "stream": True}  # fmt: skip
 

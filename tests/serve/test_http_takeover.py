@@ -1,4 +1,4 @@
-"""A worker is killed in the middle of what a client sees: calls, schemas, several outputs."""
+"""Clients see the right answer although its worker is killed: calls, schemas, several outputs."""
 
 from __future__ import annotations
 
@@ -59,8 +59,10 @@ def pair() -> Iterator[Running]:
 
 
 def streamed(server: Running, body: dict[str, Any], kill_at: int) -> list[list[Any]]:
-    """Text, names and arguments of calls, scores and end of each choice. When ``kill_at``
-    characters have come, the worker that runs the request is killed."""
+    """Return text, calls, scores and end of each choice of a stream.
+
+    After ``kill_at`` characters, the worker that runs the request is killed.
+    """
     found: dict[int, list[Any]] = {}
     killed = False
     canvas = body.get("model") == "canvas"
@@ -97,7 +99,7 @@ def streamed(server: Running, body: dict[str, Any], kill_at: int) -> list[list[A
 
 
 def chained(tokens: list[int]) -> list[str]:
-    """The hashes of whole blocks, as the docs have it, for requests of no key and no salt."""
+    """Return the hashes of whole blocks, as the docs define them, without a key and a salt."""
     found, key = [], hashlib.blake2b(b"0:target", digest_size=16).digest()
     for at in range(0, len(tokens) - 15, 16):
         block = struct.pack("<16i", *tokens[at : at + 16])
@@ -107,8 +109,10 @@ def chained(tokens: list[int]) -> list[str]:
 
 
 def test_a_router_outside_can_follow_the_prefix_caches(pair: Running) -> None:
-    """A router learns which worker has a prompt, what changed since then, and that a new worker
-    has nothing."""
+    """A router learns which worker has cached a prompt, and what changed.
+
+    It also learns that a restarted worker has cached nothing.
+    """
     prompt = "One two three four five six seven eight nine ten. " * 12
     tokens = pair.post("/tokenize", {"prompt": prompt}).json()["tokens"]
     until(lambda: all(r.open for r in pair.pool._replicas["text"]))

@@ -1,4 +1,4 @@
-"""Calls are told from text the same way, however the text is cut into chunks."""
+"""Tool calls are separated from text in the same way, however the text is cut into chunks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(pieces: list[str], parallel: bool = True) -> dict[str, Any]:
 
 
 def wide(beyond: int) -> str:
-    """A call whose beginning has so many characters more than it may have."""
+    """Return a call whose beginning has ``beyond`` more characters than is allowed."""
     head = '"name":"now","arguments":'
     return "{" + " " * (MOST_HEAD + beyond - 1 - len(head)) + head + "5}"
 
@@ -91,8 +91,10 @@ def test_each_call_has_an_id_of_its_own() -> None:
     "start", ["{", "<tool_call>", "<tool_call>{", "", CALL, CALL + "<tool_call>"]
 )
 def test_little_is_held_back(start: str) -> None:
-    """Each chunk is searched together with what is held back: endless white space used to be
-    held back, and stopped the front for seconds."""
+    """Endless white space is not held back.
+
+    Held text is searched again with each chunk, so much of it would stop the front for seconds.
+    """
     reader = CallReader(NAMES)
     reader.feed(start)
     for _ in range(2 * MOST_HEAD):
@@ -222,7 +224,7 @@ TEMPLATES = {
                "{{ key }}</arg_key>\n<arg_value>{{ value if value is string else value | tojson }}"
                "</arg_value>\n{% endfor %}</tool_call>",
 }  # fmt: skip
-"""How templates of these families write an earlier call ``f``."""
+"""Templates that write an earlier call ``f`` as these families do."""
 
 
 @pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)

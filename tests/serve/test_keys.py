@@ -1,4 +1,4 @@
-"""The keys file: what it may say, and what is told of what it may not."""
+"""The file of keys: what it may contain, and which errors it gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of a key: what a minute holds, who waits, and when there is room."""
+"""Limits of a key: how much a minute allows, who waits, and when there is room."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def account(clock: Clock, **limits: Any) -> Account:
 
 
 def test_no_minute_holds_more_than_the_limit() -> None:
-    """Against the definition, over random traffic; and what was told to wait comes in then."""
+    """The window agrees with its definition on random traffic, and ``wait`` is exact."""
     clock, draw = Clock(), random.Random(1)
     window, times = RateWindow(10, clock), []
     for _ in range(3000):
@@ -126,7 +126,7 @@ def test_tokens_are_reserved_then_counted() -> None:
 
 
 async def settled() -> None:
-    """Let every task go on as far as it can."""
+    """Let every task run as far as it can."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -172,7 +172,10 @@ def test_outputs_wait_for_one_another_by_priority() -> None:
 
 
 def test_who_leaves_the_queue_holds_nothing() -> None:
-    """Cancelled while it waits, cancelled when it was just let in, and too late."""
+    """A request that is cancelled in the queue, or just after it, holds nothing.
+
+    Nor does a late one.
+    """
     one = account(Clock(), sequences=1, tokens_per_minute=1000)
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, and nothing of what was said."""
+"""Each line of the log is one JSON object, and contains no text of a conversation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_line_is_not_long_whatever_the_request() -> None:
 
 
 def test_what_was_said_is_not_written(capfd: pytest.CaptureFixture[str]) -> None:
-    """Through the whole application: answered, refused, failed and crashed requests."""
+    """The log has no text of answered, refused, failed or crashed requests."""
     pytest.importorskip("fastapi")
     from http_server import FakePool, running
     from http_server import settings as server_settings
@@ -123,7 +123,7 @@ def test_strangers_cannot_fill_the_log() -> None:
 
 
 def test_a_reader_who_stops_delays_nobody() -> None:
-    """The pipe is full soon; what it has no room for is counted."""
+    """A reader who stops delays nobody. When the pipe is full, lost lines are counted."""
     reader, writer = os.pipe()
     with open(reader, encoding="ascii") as read, open(writer, "w", encoding="ascii") as write:
         log, sent, arrived, lost = Log(write), 4 * WAITING, 0, 0

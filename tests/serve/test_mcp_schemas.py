@@ -1,4 +1,4 @@
-"""Tools of published MCP servers can be forced: ``make clients`` fetches their schemas."""
+"""Calls of published MCP servers' tools can be forced. ``make clients`` fetches their schemas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from repository import ROOT
 
 SCHEMAS = Path(os.environ.get("PARADECODE_MCP", ROOT / "build/mcp")) / "schemas.json"
 FEW = 0.02
-"""The part of the tools that may be refused."""
+"""The largest share of the tools that may be refused."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,7 +29,7 @@ pytestmark = [
 
 
 def refusal(tool: dict[str, Any], tokenizer: Any) -> str | None:
-    """Why a call of the tool cannot be forced."""
+    """Return why a call of the tool cannot be forced, or None."""
     function = {"name": "f", "parameters": tool["schema"]}
     schema = call_schema([Tool.model_validate({"type": "function", "function": function})])
     made = closed(enforceable(schema)[0])

@@ -1,4 +1,4 @@
-"""What large requests took goes back to the system, and would not by itself."""
+"""The memory of large requests returns to the system, which would not happen by itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.serving import attacks
 
 TOY = "tiny=paradecode/tiny-autoregressive"
 MILLIONS = ("numbers", "many biases", "bad stops", "messages", "parts", "tools", "bad texts")
-"""Attacks whose bodies become very many objects."""
+"""Names of attacks whose bodies become very many objects."""
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and glibc")
 
@@ -65,7 +65,7 @@ print(*asyncio.run(grown()))
 
 
 def burst(how: str) -> tuple[float, float]:
-    """MB that a process has grown by: at most, and when three bursts of objects are over."""
+    """Return how many MB a process grows: at most, and after three bursts of objects."""
     command = [sys.executable, "-c", BURSTS, how]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     most, after = map(float, done.stdout.split() or (0, 0))
@@ -109,7 +109,7 @@ asyncio.run(main())
 
 
 def test_what_a_server_starts_with_is_not_searched_for_garbage() -> None:
-    """All garbage of a storm of connections would else be looked for among all objects."""
+    """A server's initial objects are not searched for garbage after a storm of connections."""
     command = [sys.executable, "-c", SPARED]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=path)
@@ -119,7 +119,7 @@ def test_what_a_server_starts_with_is_not_searched_for_garbage() -> None:
 
 
 def fronts(folder: Path, rounds: int) -> list[int]:
-    """Bytes of a front at rest: before, and behind each round of bodies of a million objects."""
+    """Return the bytes of an idle front: at the start, and after each round of huge bodies."""
     chosen = [one for one in attacks.ATTACKS if one.name in MILLIONS]
     assert len(chosen) == len(MILLIONS)
     with serving.serving([TOY], folder / "log", attacks.OPTIONS) as server:
@@ -137,7 +137,10 @@ def fronts(folder: Path, rounds: int) -> list[int]:
 def test_the_front_is_as_large_after_each_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first two rounds warm up. The control has Python's own allocator."""
+    """The front does not grow from round to round, after two rounds that warm up.
+
+    With Python's own allocator it grows.
+    """
     before, _, warm, *later = fronts(tmp_path, 4)
     assert max(later) < warm * (1 + serving.MEMORY_BOUND), [before, warm, *later]
     monkeypatch.setenv("PYTHONMALLOC", "pymalloc")

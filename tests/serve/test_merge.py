@@ -1,4 +1,4 @@
-"""Several streams of events as one."""
+"""Several streams of events are merged into one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paradecode.serve.workers import Events
 
 
 class Streams:
-    """Streams of two events each; counts those that are open."""
+    """Streams of two events each, and a count of the open ones."""
 
     def __init__(self) -> None:
         self.begun = self.open = self.widest = 0

@@ -1,4 +1,4 @@
-"""Metrics: what is counted, bounded labels, and a dashboard that asks for what exists."""
+"""Metrics count the right things, have bounded labels, and include what the dashboard asks for."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def stats(**changes: Any) -> WorkerStats:
 def values(
     metrics: Metrics, workers: dict[str, list[WorkerStats | None]] | None = None
 ) -> dict[str, float]:
-    """Every sample of the page: ``name[label=value,...]``, labels by name, without the prefix."""
+    """Return every sample of the page, as ``name[label=value,...]`` without the prefix.
+
+    Labels are sorted by name.
+    """
     page = metrics.page(workers or {}, {"smol": 2})
     found = {}
     for family in text_string_to_metric_families(page.decode()):
@@ -118,7 +121,7 @@ def test_an_output_without_tokens_has_no_latencies() -> None:
 
 
 def test_no_label_is_the_clients_choice() -> None:
-    """Models, methods and their settings may be anything; the series stay few."""
+    """Requests with any models, methods and settings give few time series."""
     metrics = Metrics(["smol"])
     for number in range(50):
         metrics.observe(f"model-{number}", Failure(id="a", status=404, message="m"))

@@ -1,4 +1,4 @@
-"""The web page: what it is served with, and the page itself in a headless browser."""
+"""The web page is served safely, and works in a headless browser."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENCE = 20.0
 
 
 class ScriptedPool(FakePool):
-    """Yields a chunk for each (text, tokens, forward, canvas)."""
+    """A pool that yields a chunk for each (text, tokens, forward, canvas)."""
 
     def __init__(self, *script: tuple[str, list[int], int, list[str | None] | None]) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def served() -> Iterator[Running]:
 
 
 def wait(browser: Browser, expression: str) -> Any:
-    """The expression's value, as soon as it is true."""
+    """Wait until the expression is true, and return its value."""
     until = time.monotonic() + PATIENCE
     while not (value := browser.run(expression)):
         assert time.monotonic() < until, f"never true: {expression}"
@@ -66,7 +66,7 @@ def opened(browser: Browser, server: Running, width: int = 1280, dark: bool = Fa
 
 
 def ask(browser: Browser, text: str = "Hello?") -> None:
-    """Send a message and wait for the answer's end."""
+    """Send a message, and wait for the end of the answer."""
     write(browser, text)
     browser.press("Enter")
     wait(browser, "document.querySelectorAll('.assistant').length > 0")
@@ -157,7 +157,7 @@ def test_tokens_are_coloured_by_forward(browser: Browser) -> None:
         assert browser.run(titles)[2] == "forward 3, 2 tokens"
         bars = "[...document.querySelectorAll('#strip i')].map(bar => bar.style.height)"
         assert browser.run(bars) == ["25%", "25%", "50%", "25%", "75%"]
-        # The server's own figures, at the end: 8 tokens in 2 forwards, 2 of 3 drafts accepted.
+        # At the end come the server's own figures: 8 tokens in 2 forwards, 2 of 3 drafts accepted.
         ids = "['tokens', 'forwards', 'per-forward', 'accepted']"
         shown = f"{ids}.map(id => document.getElementById(id).textContent)"
         assert browser.run(shown) == ["8", "2", "4.00", "67\u00a0%"]
@@ -168,7 +168,7 @@ def test_tokens_are_coloured_by_forward(browser: Browser) -> None:
 
 
 def test_bars_and_colours_are_the_forwards_of_the_core(browser: Browser, folder: str) -> None:
-    """The core makes several steps in a call; page, chunks and metrics count each of them."""
+    """The core makes several steps in a call. The page, chunks and metrics count each of them."""
     served = (Served("tiny", WorkerSettings(model=folder, threads=1)),)
     chosen = replace(settings(), models=served)
     with running(chosen) as server:

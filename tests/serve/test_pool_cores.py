@@ -1,4 +1,4 @@
-"""How many threads each worker of a pool is told to use."""
+"""The pool tells each worker how many threads to use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that hang while they load their model."""
+"""Workers that hang while they load their model are killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Workers that start while this file exists do not get ready."""
+    """The path of a file. While it exists, workers that start do not become ready."""
     path = tmp_path / "hang"
     code = READY.format(hang=str(path))
     monkeypatch.setattr(spares, "COMMAND", (spares.COMMAND[0], "-c", code))

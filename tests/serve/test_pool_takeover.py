@@ -1,4 +1,4 @@
-"""What becomes of requests whose worker dies or hangs: another one goes on with them."""
+"""If a worker dies or hangs, another worker continues its requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tiny_folder import write_folder
 
 @pytest.fixture(autouse=True)
 def mortal_and_restarted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids of requests say when their workers die."""
+    """Use workers that die where the id of a request says so, and are restarted at once."""
     mortal = Path(__file__).with_name("mortal_worker.py")
     monkeypatch.setattr(spares, "COMMAND", (sys.executable, str(mortal)))
     monkeypatch.setattr(replicas, "FIRST_PAUSE", 0.05)
@@ -45,7 +45,7 @@ STREAMS: dict[str, dict[str, Any]] = {
 
 
 async def outputs_of(pool: Pool, request: Generate) -> dict[int, Any]:
-    """The tokens, text, scores and end of each output."""
+    """Return the tokens, text, scores and end of each output."""
     found: dict[int, Any] = {}
     async for event in pool.submit("m", request):
         if isinstance(event, OutputChunk):
@@ -63,7 +63,7 @@ async def outputs_of(pool: Pool, request: Generate) -> dict[int, Any]:
 
 @pytest.mark.wide
 def test_streams_outlive_their_workers(folder: str) -> None:
-    """Twice each: tokens, text and scores are those of an undisturbed run."""
+    """Each stream loses two workers, and has the tokens, text and scores of an undisturbed run."""
     names = [n for n in STREAMS if n != "constrained" or find_spec("llguidance") is not None]
 
     async def test() -> None:
@@ -116,7 +116,7 @@ def test_a_stop_text_ends_a_stream_that_was_taken_over(folder: str) -> None:
 
 @pytest.mark.wide
 def test_other_processors_do_not_take_over(folder: str) -> None:
-    """A stream waits for a worker of the same bits, beside one that would take it at once."""
+    """A stream waits for a worker with the same arithmetic, although another one is free."""
     given: dict[str, Any] = {"ignore_eos": True, "max_tokens": 300, "seed": 1}
 
     async def test() -> None:
@@ -139,7 +139,7 @@ def test_other_processors_do_not_take_over(folder: str) -> None:
 def test_a_stream_that_no_processor_can_go_on_with_says_so(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker that died does not come back in time."""
+    """The stream fails, because the worker that died does not come back in time."""
 
     async def test() -> None:
         async with opened(folder, 2) as pool:
@@ -158,7 +158,7 @@ def test_a_stream_that_no_processor_can_go_on_with_says_so(
 
 @pytest.mark.wide
 def test_what_was_accepted_finds_room_elsewhere(folder: str) -> None:
-    """Though the queue of the other worker is full."""
+    """An accepted request is continued by another worker, although that worker's queue is full."""
 
     async def test() -> None:
         async with opened(folder, 2, limits={"batch": 1}, queue_requests=1) as pool:
@@ -183,7 +183,10 @@ def test_what_was_accepted_finds_room_elsewhere(folder: str) -> None:
 def test_a_worker_that_made_tokens_is_started_again_at_once(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often: only one that dies before it is of use starts later and later."""
+    """A worker that made tokens is restarted at once, however often it dies.
+
+    Only a worker that dies before it makes tokens waits longer each time.
+    """
     monkeypatch.setattr(replicas, "FIRST_PAUSE", 1e6)
 
     async def test() -> None:
@@ -202,7 +205,10 @@ def test_a_worker_that_made_tokens_is_started_again_at_once(
 def test_a_spare_process_takes_the_place_of_a_worker(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one is there soon after; one that has died meanwhile is no spare."""
+    """A spare process replaces a dead worker, and a new spare follows soon.
+
+    A spare that has died meanwhile is not used.
+    """
     monkeypatch.setattr(spares, "LATER", 0.0)
 
     async def test() -> None:
@@ -258,7 +264,10 @@ for line in sys.stdin:
 
 
 def test_a_request_that_kills_its_workers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its neighbours are tried one at a time, and served."""
+    """The request that kills its workers fails.
+
+    Its neighbours run one at a time, and are answered.
+    """
     monkeypatch.setattr(spares, "COMMAND", (spares.COMMAND[0], "-c", FATAL))
 
     async def test() -> None:
@@ -334,7 +343,7 @@ def test_a_stream_outlives_a_worker_that_hangs(folder: str) -> None:
 def test_what_may_have_made_a_worker_hang_is_not_tried_again(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request that hangs its worker must not have the next one, too."""
+    """A request that may have made its worker hang is not given to the next worker."""
     monkeypatch.setattr(replicas, "UNWELL", 0.5)
 
     async def test() -> None:

@@ -1,4 +1,4 @@
-"""The pool with real workers: starts, drains, slow readers, and what is left behind."""
+"""The pool with real workers starts, drains, bounds slow readers, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def test_mixed_methods_equal_the_library(folder: str) -> None:
             assert pool.healthy
             assert pool.ready["m"].decoder == "prompt-lookup"
             pids = [replica.pid for replica in pool._replicas["m"]]
-            # A terminal sends Ctrl-C to its session: the workers must not be in it.
+            # A terminal sends Ctrl-C to all processes of its session, so workers must have their
+            # own.
             assert all(pid is not None and os.getsid(pid) != os.getsid(0) for pid in pids)
             found = await asyncio.gather(*(all_of(pool, request) for request in wanted))
             tokens = (await pool.tokenize("m", PromptInput(text="hi"))).tokens
@@ -225,7 +226,7 @@ for line in sys.stdin:
 
 
 def test_a_worker_that_is_busy_and_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No token for half as long again as it may say nothing. Its engine answers all the while."""
+    """A worker is not killed while its engine answers, even if no token comes for long."""
     monkeypatch.setattr(spares, "COMMAND", (spares.COMMAND[0], "-c", BUSY))
 
     async def test() -> None:

@@ -1,4 +1,4 @@
-"""Which replica a request goes to, without Ray."""
+"""Requests are routed to replicas by their prefix. These tests run without Ray."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_key_keeps_its_replica_while_that_has_room() -> None:
     first = ranking("x", REPLICAS)[0]
     for load in range(SLACK):
         assert choose("x", dict.fromkeys(REPLICAS, 0) | {first: load})[0] == first
-    # It has four times the mean, and the others nothing: enough is enough.
+    # The first replica has four requests and the others have none, so it gets no more.
     order = choose("x", dict.fromkeys(REPLICAS, 0) | {first: SLACK})
     assert order[0] == ranking("x", REPLICAS)[1]
     assert order[-1] == first
@@ -75,5 +75,5 @@ def test_all_replicas_are_named_even_if_all_are_busy() -> None:
     order = choose("x", dict.fromkeys(REPLICAS, 50))
     assert sorted(order) == sorted(REPLICAS)
     assert choose("x", {}) == []
-    # Between those that are too busy, the less busy one comes first.
+    # Among replicas that are too busy, the less busy one comes first.
     assert choose("x", {"a": 90, "b": 80, "c": 0})[1:] == ["b", "a"]

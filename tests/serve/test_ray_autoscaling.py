@@ -1,4 +1,4 @@
-"""More replicas come when there is more to do than the ones that are there should have."""
+"""More replicas start when the present ones have too many requests."""
 
 from __future__ import annotations
 

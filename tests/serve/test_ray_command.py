@@ -1,4 +1,4 @@
-"""`paradecode serve --ray`: what it tells Ray, and what it refuses before anything starts."""
+"""`paradecode serve --ray` gives Ray the right settings, and refuses wrong ones at once."""
 
 from __future__ import annotations
 

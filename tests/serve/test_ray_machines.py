@@ -1,4 +1,4 @@
-"""Two machines, as Ray's own utility starts them on this one: one dies under load."""
+"""A stream survives the death of a machine. Ray's own utility starts two machines on this one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ BODY: dict[str, Any] = {"max_tokens": 2500, "temperature": 0.8, "speculative": "
 
 @contextmanager
 def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Any]]:
-    """One with Ray's head and the front, and a second one; each has room for one replica."""
+    """Start one machine with Ray's head and the front, and a second one.
+
+    Each has room for one replica.
+    """
     for name, value in SETTINGS.items():
         monkeypatch.setenv(name, value)
     both = Cluster(initialize_head=True, head_node_args={**MACHINE, "include_dashboard": False})
@@ -53,7 +56,7 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Any]]:
 
 
 def stored() -> int:
-    """Bytes that were ever put into the object stores of the machines that live."""
+    """Return how many bytes were ever put into the object stores of the living machines."""
     found = 0
     for node in ray.nodes():
         if node["Alive"]:
@@ -63,7 +66,7 @@ def stored() -> int:
 
 
 def replicas_of(raylet: int) -> list[int]:
-    """Processes of replicas that a raylet has started."""
+    """Return the processes of replicas that a raylet has started."""
     own = descendants()
     return [pid for pid in set(workers().values()) if own[pid][0] == raylet]
 
@@ -72,8 +75,11 @@ def replicas_of(raylet: int) -> list[int]:
 def test_a_machine_that_dies_loses_no_stream(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If ``silent``, the machine's processes, Ray's own too, say nothing more, but their
-    connections stay open."""
+    """No stream is lost if a machine dies.
+
+    If it is ``silent``, its processes, also Ray's own, do nothing more, but their connections stay
+    open.
+    """
     settings = settings_of(str(write_folder(tmp_path / "llama", "llama")))
     with machines(monkeypatch) as (both, second):
         deploy(settings, Scaling(replicas=2))

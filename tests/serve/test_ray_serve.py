@@ -1,4 +1,4 @@
-"""Two replicas on a Ray cluster of this machine: outputs, routing, a killed one, an update."""
+"""Two replicas on a Ray cluster of this machine: outputs, routing, a killed replica, an update."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_whole_api_is_there(server: Server) -> None:
 
 
 def test_requests_that_share_a_prefix_share_a_replica(server: Server) -> None:
-    """The second one on each finds its prompt in that replica's cache."""
+    """From the second request on, a replica finds the prompt in its cache."""
     for name in "uvwxyz":
         cached = [
             server.complete(name * 64).json()["usage"]["prompt_tokens_details"]["cached_tokens"]
@@ -123,14 +123,14 @@ def test_a_killed_replica_loses_no_stream(server: Server) -> None:
     assert [answer.status_code for answer in late] == [200] * len(PROMPTS)
     assert [tokens for tokens, _ in found] == wanted
     print(f"longest gap {max(gap for _, gap in found):.2f} s")
-    # Its worker has ended with it, and Ray has started another.
+    # The worker of the killed replica has ended with it, and Ray has started another replica.
     until(lambda: len(workers()) == 2 and victim not in workers().values())
     assert len(set(workers()) & set(before)) == 1
     until(lambda: len(server.metric("engine_forwards_total")) == 2)
 
 
 def test_scaling_under_load_loses_no_stream(server: Server) -> None:
-    """One replica fewer, which has no time to finish, and one more again."""
+    """No stream is lost when a replica is removed without time to finish, and added again."""
     stop, never = threading.Event(), threading.Semaphore(0)
     body: dict[str, Any] = {"max_tokens": 1500, "temperature": 0.9, "speculative": "none"}
     wanted = [streamed(server, prompt, never, seed=7, **body)[0] for prompt in PROMPTS[:4]]
@@ -190,7 +190,10 @@ def test_an_update_that_cannot_load_is_reported(server: Server, tmp_path: Path) 
 
 
 def test_the_command(folder: str) -> None:
-    """Start, one answer, Ctrl-C beside a stream that lasts too long; nothing stays behind."""
+    """The command starts, answers, and ends at Ctrl-C during a long stream.
+
+    It leaves nothing behind.
+    """
     program = "from paradecode.cli import main; main()"
     arguments = ["serve", "--ray", "--port", "0", "--threads", "1", "--drain-timeout", "0.5",
                  f"tiny={folder}"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Objects are closed where that forbids nothing that their schema names."""
+"""Objects are closed only if that forbids nothing that their schema names."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_enforced_is_dropped_and_named(
 
 
 def test_an_address_of_its_own_does_not_move() -> None:
-    """Go's and TypeScript's generators write one."""
+    """References work in a schema with its own ``$id``, which Go's and TypeScript's tools write."""
     schema = {
         "$id": "https://example.org/a",
         "properties": {"a": {"$ref": "#/$defs/T"}, "b": {"$ref": "https://example.org/a#/$defs/T"}},

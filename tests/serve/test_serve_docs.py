@@ -1,4 +1,4 @@
-"""What docs/serve.md shows about the server is run against one."""
+"""The examples in docs/serve.md work: they are run against a server."""
 
 from __future__ import annotations
 

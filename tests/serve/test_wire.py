@@ -1,4 +1,4 @@
-"""Lines between front and worker: what is written is read back, and nothing else is accepted."""
+"""A line between front and worker is read back as it was written, and no other line is accepted."""
 
 from __future__ import annotations
 
@@ -168,7 +168,10 @@ def test_broken_lines_are_refused(line: bytes) -> None:
 
 
 def test_the_first_of_many_errors_is_enough() -> None:
-    """A line of 16 MiB has room for a million; to collect them all takes seconds and gigabytes."""
+    """Only the first error of a line is reported.
+
+    A line of 16 MiB has room for a million errors, and to collect them takes seconds and gigabytes.
+    """
     chunk = {"kind": "chunk", "id": "a", "index": 0, "text": "", "tokens": [], "forward": 1}
     stats = {"accepted_per_position": ["x"] * 1000}
     done = {"kind": "done", "id": "a", "index": 0, "finish_reason": "stop", "method": "x"}

@@ -1,4 +1,4 @@
-"""Which workers may go on with one another's streams."""
+"""Workers have the same name of their arithmetic only if they may continue each other's streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request on its way through a worker: what its reader sees, whenever it begins to read."""
+"""A reader sees all events of a request at a worker, whenever it begins to read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def read(call: WorkerCall) -> list[wire.OutputEvent]:
 
 
 def test_what_came_before_anybody_read_is_read() -> None:
-    """A short answer may be there as a whole when its reader comes."""
+    """Events that arrived before anybody read are read, also if the whole answer is there."""
 
     async def go() -> None:
         call = WorkerCall(question(2))

@@ -1,4 +1,4 @@
-"""Forked workers whose helpers die."""
+"""Forked workers behave like others when their helper processes die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's loop with a tiny model: what is served equals what the library generates."""
+"""The worker's loop, with a tiny model, serves what the library generates."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_stop_texts_never_show(llm: LLM) -> None:
 def test_predictions_are_counted(llm: LLM) -> None:
     known = library(llm).text
     served = Served(llm)
-    # Alone: beside others the prompt's step, where this one drafts, goes without.
+    # This request runs alone. In a batch, it would make no draft in the step of the prompt.
     served.run(ask("bad", prediction="z" * 40, ignore_eos=True, max_tokens=40))
     served.run(
         ask("good", prediction=known, ignore_eos=True, max_tokens=40),
@@ -280,7 +280,7 @@ def test_questions(llm: LLM) -> None:
 
 
 def test_an_answer_is_begun(llm: LLM) -> None:
-    """Its beginning comes behind the template's, and is text only, whatever it says."""
+    """The beginning of an answer follows the template, and is plain text, whatever it contains."""
     llm.chat_template = ChatTemplate(
         "{% for m in messages %}({{ m.role }}){{ m.content }}{% endfor %}"
         "{% if add_generation_prompt %}(answer){% endif %}"

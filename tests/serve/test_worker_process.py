@@ -1,4 +1,4 @@
-"""The worker as a process: its first line, its signals, its end."""
+"""The worker as a process: its first line, its signals, and its end."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ def test_a_worker_whose_events_nobody_reads_ends(worker: Worker) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for a signal")
 def test_a_worker_that_cannot_see_its_front_end_ends_with_it(folder: str) -> None:
-    """Its stdin stays open in another process, and it has nothing to write."""
+    """The worker ends with its front, although another process keeps its stdin open.
+
+    The worker has nothing to write, so it cannot notice the end by itself.
+    """
     front = (
         "import subprocess, sys, time\n"
         "worker = subprocess.Popen([sys.executable, '-m', 'paradecode.serve.worker'],"
@@ -128,7 +131,10 @@ def test_a_worker_that_cannot_see_its_front_end_ends_with_it(folder: str) -> Non
 
 
 def test_a_worker_has_imported_what_searches_need() -> None:
-    """Else the first one would do it in the engine's thread, while all others wait."""
+    """Searches import nothing new.
+
+    Otherwise all requests would wait for the first search's imports.
+    """
     code = (
         "import sys\n"
         "from paradecode.serve.worker.__main__ import warm\n"
@@ -143,7 +149,7 @@ def test_a_worker_has_imported_what_searches_need() -> None:
 
 
 def _children(pid: int) -> bytes:
-    """The command lines of a process's children, together."""
+    """Return the command lines of a process's children, joined."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     children = [child for one in threads for child in (one / "children").read_text().split()]
     return b"\n".join(Path(f"/proc/{child}/cmdline").read_bytes() for child in children)

@@ -1,4 +1,4 @@
-"""Searches and ranking in a worker: what is served equals what the library finds."""
+"""Searches and ranking in a worker give what the library finds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def told(served: Served, id: str) -> list[BranchNews]:
 
 
 def test_served_searches_equal_the_librarys(llm: LLM) -> None:
-    """All at the same time, beside a plain request."""
+    """All searches run at the same time, beside a plain request, and give the library's results."""
     specs = [*SPECS, "beam(width=3)", "diverse-beam(width=4)", "superposed(k=2)"]
     wanted = {name: llm.complete("abcabcab", search=name, **SAMPLED) for name in specs}
     plain = llm.complete("abcabcab", max_tokens=40)
@@ -168,7 +168,7 @@ def test_a_deadline_ends_every_branch(llm: LLM) -> None:
 
 
 def test_a_worker_that_died_is_no_loss(llm: LLM) -> None:
-    """Another one begins anew, with the same seed."""
+    """If a worker dies, another one starts the search again with the same seed and result."""
     served = Served(llm)
     served.give(
         ask("a", search=spec("majority(n=4)"), **SAMPLED),

@@ -1,4 +1,4 @@
-"""The worker's loop gives turns by keys, tenants and priorities, and slow messages delay nobody."""
+"""The worker serves keys, tenants and priorities in turn, and slow messages delay nobody."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_priority_is_among_the_requests_of_one_key(llm: LLM) -> None:
 
 
 def test_a_greedy_key_leaves_room_and_rows_to_a_modest_one(llm: LLM) -> None:
-    """It asks for many outputs at once; the other one has a slot, and short steps, at once."""
+    """A key with few requests gets a slot and short steps at once, beside a busy key."""
     alone = Served(llm)
     alone.give(ask("modest", key="modest", ignore_eos=True, max_tokens=40, decoder="none"))
     alone.finish()
@@ -137,7 +137,7 @@ def test_a_request_that_waits_for_its_constraint_can_be_cancelled(llm: LLM) -> N
 
 
 def test_keys_take_turns_with_their_constraints() -> None:
-    """A key with many heavy ones delays another by one of them, not by all."""
+    """A key with many heavy constraints delays another key by one of them, and not by all."""
     made: list[str] = []
     go, ended = threading.Event(), threading.Event()
 
@@ -166,7 +166,7 @@ def test_keys_take_turns_with_their_constraints() -> None:
 
 
 def long_messages(llm: LLM) -> dict[str, tuple[Request, type]]:
-    """What is asked with a long text, and what answers it."""
+    """Return name -> a request with a long text, and the type of its answer."""
     text = "ab" * 300
     return {
         "generate": (ask("long", text, max_tokens=2), Accepted),
@@ -195,7 +195,10 @@ def test_short_messages_do_not_wait_for_long_ones(
 
 
 def test_what_goes_on_elsewhere_stands_in_no_line(llm: LLM) -> None:
-    """Its stream would be lost if it were refused: neither its key's line nor the bytes count."""
+    """A resumed request does not wait behind its key's others, and its bytes do not count.
+
+    Its stream would be lost if it were refused.
+    """
     served, text = Served(llm), "ab" * LONG
     for request, key, size in (
         (ask("new", text, key="k"), "k", len(text)),

@@ -1,4 +1,4 @@
-"""No answer is too large for the worker: what does not fit into a line fails alone."""
+"""No answer is too large for the worker. An event that does not fit into a line fails alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from paradecode.serve.worker.writer import EventWriter
 
 
 def written(*events: Event) -> tuple[list[Any], set[str]]:
-    """What a reader finds, and which requests have failed."""
+    """Return the events that a reader finds, and the ids of requests that have failed."""
     pipe = BytesIO()
     failed = EventWriter(pipe)(events)  # type: ignore[arg-type]  # It takes all at once, too.
     return [decode(line, EVENTS) for line in pipe.getvalue().splitlines(keepends=True)], failed
@@ -53,7 +53,7 @@ def test_numbers_that_no_line_can_hold_are_the_servers_fault() -> None:
 
 
 class Piped(Served):
-    """A loop whose events are written, and read."""
+    """A loop whose events are written to a pipe and read from it."""
 
     def _send(self, events: Any) -> set[str]:
         read, failed = written(*events)
@@ -106,6 +106,9 @@ def test_tokens_of_a_text_are_bounded(llm: LLM, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_the_bounds_allow_is_a_line() -> None:
-    """A byte is six characters of JSON at most; an id has ten digits and a comma."""
+    """The largest answer fits into a line.
+
+    A byte takes at most six characters of JSON, and an id takes ten digits and a comma.
+    """
     texts = 6 * prepare.MOST_BYTES + len('"",') * prepare.MOST_TOKENS
     assert texts + 11 * prepare.MOST_TOKENS + 1000 < MAX_LINE

@@ -1,8 +1,9 @@
-"""Workers for tests, forked from a process that has imported all that they need.
+"""Workers for tests, forked from one process that has imported everything that they need.
 
-A worker takes 0.6 s of processor time to import, and the tests start a hundred of them. Here one
-process imports, and each worker is a fork of it, adopted by the test process: its parent, as that
-of a worker that is started in the usual way. Those are tested in ``test_worker_process.py``.
+A worker takes 0.6 s of processor time to import, and the tests start a hundred workers. Here one
+process imports, and each worker is a fork of it. The test process adopts the workers, so it is
+their parent, as it is for workers that start in the usual way. Those are tested in
+``test_worker_process.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ IMPORTS = 120.0
 
 
 class ForkedWorker:
-    """What the pool needs of ``asyncio.subprocess.Process``."""
+    """The part of ``asyncio.subprocess.Process`` that the pool uses."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -37,7 +38,7 @@ class ForkedWorker:
         asyncio.get_running_loop().add_reader(self._watched, self._reap)
 
     async def connect(self, stdin: int, stdout: int) -> None:
-        """Open the ends of its pipes."""
+        """Open the ends of the worker's pipes."""
         loop = asyncio.get_running_loop()
         self.stdout = asyncio.StreamReader(limit=MAX_LINE)
         reading = asyncio.StreamReaderProtocol(self.stdout)
@@ -65,10 +66,10 @@ class ForkedWorker:
 
 
 class Nursery:
-    """The process that imports; started when the first worker is wanted.
+    """The process that imports. It starts when the first worker is wanted.
 
     Args:
-        folder: for what workers measure of their models: the first one does so for all.
+        folder: folder for the costs that workers measure. The first worker measures for all.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -78,7 +79,7 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> Process | ForkedWorker:
-        """A worker; in the usual way where a test has changed its command or the environment."""
+        """Start a worker, in the usual way if a test has changed its command or the environment."""
         if (self._command, self._environment) != (spares.COMMAND, _environment()):
             return await self._usual()
         ours, theirs = os.pipe(), os.pipe()
@@ -124,7 +125,7 @@ def _environment() -> dict[str, str]:
 
 
 def adopted(front: int, seconds: float) -> bool:
-    """Whether ``front`` is the parent before so many seconds are over."""
+    """Whether ``front`` becomes this process's parent within ``seconds``."""
     end = time.monotonic() + seconds
     while os.getppid() != front:
         if time.monotonic() > end:  # It has died, and another process adopts this one.
@@ -134,7 +135,7 @@ def adopted(front: int, seconds: float) -> bool:
 
 
 def main(line: socket.socket) -> None:
-    """Fork a worker for each message, which comes with its stdin, stdout and stderr."""
+    """Fork a worker for each message, which comes with the worker's stdin, stdout and stderr."""
     import gc
     from functools import cache
 

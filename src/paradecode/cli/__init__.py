@@ -1,4 +1,4 @@
-"""The command line: each command has a file, which only calls the rooms below."""
+"""The command line. Each command has a file, which only calls the rooms below it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from paradecode.cli.later import Program
 from paradecode.core.errors import ParadecodeError
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
-"""The class of typer's errors for words that no command takes: click's, or that of its own copy."""
+"""Base class of typer's errors for wrong words. It is click's, or that of typer's copy of click."""
 
 NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
-"""Words of Typer's validator -> what the user should give."""
+"""Words in typer's error messages -> what the user should give."""
 
 WRONG = 2
 """Exit status of a command that could do nothing with its input."""
@@ -46,7 +46,7 @@ def paradecode(
 
 
 def main() -> None:
-    """Entry point: errors that a user can act on are one line, not a traceback."""
+    """Run the program. An error that a user can act on becomes one line, without a traceback."""
     ignore_lost_words()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # Not every text can be said in every encoding.
@@ -76,7 +76,10 @@ def _fail(said: str) -> int:
 
 
 def _usage(error: Any) -> str:
-    """Typer's message about unknown words, in one line; empty for a help page, which is printed."""
+    """Return typer's message about wrong words as one line.
+
+    A help page is printed instead, and the result is empty.
+    """
     if error.format_message().startswith("Usage:"):  # Without words there is help and no message.
         print(error.format_message())
         return ""
@@ -91,7 +94,7 @@ def _usage(error: Any) -> str:
 
 
 def _unwritten(error: OSError) -> int:
-    """The exit status of a command whose output could not be written, such as on a full disk."""
+    """Return the exit status of a command whose output could not be written, as on a full disk."""
     with suppress(OSError):  # What is still waiting would fail once more while Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if error.errno == errno.EPIPE:  # The reader has enough, as `head` does.

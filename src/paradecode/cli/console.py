@@ -1,4 +1,4 @@
-"""The consoles of commands: results go to stdout, everything else to stderr."""
+"""The consoles of the commands: results go to stdout, and everything else goes to stderr."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Console
 
 STOPPED = 130
-"""Exit status after Ctrl-C; shells use the same."""
+"""Exit status after Ctrl-C, as in shells."""
 out, err = Console(), Console(stderr=True)
 
 
 class Heedless(io.FileIO):
-    """A file that takes what the system refuses, as on a full disk, and drops it."""
+    """A file that drops what the system refuses to write, as on a full disk."""
 
     def write(self, data: Any) -> int:
         try:
@@ -26,7 +26,10 @@ class Heedless(io.FileIO):
 
 
 def ignore_lost_words() -> None:
-    """Go on where standard error cannot be written, or is closed: nothing is said then."""
+    """Make the program continue if standard error is closed or cannot be written.
+
+    What it would say there is lost.
+    """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # It takes the free number 2.
     elif isinstance(getattr(sys.stderr, "buffer", None), (io.BufferedWriter, io.FileIO)):
@@ -35,6 +38,9 @@ def ignore_lost_words() -> None:
 
 
 def print_json(value: Any, line: bool = False) -> None:
-    """Print ``value`` as JSON, indented or on one line, in characters that any encoding has."""
+    """Print ``value`` as JSON, indented or on one line.
+
+    Characters that the output's encoding may lack are escaped.
+    """
     says_all = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
     print(json.dumps(value, ensure_ascii=not says_all, indent=None if line else 2), flush=True)

@@ -1,4 +1,4 @@
-"""Files of conversations: JSONL of {id, group, turns, max_tokens}."""
+"""Read files of conversations, and answer them. Each line is {id, group, turns, max_tokens}."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ FIELD = "--prompts"
 
 
 def read_conversations(path: Path) -> list[dict[str, Any]]:
-    """The lines of a prompts file, checked; `id` and `group` may be anything, or left out.
+    """Read and check the lines of a file of prompts.
+
+    `id` and `group` may have any value, or may be left out.
 
     Raises:
-        InvalidInput: the file cannot be read, has nothing in it, or a line is not a conversation.
+        InvalidInput: if the file cannot be read or is empty, or if a line is not a conversation.
     """
     found = list[dict[str, Any]]()
     for where, entry in json_lines(path.name, read_text(path, FIELD)):
@@ -36,10 +38,10 @@ def read_conversations(path: Path) -> list[dict[str, Any]]:
 
 
 def answer_turns(llm: LLM, conversation: dict[str, Any], params: dict[str, Any]) -> bool:
-    """Answer the turns one after the other; print a record as each finishes, or what failed.
+    """Answer the turns one after the other, and print a record after each turn, or its error.
 
     Returns:
-        Whether all turns were answered. Turns behind a failed one are not tried.
+        Whether all turns were answered. Turns after a failed one are not tried.
     """
     messages: list[dict[str, str]] = []
     settings = dict(params)

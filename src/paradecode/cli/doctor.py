@@ -18,20 +18,20 @@ OPTIONAL = {
 }
 """Package -> what needs it, and what pip installs in the checkout."""
 LOOK = 0.5
-"""Seconds for which the load of other processes is watched."""
+"""Seconds for which the load of other processes is observed."""
 STYLES = {"good": "green", "slow": "yellow", "missing": "dim", "wrong": "red"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found about one part.
+    """What was found about one part of the installation.
 
     Attributes:
-        part: its name.
-        state: ``good``; ``slow``; ``missing``, which only some uses need; or ``wrong``, with which
+        part: name of the part.
+        state: ``good``; ``slow``; ``missing``, if only some uses need the part; or ``wrong``, if
             nothing runs.
         said: the facts.
-        fix: what to do; empty where nothing is to be done.
+        fix: what the user should do; empty if nothing.
     """
 
     part: str
@@ -60,7 +60,7 @@ def doctor(as_json: Json = False) -> None:
 
 
 def machine() -> list[Finding]:
-    """The core, its kernels and threads, and who else uses the machine."""
+    """Check the native core, its kernels and threads, and what other processes use."""
     from time import sleep
 
     from paradecode.cli.information import machine_record, native_record
@@ -92,7 +92,7 @@ def machine() -> list[Finding]:
 
 
 def model() -> Finding:
-    """The default model."""
+    """Check whether the default model is on this machine."""
     from paradecode.models.catalogue import DEFAULT, find
 
     entry = find(DEFAULT)
@@ -104,7 +104,7 @@ def model() -> Finding:
 
 
 def packages() -> list[Finding]:
-    """The optional packages."""
+    """Check which optional packages are installed."""
     from paradecode.cli.information import version_of
 
     found = []

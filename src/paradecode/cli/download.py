@@ -1,4 +1,4 @@
-"""Downloads of the catalogue's models, on demand or when a command misses one."""
+"""Download models of the catalogue, on demand or when a command needs a missing one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paradecode.models.catalogue import DEFAULT, find, pull
 
 
 def offer_download(name: str | None) -> None:
-    """Ask a person at a terminal whether to download a model of the catalogue that is missing."""
+    """If a model of the catalogue is missing, ask a person at the terminal to download it."""
     entry = find(DEFAULT if name is None else name)
     asks = sys.stdin is not None and sys.stdin.isatty() and err.is_terminal
     if not asks or entry is None or entry.present or entry.package is None:
@@ -24,7 +24,10 @@ def offer_download(name: str | None) -> None:
 
 
 def downloaded(name: str) -> Path:
-    """The file of a model, downloaded under a bar and checked; see :func:`pull`."""
+    """Download a model's file under a progress bar, check it, and return its path.
+
+    See :func:`pull`.
+    """
     with Progress(*Progress.get_default_columns(), DownloadColumn(), console=err) as progress:
         task = progress.add_task(name, total=None)
         return pull(name, lambda done, total: progress.update(task, completed=done, total=total))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from paradecode.llm import LLM
 
 SHORT_CANVAS = 32
-"""Tokens of a canvas that every diffusion model can fill."""
+"""Number of canvas positions that every diffusion model can fill."""
 
 
 @grouped
@@ -55,7 +55,7 @@ def generate(
     from paradecode.trace import trace_of
 
     def searched(target: str | list[int]) -> Iterator[Chunk]:
-        """The result of a search in one chunk, because nothing is certain before its end."""
+        """Yield the result of a search as one chunk, because nothing is final before its end."""
         found = answered(llm, target, {**params, **wanted})
         yield Chunk(found.text, found.token_ids, found)
 
@@ -109,7 +109,10 @@ def generate(
 
 
 def _refuse_with_prompts(**given: Path | str | bool | None) -> None:
-    """Raise InvalidInput for an option that is for one answer; None and False are left out."""
+    """Raise InvalidInput for an option that works for a single answer only.
+
+    Options whose value is None or False were not given.
+    """
     for name, value in given.items():
         if value:
             shown = "with --prompts" if value is True else str(value)
@@ -118,7 +121,7 @@ def _refuse_with_prompts(**given: Path | str | bool | None) -> None:
 
 
 def _print_forwards(completion: Completion, llm: LLM) -> None:
-    """Print the text by forwards: in colours, or in brackets where there are no colours."""
+    """Print the text by forwards: in colours, or in brackets if the terminal has no colours."""
     from paradecode.trace import bracketed, coloured, legend, trace_of
 
     has_colours = out.color_system is not None and not out.no_color

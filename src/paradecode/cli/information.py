@@ -1,4 +1,4 @@
-"""What ``paradecode info`` shows: versions, machine, kernels, and the cost of a forward."""
+"""Collect what ``paradecode info`` shows: versions, machine, kernels, and a forward's cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("numpy", "tokenizers", "gguf", "safetensors", "torch", "huggingface_
 
 
 def machine_record() -> dict[str, Any]:
-    """Machine and versions, for people and for result files."""
+    """Return facts about machine and versions, for people and for result files."""
     affinity = getattr(os, "sched_getaffinity", None)
     return {
         "paradecode": __version__,
@@ -32,7 +32,7 @@ def machine_record() -> dict[str, Any]:
 
 
 def native_record() -> dict[str, Any]:
-    """The kernels that the native core would run, and why these."""
+    """Return the kernels that the native core would run, and the reason for this choice."""
     try:
         if not core_is_built():
             fix = "install a C++ compiler, and then this package once more"
@@ -52,7 +52,7 @@ def native_record() -> dict[str, Any]:
 
 
 def in_words(record: dict[str, Any]) -> list[str]:
-    """The lines that show a machine's record to a person."""
+    """Return the lines that show a machine's record to a person."""
     packages, native = record["packages"], record["native"]
     kernels = native["reason"]
     if native["available"]:
@@ -71,7 +71,7 @@ def in_words(record: dict[str, Any]) -> list[str]:
 
 
 def cost_table(curve: CostCurve) -> Table:
-    """Milliseconds of a forward, and the ratio to one row."""
+    """Return a table of the milliseconds of a forward, and of their ratio to those of one row."""
     table = Table("rows", title="A forward on this machine: ms (times one row)")
     for context in curve.contexts:
         table.add_column(f"context {context}", justify="right")
@@ -85,7 +85,7 @@ def cost_table(curve: CostCurve) -> Table:
 
 
 def version_of(package: str) -> str | None:
-    """The version of an installed package; None where it is missing."""
+    """Return the version of an installed package, or None if it is missing."""
     try:
         return version(package)
     except PackageNotFoundError:

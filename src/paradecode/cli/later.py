@@ -1,4 +1,4 @@
-"""Commands: their names and help are known at once, their code is imported when one is run.
+"""Commands whose names and help are known at once, and whose code is imported when they run.
 
 Another package adds a command by an entry point of the group ``paradecode.commands``. The entry
 point's name is the command's name, a colon, and one line of help, because a list of commands
@@ -37,15 +37,15 @@ ENGINE = {
 }  # fmt: skip
 """The engine's commands: file and object below ``paradecode.cli`` -> one line of help."""
 LABORATORY = ("bench", "replay", "report", "train", "tune", "verify")
-"""Commands of the package ``paradecode-lab``."""
+"""Names of the commands of the package ``paradecode-lab``."""
 
 
 class LaterCommand(TyperCommand):
     """A command that is imported when it is run.
 
     Args:
-        text: the command's name, or that with a colon and one line of help.
-        entry: what loads it; None for a command whose package is missing.
+        text: the command's name, which may be followed by a colon and one line of help.
+        entry: entry point that loads the command; None if the command's package is missing.
     """
 
     def __init__(self, text: str, entry: EntryPoint | None) -> None:
@@ -58,7 +58,7 @@ class LaterCommand(TyperCommand):
         """Import the command.
 
         Raises:
-            InvalidInput: its package is not installed.
+            InvalidInput: if the command's package is not installed.
         """
         if self.entry is None:
             fix = 'install paradecode-lab: pip install "paradecode[lab]", or -e lab in the checkout'
@@ -72,13 +72,15 @@ class LaterCommand(TyperCommand):
         return typer.main.get_command(app)
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
-        """The context of the imported command, so that this parses the words and is invoked."""
+        """Return the context of the imported command, which then parses the words and runs."""
         return self.load().make_context(*arguments, **more)
 
 
 class Program(TyperGroup):
-    """The engine's commands, then those of other packages; of two equal names, the engine's
-    counts."""
+    """The engine's commands, followed by those of other packages.
+
+    If two commands have the same name, the engine's command is used.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -92,5 +94,5 @@ class Program(TyperGroup):
             )
             for place, said in ENGINE.items()
         ]
-        # The dictionary keeps the places of the engine's commands, which stand first.
+        # A dictionary keeps the order of its first keys, so the engine's commands stay first.
         self.commands = {str(each.name): each for each in (*own, *missing, *later, *own)}

@@ -20,7 +20,7 @@ KINDS = {
     "budget": "budgets", "verifier": "verifiers", "blocks": "blocks", "cache": "caches",
     "search": "searches", "scorer": "scorers",
 }  # fmt: skip
-"""Kinds of parts -> their headings in the list."""
+"""Kind of a part -> its heading in the list."""
 START = (
     "Start here: `prompt-lookup`, which is the default, then `suffix` and `token-recycling`; for a "
     "diffusion model `threshold`, which is its default, then `assd`."
@@ -74,7 +74,7 @@ def _list(known_methods: list[Method], width: int) -> str:
 
 
 def _group(method: Method) -> int:
-    """The index in GROUPS."""
+    """Return the index of a method's group in GROUPS."""
     if method.models:
         return 2
     if method.training == "none":
@@ -88,7 +88,10 @@ def _row(method: Method, width: int) -> str:
 
 
 def described(part: Part, brief: bool = False) -> str:
-    """A description of a part; ``brief`` leaves out what many parts have in common."""
+    """Return a description of a part.
+
+    With ``brief``, it leaves out what many parts have in common.
+    """
     what = part.family if isinstance(part, Method) else part.kind
     paper = f"{part.paper} (arXiv {part.arxiv})" if part.arxiv else part.paper
     loop = [entry for entry in part.parameters if entry.name in LOOP and part.kind == "method"]
@@ -119,7 +122,7 @@ def _setting(entry: Parameter) -> str:
 
 
 def _plain(docstring: str) -> str:
-    """The docstring without the marks of code and references."""
+    """Return the docstring without the marks of code and references."""
     return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", docstring).replace("``", "`")
 
 

@@ -1,4 +1,7 @@
-"""Groups of options that several commands share: a command sees a group, users see its options."""
+"""Groups of options that several commands share.
+
+A command gets a group, and users see its options.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,18 @@ if TYPE_CHECKING:
 
 LONGEST_FILE = 1 << 20
 CONSTRAINT = "constraint.value"
-"""The field that errors about a constraint name."""
+"""Name of the field in errors about a constraint."""
 TYPER, SETS = "typer", "sets"
 
 
 def option(
     default: Any, text: str, names: str = "", sets: str | None = None, **settings: Any
 ) -> Any:
-    """An option of a command or of a group: its default, its help, and its names if it has others.
+    """Declare an option of a command or a group: its default, its help, and its names.
 
     Args:
-        sets: the field that errors about its value name; None: the option's own name.
+        sets: name of the field in errors about the option's value; None means the option's own
+            name.
         settings: further arguments of ``typer.Option``.
     """
     about = typer.Option(*names.split(), help=text, **settings)
@@ -45,7 +49,7 @@ def option(
 
 
 def argument(default: Any, text: str) -> Any:
-    """A positional argument that may be left out."""
+    """Declare a positional argument that may be left out."""
     return field(default=default, metadata={TYPER: typer.Argument(help=text)})
 
 
@@ -58,7 +62,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @dataclass(frozen=True)
 class Loading:
-    """Which model runs where."""
+    """Options that choose the model, and where it runs."""
 
     model: ModelName = None
     backend: str = option("auto", "auto, native or torch.")
@@ -95,10 +99,10 @@ class Loading:
 
     @contextmanager
     def open_autoregressive(self, command: str, **settings: Any) -> Iterator[LLM]:
-        """The model for a command that needs an autoregressive one.
+        """Open the model for a command that needs an autoregressive one.
 
         Raises:
-            InvalidInput: the model decodes by diffusion only.
+            InvalidInput: if the model decodes by diffusion only.
         """
         with self.open(**settings) as llm:
             if "autoregressive" not in llm.families:
@@ -106,13 +110,13 @@ class Loading:
             yield llm
 
     def settings(self) -> dict[str, Any]:
-        """All settings but the model's name."""
+        """Return all settings except the model's name."""
         return {name: value for name, value in vars(self).items() if name != "model"}
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """The method, and the second model that some methods need."""
+    """Options that choose the method, and the second model that some methods need."""
 
     decoder: str = option(AUTO, "Method, e.g. 'prompt-lookup(max_ngram=3)'.", "--decoder -d")
     speculative_config: str | None = option(
@@ -122,12 +126,12 @@ class Decoding:
     draft_model: str | None = option(None, "The small model of methods that need one.")
 
     def spec(self) -> Spec:
-        """The method; ``auto`` becomes the default of autoregressive models."""
+        """Return the chosen method, where ``auto`` becomes the default of autoregressive models."""
         chosen = self.choice()
         return parse(DEFAULT_DECODERS["autoregressive"]) if isinstance(chosen, str) else chosen
 
     def choice(self) -> Spec | str:
-        """The method, or ``auto``, which depends on the model."""
+        """Return the chosen method, or ``auto``, whose meaning depends on the model."""
         chosen = choose(self.decoder, self.speculative_config, self.profile, flag)
         if isinstance(chosen, Profile):
             return chosen.spec
@@ -144,7 +148,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How tokens are chosen; a command gives its own defaults."""
+    """Options for how tokens are chosen. A command may give other defaults."""
 
     max_tokens: int = option(256, "Most tokens to generate.", "--max-tokens -n")
     temperature: float = option(0.0, "0 is greedy.")
@@ -153,10 +157,10 @@ class SamplingOptions:
     seed: int | None = option(None, "Makes sampling repeatable.")
 
     def params(self) -> dict[str, Any]:
-        """Keywords of `LLM.complete`, checked before a model is loaded.
+        """Return keyword arguments of `LLM.complete`, which are checked before a model is loaded.
 
         Raises:
-            InvalidInput: a setting out of range.
+            InvalidInput: if a setting is out of range.
         """
         params = dict(vars(self))
         SamplingParams.from_mapping(params)
@@ -165,7 +169,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of a search: many answers, of which one is returned."""
+    """Options of a search, which makes many answers and returns one of them."""
 
     search: str | None = option(
         None, "Make several answers, return one: best-of(n=4), majority, ffs, a-star, beam."
@@ -175,7 +179,10 @@ class SearchOptions:
     )
 
     def params(self) -> dict[str, str]:
-        """Keywords of `LLM.complete`. Raises InvalidInput for a scorer without a search."""
+        """Return keyword arguments of `LLM.complete`.
+
+        Raises InvalidInput for a scorer without a search.
+        """
         if self.scorer is not None and self.search is None:
             raise InvalidInput("--scorer", self.scorer, "give --search, which uses it")
         return {name: value for name, value in vars(self).items() if value is not None}
@@ -183,7 +190,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Constraining:
-    """Options for a constraint on the answer; at most one is given."""
+    """Options for a constraint on the answer, of which at most one may be given."""
 
     json_schema: Path | None = option(
         None, "The answer is JSON that this schema (a file) allows.", sets=CONSTRAINT
@@ -200,10 +207,10 @@ class Constraining:
     )
 
     def constraint(self) -> dict[str, Any] | None:
-        """The setting `constraint` of `LLM.complete`, or None.
+        """Return the setting `constraint` of `LLM.complete`, or None.
 
         Raises:
-            InvalidInput: several were given, or a file cannot be read.
+            InvalidInput: if several constraints are given, or if a file cannot be read.
         """
         made: dict[str, tuple[str, Any]] = {}
         if self.json_schema is not None:
@@ -224,27 +231,27 @@ class Constraining:
 
 
 def only_autoregressive(command: str) -> str:
-    """The fix for a diffusion model or method that a command does not take."""
+    """Return the fix for a diffusion model or method that a command does not take."""
     return f"{command} takes autoregressive ones; for diffusion use `bench --suite parallel`"
 
 
 def flag(name: str) -> str:
-    """A setting in the spelling of the command line."""
+    """Return a setting's name as it is written on the command line."""
     return "--" + name.replace("_", "-")
 
 
 def _spelled(name: str, about: tuple[Any, ...]) -> str:
-    """The first long name of an option, or the name of an argument in capitals, as in its help."""
+    """Return the first long name of an option, or the capitalized name of an argument."""
     if not about or not isinstance(about[0], OptionInfo):
         return name.upper()
-    # Typer keeps the first name of an annotation where a default would be.
+    # If an annotation has names, Typer keeps the first one where a default would be.
     names = [str(about[0].default), *(about[0].param_decls or ())]
     long = (one.partition("/")[0] for one in names if one.startswith("--"))
     return next(long, flag(name))
 
 
 def read_text(option: str, path: Path) -> str:
-    """The text of a small file."""
+    """Return the text of a small file. Raise InvalidInput if it cannot be read or is too long."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LONGEST_FILE + 1)
@@ -256,14 +263,14 @@ def read_text(option: str, path: Path) -> str:
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for typer: without :func:`option`, and with a group's options as its own.
+    """Make a command for typer, in which each group's options are options of the command.
 
     If a group parameter has a default, its values are the defaults of the options.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     spelled: dict[str, tuple[str, str]] = {}
-    """Option -> the field that errors about it name, and what users write."""
+    """Option -> name of the field in errors about it, and how users write the option."""
     groups: dict[str, tuple[Any, list[str]]] = {}
 
     def add(name: str, kind: Any, default: Any) -> None:
@@ -291,8 +298,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
-        # The library names settings in its errors; users know options. Of several for one setting
-        # it is the one that was given.
+        # The library's errors name settings, but users know options. If several options set one
+        # setting, the error names the one that was given.
         known = dict(pair for name, pair in spelled.items() if name in pair or values[name])
         for name, (kind, members) in groups.items():
             values[name] = kind(**{member: values.pop(member) for member in members})

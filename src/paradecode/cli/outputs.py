@@ -1,4 +1,4 @@
-"""Files that commands write; whether they can be written is checked before the work."""
+"""Check, before the work begins, whether the files of a command can be written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def writable(field: str, path: Path, suffix: str = "") -> None:
     """Raise InvalidInput unless ``path`` can become a file.
 
     Args:
-        suffix: the necessary end of its name.
+        suffix: the text with which the file's name must end.
     """
     kind = f"a {suffix} file" if suffix else "a file"
     if not path.name.endswith(suffix):
@@ -23,7 +23,7 @@ def writable(field: str, path: Path, suffix: str = "") -> None:
 
 
 def make_folder(field: str, path: Path) -> None:
-    """Make the folder of a run; raises InvalidInput if it cannot be made or written to."""
+    """Make the folder of a run. Raise InvalidInput if it cannot be made or written to."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=path).close()
@@ -32,7 +32,7 @@ def make_folder(field: str, path: Path) -> None:
 
 
 def _instead(path: Path) -> str:
-    """The kind of file to name in place of one that cannot be written; empty if it can."""
+    """Return which file to name instead of one that cannot be written, or "" if it can be."""
     folder = path.absolute().parent
     try:
         if path.is_dir() or not folder.is_dir():

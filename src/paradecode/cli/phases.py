@@ -1,4 +1,4 @@
-"""Where the time of a native forward goes, beside the least time that this machine could take."""
+"""Measure where the time of a native forward goes, and the least time that it could take here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from paradecode.llm import LLM
 
 ROWS = (1, 2, 4, 8, 16)
 ROUNDS = 24
-"""Forwards of each size, which take turns; the faster half counts. More are exacter and take
-longer."""
+"""Number of forwards of each size, which are timed in turns; the faster half counts.
+
+More forwards are more exact and take longer.
+"""
 CHUNK = 64
-"""Tokens of a forward that fills the context."""
+"""Number of tokens of each forward that fills the context."""
 LONG = 20.0
 """Seconds after which no further round begins."""
 
@@ -28,24 +30,26 @@ MATRICES = {
     "qkv": ("q", "k", "v"), "output": ("o",), "gate+up": ("gate", "up"), "down": ("down",),
     "head": ("head",),
 }  # fmt: skip
-"""The phases that read weights."""
+"""Phase that reads weights -> the matrices that it reads."""
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Milliseconds of forwards of several sizes by phase.
+    """Milliseconds of forwards of several sizes, split into phases.
 
     Attributes:
         rows: number of tokens of each forward.
-        context: number of cached tokens that they see.
-        bandwidth: bytes a second that all threads read from a buffer as large as the weights.
-        peak: products of two bytes a second that all threads make.
-        float_peak: multiply-adds of float32 a second that all threads make.
-        milliseconds: by phase, for each of ``rows``; means of the threads, so that they add up.
-        floors: what a phase takes to read its bytes at that bandwidth, or to make its products at
-            these peaks, whichever is longer; 0 where it needs neither. Products of bytes and of
-            floats wait for the same units: 32 inputs of an output cost their dot, and two float
-            operations to scale and add it.
+        context: number of cached tokens that the forwards see.
+        bandwidth: bytes per second that all threads together read from a buffer as large as the
+            weights.
+        peak: products of two bytes per second that all threads make together.
+        float_peak: multiply-adds of float32 per second that all threads make together.
+        milliseconds: phase -> milliseconds for each of ``rows``. They are means over threads, so
+            the phases add up.
+        floors: phase -> the least milliseconds: to read its bytes at ``bandwidth``, or to make its
+            products at the peaks, whichever is longer; 0 if it needs neither. Products of bytes and
+            of floats use the same units. So 32 inputs of an output cost their dot product, and two
+            float operations to scale and add it.
     """
 
     rows: tuple[int, ...]
@@ -60,13 +64,13 @@ class Phases:
 def measure_phases(
     llm: LLM, context: int, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Phases:
-    """Time forwards of one sequence; overwrites the model's K/V, so call it while idle.
+    """Time forwards of one sequence. This overwrites the model's K/V, so call it while it is idle.
 
     Args:
-        context: cached tokens; fewer where the model has no room for them.
+        context: number of cached tokens; fewer are used if the model has no room for them.
 
     Raises:
-        InvalidInput: if the backend is not the native one, or there is no context.
+        InvalidInput: if the backend is not the native one, or if ``context`` is below 1.
     """
     from paradecode.backends.native import _core
     from paradecode.backends.native.backend import NativeBackend
@@ -100,7 +104,7 @@ def measure_phases(
     window = min(context, config.sliding_window or context)
     least: dict[str, list[float]] = {phase: [0.0] * len(ROWS) for phase in columns[0]}
     for index, rows in enumerate(ROWS):
-        # A query meets each token twice: with its key and with its value.
+        # A query meets each token twice: its key and its value.
         met = 2 * rows * config.layers * config.heads * config.head_dim * window
         read = backend.slot_bytes * (window + rows) / bandwidth
         least["attention"][index] = max(read, met / float_peak)
@@ -117,13 +121,13 @@ def measure_phases(
 
 
 def _typical(runs: list[dict[str, float]]) -> dict[str, float]:
-    """Means over the faster half: neighbours on the machine only ever add time."""
+    """Return the means over the faster half of the runs, because other load only adds time."""
     fast = sorted(runs, key=lambda run: sum(run.values()))[: (len(runs) + 1) // 2]
     return {phase: sum(run[phase] for run in fast) / len(fast) for phase in runs[0]}
 
 
 def phase_table(phases: Phases) -> Table:
-    """Milliseconds of each phase, with the floor in brackets where it has one."""
+    """Return a table of each phase's milliseconds, with the least possible ones in brackets."""
     table = Table(
         "",
         title=f"Milliseconds of a forward (at least) after {phases.context} tokens",
@@ -146,7 +150,7 @@ def phase_table(phases: Phases) -> Table:
 
 
 def _cell(milliseconds: float, floor: float) -> str:
-    """Milliseconds and their floor, both with three digits."""
+    """Return milliseconds, and in brackets the least possible ones, with three digits each."""
     texts = [
         f"{value:.{max(0, 2 - (value >= 10) - (value >= 100))}f}" for value in (milliseconds, floor)
     ]

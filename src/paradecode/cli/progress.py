@@ -1,4 +1,4 @@
-"""The progress bar of measurements, and how measurements end when they are stopped."""
+"""The progress bars of commands, and how measurements end when they are stopped."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
 
 SOON = 1.0
 Tick = Callable[[int, int], None]
-"""Called with the amount that is done and with the whole amount."""
+"""Called with the amount that is done, and with the whole amount."""
 T = TypeVar("T")
 
 
 def open_progress(*more: ProgressColumn) -> Progress:
-    """A bar on standard error: the running part, how many of how many are done, and the time
-    left."""
+    """Return a bar on standard error with the running part, counts, and the remaining time."""
     counted = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     return Progress(*counted, TimeRemainingColumn(), *more, console=err)
 
 
 def watched(title: str, work: Callable[[Tick], T]) -> T:
-    """The result of ``work``, which runs under a bar and moves it."""
+    """Return the result of ``work``, which runs under a progress bar and moves it."""
     with Progress(console=err) as progress:
         task = progress.add_task(title, total=None)
         return work(lambda done, total: progress.update(task, completed=done, total=total))
@@ -45,7 +44,7 @@ def watched(title: str, work: Callable[[Tick], T]) -> T:
 
 @contextmanager
 def loading_bar() -> Iterator[Tick]:
-    """A bar for a model that takes more than a second to load, if a person sees the terminal."""
+    """Show a bar for a model that takes over a second to load, if a person sees the terminal."""
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         task, begun = progress.add_task("loading the model", visible=False), time.monotonic()
         yield lambda done, total: progress.update(
@@ -55,7 +54,7 @@ def loading_bar() -> Iterator[Tick]:
 
 @contextmanager
 def stopping(said: str) -> Iterator[None]:
-    """Print a message on Ctrl-C, and end the command with STOPPED."""
+    """On Ctrl-C, print a message and end the command with the status STOPPED."""
     try:
         yield
     except KeyboardInterrupt:
@@ -64,7 +63,7 @@ def stopping(said: str) -> Iterator[None]:
 
 
 def measure_forwards(llm: LLM, progress: Progress) -> CostCurve:
-    """The cost of this model's forwards here, measured under a bar; the engine then uses it."""
+    """Measure the cost of this model's forwards under a bar, and let the engine use the result."""
     from paradecode.core.decoder import TARGET
     from paradecode.engine import cost
 

@@ -1,4 +1,4 @@
-"""Texts for commands: from an argument, or from standard input for the argument ``-``."""
+"""Read texts for commands: from an argument, or from standard input for the argument ``-``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from paradecode.core.errors import InvalidInput, reason
 
 LONGEST_PROMPT = 1 << 22
-"""The most characters that are read of a prompt."""
+"""The most characters of a prompt that are read."""
 
 NEEDED = "give UTF-8 text, as argument or on standard input"
 
 
 def read_prompt(field: str, given: str) -> str:
-    """The text that an argument gives.
+    """Return the text that an argument gives.
 
     Raises:
-        InvalidInput: the text is empty or not UTF-8, or there is no standard input to read.
+        InvalidInput: if the text is empty or not UTF-8, or if there is no standard input to read.
     """
     text = _standard_input(field) if given == "-" else given
     if not text.strip():

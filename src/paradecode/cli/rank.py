@@ -1,4 +1,4 @@
-"""`paradecode rank`: which continuation of a text the model finds likeliest."""
+"""`paradecode rank`: which continuation of a text is the most likely for the model."""
 
 from __future__ import annotations
 

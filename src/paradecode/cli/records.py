@@ -1,4 +1,4 @@
-"""The machine-readable forms of a completion and of the registry; their fields are a contract."""
+"""The machine-readable forms of a completion and of the registry. Their fields are a contract."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SHOWN = (
     "accepted_per_position", "prompt_tokens", "cached_tokens", "prefill_seconds",
     "decode_seconds", "target_seconds", "decoder_seconds", "tokens_per_second",
 )  # fmt: skip
-"""Counts and times of a completion, in the order in which they are printed."""
+"""Names of a completion's counts and times, in the order in which they are printed."""
 
 
 def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:
-    """What ``paradecode generate --json`` prints for one output of `llm`."""
+    """Return what ``paradecode generate --json`` prints for one output of `llm`."""
     stats = completion.stats.record()
     record: dict[str, Any] = {
         "text": completion.text,
@@ -48,7 +48,7 @@ def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:
 
 
 def part_record(part: Part) -> dict[str, Any]:
-    """One entry of ``paradecode methods --json``: a method, or a part, which has no family."""
+    """Return one entry of ``paradecode methods --json``: a method, or a part without a family."""
     return {
         "name": part.name,
         "kind": part.kind,

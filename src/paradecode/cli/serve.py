@@ -22,15 +22,17 @@ if TYPE_CHECKING:
     from paradecode.serve.settings import ServerSettings
 
 OWN = ("decoder", "draft_model", "adapter", "profile", "chat_template")
-"""Settings that one model may have for itself: SOURCE,decoder=...,adapter=..."""
+"""Settings that a single model may have: SOURCE,decoder=...,adapter=..."""
 
 NEEDED = ("fastapi", "uvicorn", "httptools", "zstandard", "prometheus_client", "llguidance")
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Options of where to listen, and for whom. The names are those of ServerSettings, except
-    ``keys_file``."""
+    """Options that say where to listen, and who may connect.
+
+    The names are those of ServerSettings, except ``keys_file``.
+    """
 
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(8000, "0 takes a free one.")
@@ -92,7 +94,10 @@ class Listening:
 
 @dataclass(frozen=True)
 class Working:
-    """Options of each model's workers. Second names are those of vLLM, SGLang and llama.cpp."""
+    """Options of each model's workers.
+
+    Their second names are those of vLLM, SGLang and llama.cpp.
+    """
 
     replicas: int = option(1, "Workers of each model.", "--replicas --data-parallel-size")
     backend: str = option("auto", "auto, native or torch.")
@@ -258,12 +263,12 @@ def _serve_on_ray(settings: ServerSettings, working: Working, clustering: Cluste
 
 
 def _named(sources: list[str], name: str | None = None) -> list[tuple[str, str, dict[str, str]]]:
-    """Public name, source, and own settings of each model."""
+    """Return the public name, the source, and the own settings of each model."""
     if name is not None and len(sources) > 1:
         raise InvalidInput("--served-model-name", name, "write NAME=SOURCE for several models")
     named = []
     for source in sources:
-        # Commas that no setting's name follows belong to what they stand in.
+        # A comma that is not followed by the name of a setting belongs to the text around it.
         where, *rest = re.split(rf",({'|'.join(OWN)})=", source)
         own, equals, place = where.partition("=")
         settings = dict(zip(rest[::2], rest[1::2], strict=True))
@@ -292,7 +297,7 @@ def _served(
 
 
 def _method(own: dict[str, str], decoding: Decoding) -> dict[str, Any]:
-    """The method of one model: its own, or the one for all models."""
+    """Return the settings of a model's method: its own method, or the one for all models."""
     if "decoder" in own and "profile" in own:
         raise InvalidInput("profile", own["profile"], "give a model one of decoder and profile")
     if own.keys() & {"decoder", "profile"}:

@@ -1,4 +1,4 @@
-"""The demonstration: a race of plain and parallel decoding on three prompts."""
+"""The demonstration: a race between plain and parallel decoding on three prompts."""
 
 from __future__ import annotations
 
@@ -43,10 +43,13 @@ PROMPTS = {
     "edit": f'Replace "Paris" with "London" in this text:\n\n{RECORD}',
 }
 CANVAS, CANVAS_PROMPT, CANVAS_TOKENS = "diffusion canvas", "reverse: Tom Ben Sam Art Ann Joe", 7
-"""The last race, its prompt, and its canvas: six names and the end. On a longer one plain
-decoding would also fill what is behind the end, and look slower than it is."""
+"""The last race, its prompt, and its canvas of seven positions, for six names and the end.
+
+On a longer canvas, plain decoding would also fill positions after the end, and would look slower
+than it is.
+"""
 FRAME = 0.04
-"""Seconds between two pictures of a text; a canvas is drawn after each forward."""
+"""Seconds between two pictures of a text. A canvas is drawn after each forward."""
 RULES = (
     "Each side decodes alone, one after the other, so that neither slows the other. Its clock "
     "counts decoding: not the drawing of this screen and, but for the canvas, not the prompt."
@@ -62,13 +65,13 @@ Go on with
 def run_demo(
     llm: LLM, canvas: LLM | None, console: Console, max_tokens: int
 ) -> dict[str, Comparison]:
-    """Decode the prompts both ways on the screen, sum up, and return each race by its title.
+    """Decode the prompts plainly and in parallel, show both, and return each race by its title.
 
-    Both ways are tenants of their own: neither finds what the other one has read or learned.
+    The two decoders are different tenants, so neither uses what the other has read or learned.
 
     Args:
-        canvas: a diffusion model, which has the last race, if there is one.
-        max_tokens: of each answer of ``llm``.
+        canvas: a diffusion model for the last race, or None to leave that race out.
+        max_tokens: the most tokens of each answer of ``llm``.
     """
     models = [each for each in (llm, canvas) if each is not None]
     for each in models:
@@ -98,7 +101,7 @@ def run_demo(
 
 
 def race(llm: LLM, console: Console, title: str, prompt: str, max_tokens: int) -> Comparison:
-    """Decode one prompt plainly and then in parallel, each in a pane of its own."""
+    """Decode one prompt plainly and then in parallel, each in its own half of the screen."""
     console.rule(title)
     task, _, given = prompt.partition("\n\n")
     console.print(Text(task, "bold"), *([Text(given, "dim")] if given else []), sep="\n")
@@ -120,7 +123,7 @@ def race(llm: LLM, console: Console, title: str, prompt: str, max_tokens: int) -
             decoded(llm, prompt, max_tokens, decoder, name, partial(draw, name))
             for name, decoder in decoders.items()
         )
-        # A screen that is too low for a text shows its end until here.
+        # If the screen is too low for a text, it shows the end of the text so far.
         live.update(Columns(whole.values(), padding=(0, 0), width=width))
     if not console.is_terminal:  # It has only the last picture, whose last line Live leaves open.
         console.line()
@@ -135,14 +138,14 @@ def decoded(
     salt: str,
     draw: Callable[[Text, int, int, float], None],
 ) -> Completion:
-    """Decode a prompt, and draw what is known of the answer while it comes.
+    """Decode a prompt, and draw the known part of the answer while it grows.
 
     Args:
-        draw: shows a text, tokens, forwards and seconds.
+        draw: shows a text, and numbers of tokens, forwards and seconds.
 
     Returns:
-        The completion. Its ``decode_seconds`` leave out what ``draw`` takes. The first forward of
-        a canvas decides positions like any other, so there they begin with the request.
+        The completion. Its ``decode_seconds`` do not include the time of ``draw``. For a canvas
+            they begin with the request, because its first forward decides positions like any other.
     """
     on_canvas = _is_canvas(llm)
     text, tokens, seconds = Text(), 0, 0.0
@@ -175,7 +178,7 @@ def decoded(
 
 
 def summary(compared: Mapping[str, Comparison]) -> Table:
-    """The speed-ups as bars, what they come from, and whether the outputs have the same tokens."""
+    """Return a table of speed-ups as bars, their causes, and whether the tokens are the same."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for heading in ("prompt", "", "speed-up", "tokens/s", "tokens a forward", "same tokens"):
         left = heading in ("prompt", "")
@@ -200,7 +203,7 @@ def _is_canvas(llm: LLM) -> bool:
 
 
 def _canvas_text(llm: LLM, canvas: Sequence[int | None]) -> Text:
-    """Positions behind the text of an output: their tokens, and a line where they are masked."""
+    """Return the canvas after an output's text: its tokens, and a line for each masked position."""
     text = Text()
     for token in canvas:
         if token is None:

@@ -1,4 +1,4 @@
-"""Tables of results on any screen: on a narrow one each figure has a line of its own."""
+"""Print tables of results on any screen. On a narrow one, each figure has its own line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from paradecode.cli.console import out
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table without its empty columns. An output that is no screen, such as a file, has
-    any width."""
+    """Print a table without its empty columns.
+
+    An output that is no terminal, such as a file, counts as wide enough.
+    """
     shown = [at for at in range(len(head)) if any(cells[at] for cells in rows)]
     table = Table()
     for at in shown:
@@ -31,7 +33,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _print_lines(head: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int]) -> None:
-    """Print the first cell of each row, and below it a line for each of the others."""
+    """Print the first cell of each row, and below it a line for each other cell."""
     names = max(len(head[at]) for at in shown)
     for cells in rows:
         out.print(f"[bold]{escape(cells[0])}[/]", highlight=False, soft_wrap=True)

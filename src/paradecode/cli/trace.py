@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paradecode.trace import Trace
 
 ALTERNATIVES = 5
-"""Likeliest tokens that a trace keeps at each position; more make the file larger."""
+"""Number of most likely tokens that a trace keeps at each position. More make the file larger."""
 
 
 @grouped
@@ -69,13 +69,15 @@ def trace(
 
 
 def said(llm: LLM, prompt: str, raw: bool) -> str | list[int]:
-    """What the user says, or token ids to be continued: a raw text, or any text for a model
-    without a chat template."""
+    """Return the message of a user, or token ids that the model continues.
+
+    Token ids are for a raw text, and for a model without a chat template.
+    """
     return llm.encode(prompt) if raw or llm.chat_template is None else prompt
 
 
 def answered(llm: LLM, target: str | list[int], params: Mapping[str, Any]) -> Completion:
-    """The answer to what :func:`said` returns."""
+    """Return the answer to a target that :func:`said` has returned."""
     if isinstance(target, str):
         return llm.chat(target, **params)
     return llm.complete(target, **params)
@@ -85,7 +87,7 @@ def write_page(record: Trace, path: Path) -> None:
     """Write the page that replays a trace.
 
     Raises:
-        InvalidInput: the file cannot be written.
+        InvalidInput: if the file cannot be written.
     """
     from paradecode.trace import page
 

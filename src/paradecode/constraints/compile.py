@@ -1,4 +1,4 @@
-"""Compiles the constraints of requests, and keeps the last ones."""
+"""Compile the constraints of requests, and keep the latest compiled ones."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling
 
 GRAMMARS = ("json_schema", "json_object", "regex", "lark", "choice")
-"""Kinds that llguidance compiles."""
+"""Types of constraints that llguidance compiles."""
 KINDS = (*GRAMMARS, "python")
 KEPT = 64
-"""Number of compiled constraints that are kept; the least recently used one is dropped first."""
+"""Number of compiled constraints that are kept. The least recently used one is dropped first."""
 
 
 class Compiler:
-    """Compiles constraints for one model. Safe to use from several threads.
+    """Compiles constraints for one model. Several threads may use it.
 
     Args:
-        tokenizer: the model's.
-        vocab_size: rows of its LM head.
-        eos_tokens: ids that end its texts.
+        tokenizer: the model's tokenizer.
+        vocab_size: number of rows of the model's LM head.
+        eos_tokens: token ids that end the model's outputs.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_tokens: Sequence[int]) -> None:
@@ -49,7 +49,7 @@ class Compiler:
         self._lock = threading.Lock()
 
     def compile(self, given: Mapping[str, Any], family: str = "autoregressive") -> Constraint:
-        """The constraint that ``{"type": ..., "value": ...}`` describes.
+        """Compile the constraint that ``{"type": ..., "value": ...}`` describes.
 
         ===============  ===========================================================
         type             value
@@ -63,10 +63,12 @@ class Compiler:
         ===============  ===========================================================
 
         Args:
-            family: of the method that will use it; ``diffusion`` needs an explicit automaton.
+            family: family of the method that will use the constraint; ``diffusion`` needs an
+                explicit automaton.
 
         Raises:
-            InvalidInput: it is not understood, too large, too complex, or not supported.
+            InvalidInput: if the constraint is not understood, too large, too complex, or not
+                supported.
         """
         kind, value = _parts(given)
         try:
@@ -100,7 +102,7 @@ class Compiler:
         return GrammarConstraint(start, library, self._vocab_size, kind)
 
     def _spelled(self) -> tuple[bytes, ...]:
-        """The bytes of each token id of the model's head; empty for ids that are not text."""
+        """Return the bytes of each token id of the model's head, or b"" if the id is no text."""
         tokenizer = self._tokenizer
         check_byte_level(tokenizer)
         with self._lock:
@@ -119,7 +121,7 @@ class Compiler:
 
 
 def _expression(kind: str, value: object) -> Expression:
-    """The expression of a constraint for a canvas, which needs a regular one."""
+    """Return the regular expression of a constraint for a canvas, or raise InvalidInput."""
     if kind == "choice":
         return one_of(text(each) for each in checked_choices(value))
     if kind == "regex":

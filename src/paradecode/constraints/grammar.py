@@ -1,4 +1,4 @@
-"""Grammars of llguidance: compiled within bounds, and followed as constraints."""
+"""Compile llguidance's grammars within bounds, and follow them as constraints."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ from paradecode.models.vocabulary import spelling
 T = TypeVar("T")
 
 STACK = 256 << 20
-"""Bytes of address space for the compiling thread's stack. The library recurses along references;
-the largest accepted schema needs about 30 MB."""
+"""Bytes of address space for the stack of the compiling thread.
+
+The library recurses along references, and the largest accepted schema needs about 30 MB.
+"""
 
 JSON_STYLE = {"whitespace_flexible": False, "lenient": False, "coerce_one_of": False}
-"""Compact JSON, because a small model may write spaces for ever where they are allowed. A keyword
-that the library cannot enforce is an error and is never ignored."""
+"""Options for compact JSON, because a small model may write endless spaces where they are allowed.
+
+A keyword that the library cannot enforce is an error, and is never ignored.
+"""
 
 NO_TEXT = "no text meets it"
 
@@ -40,10 +44,10 @@ _turn = threading.Lock()
 
 
 def grammar_of(kind: str, value: object) -> str:
-    """llguidance's grammar text of a constraint.
+    """Return llguidance's grammar text of a constraint.
 
     Raises:
-        InvalidInput: the value has the wrong type or exceeds a limit.
+        InvalidInput: if the value has the wrong type or exceeds a limit.
     """
     from llguidance import LLMatcher
 
@@ -60,13 +64,13 @@ def grammar_of(kind: str, value: object) -> str:
 
 
 def compile_grammar(grammar: str, tokenizer: Any, named: object) -> Any:
-    """An ``llguidance.LLMatcher`` at its start.
+    """Compile a grammar, and return an ``llguidance.LLMatcher`` that has read nothing.
 
-    The limits keep compiling under about 0.1 s, and a mask under about 20 ms.
+    The limits keep the time to compile below about 0.1 s, and that of a mask below about 20 ms.
 
     Raises:
-        InvalidInput: the library cannot express it, it is too complex, or no text meets it. The
-            error shows ``named``, the value that the caller gave.
+        InvalidInput: if the library cannot express the grammar, if the grammar is too complex, or
+            if no text meets it. The error shows ``named``, the value that the caller gave.
     """
     from llguidance import LLMatcher, LLParserLimits
 
@@ -93,8 +97,11 @@ def compile_grammar(grammar: str, tokenizer: Any, named: object) -> Any:
 
 
 def _short(message: str) -> str:
-    """The line of a message that says what is wrong: the one marked as the error, or the first.
-    The other lines show the library's internal state."""
+    """Return the line of an error message that says what is wrong.
+
+    It is the line that is marked as the error, or else the first. The other lines show the
+    library's internal state.
+    """
     lines = message.strip().splitlines() or [""]
     marked = (line.partition("error: ")[2] for line in lines if line.startswith("error: "))
     line = next(marked, lines[0])
@@ -114,7 +121,7 @@ def _with_deep_stack(function: Callable[[], T]) -> T:
 
 
 class _TokenizerView:
-    """The attributes that ``llguidance.TokenizerWrapper`` reads."""
+    """A tokenizer with the attributes that ``llguidance.TokenizerWrapper`` reads."""
 
     bos_token_id = None
 
@@ -139,10 +146,10 @@ def check_byte_level(tokenizer: Tokenizer) -> None:
 
 
 def library_tokenizer(tokenizer: Tokenizer, eos_tokens: Sequence[int]) -> Any:
-    """An ``llguidance.LLTokenizer`` that knows the bytes of every token.
+    """Return an ``llguidance.LLTokenizer`` that knows the bytes of every token.
 
     Raises:
-        InvalidInput: the library is missing, or the tokenizer is not byte-level BPE.
+        InvalidInput: if the library is missing, or if the tokenizer is not byte-level BPE.
     """
     try:
         from llguidance import LLTokenizer, TokenizerWrapper
@@ -156,17 +163,18 @@ def library_tokenizer(tokenizer: Tokenizer, eos_tokens: Sequence[int]) -> Any:
     return LLTokenizer(wrapper, eos_token=list(eos_tokens))
 
 
-# A grammar of llguidance as a constraint.
+# A constraint that follows a grammar of llguidance.
 
 
 class GrammarConstraint:
-    """A compiled grammar.
+    """A compiled grammar as a constraint.
 
     Args:
-        start: an ``llguidance.LLMatcher`` that has read nothing; matchers are copies of it.
-        tokenizer: the ``llguidance.LLTokenizer`` that it was made for.
-        vocab_size: rows of the model's LM head; ids that the tokenizer lacks are never allowed.
-        kind: the constraint's type, for errors.
+        start: an ``llguidance.LLMatcher`` that has read nothing. Matchers are copies of it.
+        tokenizer: the ``llguidance.LLTokenizer`` for which ``start`` was compiled.
+        vocab_size: number of rows of the model's LM head. Ids that the tokenizer lacks are never
+            allowed.
+        kind: the constraint's type, which errors show.
     """
 
     waits = False
@@ -182,9 +190,9 @@ class GrammarConstraint:
 class GrammarMatcher:
     """Implements :class:`paradecode.core.constraint.Matcher`.
 
-    The library's matcher has read some path. For another path it goes back to the end of the common
-    beginning and reads the rest. It never reads a token that ends the output, because its answers
-    about such tokens differ from grammar to grammar.
+    The library's matcher has read one path. To answer about another path, it rolls back to the end
+    of the common prefix and reads the rest. It never reads a token that ends the output, because
+    its answers about such tokens differ from grammar to grammar.
     """
 
     def __init__(self, constraint: GrammarConstraint, ends: Sequence[int]) -> None:
@@ -208,7 +216,8 @@ class GrammarMatcher:
         known_ids = min(len(allowed), self._tokenizer.vocab_size)
         allowed[:known_ids] = bits[:known_ids]
         allowed[self._never] = False
-        # Where no token begins a text that must come, the library allows one that it then refuses.
+        # If no token begins a text that must come next, the library allows a token that it refuses
+        # afterwards.
         if np.count_nonzero(allowed) == 1:
             only = int(allowed.argmax())
             allowed[only] = self._matcher.validate_tokens([only]) == 1
@@ -265,7 +274,7 @@ class GrammarMatcher:
         self._path, self._masks = [], {}
 
     def _reach(self, path: Sequence[int]) -> bool:
-        """Read ``path`` as far as the constraint allows; returns whether it allows all of it."""
+        """Read ``path`` as far as the constraint allows. Return whether it allows all of it."""
         same = 0
         for mine, theirs in zip(self._path, path):
             if mine != theirs:
@@ -284,7 +293,7 @@ class GrammarMatcher:
         return True
 
     def _check(self) -> None:
-        """Raise InvalidInput if the library reached a limit, which it reports only when asked."""
+        """Raise InvalidInput if the library has reached a limit. It reports this only if asked."""
         if self._matcher.is_error():
             said = str(self._matcher.get_error()).strip().partition("\n")[0][:200]
             raise InvalidInput("constraint", self._constraint.kind, f"simplify it: {said}")

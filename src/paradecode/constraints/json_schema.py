@@ -1,4 +1,4 @@
-"""JSON schemas as people and libraries write them, in the form that the parser reads."""
+"""Bring JSON schemas, as people and libraries write them, into the form that the parser reads."""
 
 from __future__ import annotations
 
@@ -18,31 +18,35 @@ COUNTS = (
 FORMATS = (
     "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
 )  # fmt: skip
-"""Formats that the parser knows. Any other one is an annotation, as the standard says."""
+"""Formats that the parser knows. Any other format is only an annotation, as the standard says."""
 PLACED = ("$id", "$defs", "definitions")
-"""Keywords that references find by where they stand."""
+"""Keywords whose place in the schema matters, because references find them there."""
 WORDS = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly")
 
 WHOLE, REAL, STEP = 10**18 - 1, 10**15, 1e-9
-"""The largest whole number, the largest other number, and the smallest part of one, that a schema
-allows which sets no bound of its own: small models write digits until their tokens run out."""
+"""Bounds for numbers: the largest whole number, the largest other number, and the smallest step.
+
+They hold in a schema that sets no bound of its own, because small models write digits until their
+tokens run out.
+"""
 
 LENGTHS = {
     "date-time": r"^[^.]*(\.\d{1,9}(\D.*)?)?$",
     "time": r"^[^.]*(\.\d{1,9}(\D.*)?)?$",
     "duration": r"^(\D|\d{1,4}\D)*$",
 }
-"""Format -> a pattern that bounds its digits: nine of a second's parts, four of each duration."""
+"""Format -> a pattern that bounds digits: 9 for a fraction of a second, 4 for a duration's parts.
+"""
 
 Schema = dict[str, Any]
-"""A schema that is an object; ``true`` and ``false`` are schemas as well."""
+"""A schema that is an object. In JSON Schema, ``true`` and ``false`` are schemas as well."""
 
 Place = tuple[str, ...]
-"""The path to a schema inside of another one: keywords, names and numbers."""
+"""The path to a schema inside another schema: keywords, names and indices."""
 
 
 def rebuilt(schema: Schema, change: Callable[[Place, Schema], Any]) -> Schema:
-    """A copy of a schema in which ``change`` was applied to all schemas directly inside of it."""
+    """Return a copy of a schema, with ``change`` applied to each schema directly inside it."""
 
     def changed(value: Any, *at: str) -> Any:
         return change(at, value) if isinstance(value, dict) else value
@@ -61,8 +65,11 @@ def rebuilt(schema: Schema, change: Callable[[Place, Schema], Any]) -> Schema:
 
 
 def plain(schema: Schema) -> Schema:
-    """The schema without annotations that look like rules, and with the keywords of older drafts
-    and of OpenAPI in the standard's present form."""
+    """Return the schema in the present form of the standard.
+
+    Annotations that look like rules are removed, and keywords of older drafts and of OpenAPI are
+    translated.
+    """
     made = rebuilt(schema, lambda _, inner: plain(inner))
     made.pop("$schema", None)  # Tools of one request may name different drafts.
     if made.get("format", FORMATS[0]) not in FORMATS:
@@ -101,10 +108,10 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def bounded(schema: Schema) -> Schema:
-    """The schema with a bound on the digits of each number, moment and duration.
+    """Return the schema with a bound on the digits of each number, moment and duration.
 
-    What is frequent and set by no bound of the schema's own stands once below ``$defs``, since the
-    parser compiles each place of it again.
+    Frequent types without a bound of their own are defined once below ``$defs``, because the parser
+    compiles each copy again.
     """
     number = {"type": "number", "minimum": -REAL, "maximum": REAL, "multipleOf": STEP}
     anything: Schema = {"$ref": "#/$defs/:any"}
@@ -157,7 +164,7 @@ def bounded(schema: Schema) -> Schema:
 
 
 def _bounds(schema: Schema, real: bool) -> Schema:
-    """Bounds for the numbers of a schema, where it has none or larger ones."""
+    """Return bounds for a schema's numbers, where the schema has none or larger ones."""
     most = REAL if real else WHOLE
     found: dict[str, float] = {}
     for sign, key, open_key in ((-1, "minimum", "exclusiveMinimum"),
@@ -175,6 +182,6 @@ def _bounds(schema: Schema, real: bool) -> Schema:
 
 
 def _is_coarse(bound: float) -> bool:
-    """Whether a bound is a multiple of ten steps, so that there are numbers beside it."""
+    """Whether a bound is a multiple of ten steps, so that the range has other numbers near it."""
     steps = bound / (10 * STEP)
     return abs(steps - round(steps)) < 1e-3

@@ -1,4 +1,4 @@
-"""Checks of a constraint's value, with limits that bound the work of compiling it."""
+"""Check a constraint's value, within limits that bound the work of compiling it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paradecode.core.checks import text
 from paradecode.core.errors import InvalidInput
 
 MAX_TEXT = 1 << 16
-"""Characters of a schema, a grammar, or of all choices together."""
+"""The most characters of a schema, of a grammar, or of all choices together."""
 MAX_DEPTH = 64
 MAX_REGEX = 8192
 MAX_CHOICES = 1024
@@ -19,15 +19,17 @@ FIELD = "constraint.value"
 
 
 def refused(value: object, fix: str) -> InvalidInput:
-    """The error for the value of a constraint."""
+    """Return the error for a constraint's value that is refused, with the fix."""
     return InvalidInput(FIELD, value, fix)
 
 
 def checked_schema(value: object) -> dict[str, Any]:
-    """A JSON schema, given as a mapping or as JSON text; ``True`` and ``{}`` allow any JSON.
+    """Return a JSON schema that is given as a mapping or as JSON text.
+
+    ``True`` and ``{}`` allow any JSON.
 
     Raises:
-        InvalidInput: it is not JSON, too long or too deep.
+        InvalidInput: if it is not JSON, too long or too deep.
     """
     if isinstance(value, str):
         checked_text(value, MAX_TEXT)
@@ -49,7 +51,10 @@ def checked_schema(value: object) -> dict[str, Any]:
 
 
 def checked_text(value: object, most: int) -> str:
-    """A text of 1 to ``most`` characters without lone surrogates."""
+    """Return ``value`` if it is a text of 1 to ``most`` characters without lone surrogates.
+
+    Raises InvalidInput for anything else.
+    """
     known: str = text(most, 1)(FIELD, value)
     try:
         known.encode()
@@ -59,7 +64,10 @@ def checked_text(value: object, most: int) -> str:
 
 
 def checked_choices(value: object) -> list[str]:
-    """The different texts of a list; none may be empty."""
+    """Return the different texts of a list.
+
+    Raise InvalidInput if one is empty or they are too long.
+    """
     if not isinstance(value, (list, tuple)) or not 0 < len(value) <= MAX_CHOICES:
         raise refused(value, f"give a list of 1 to {MAX_CHOICES} texts")
     texts = [checked_text(each, MAX_TEXT) for each in value]

@@ -1,8 +1,8 @@
-"""A trial compiles a grammar in a process of its own, which the system can end.
+"""Try to compile a grammar in another process, which the system can end.
 
-The library's limits do not bound all of its work: the intersection of forty patterns takes it
-minutes, and a thread cannot be stopped there, but a process can. The limit is processor time, so a
-busy machine accepts the same grammars as a quiet one.
+The library's limits do not bound all of its work. The intersection of forty patterns takes it
+minutes, and a thread cannot be stopped there, but a process can. The limit is on processor time, so
+a busy machine accepts the same grammars as a quiet one.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from paradecode.constraints.limits import refused
 from paradecode.core.errors import InvalidInput
 
 SECONDS = 2
-"""Processor time for one grammar; the largest reasonable grammars take about half a second."""
+"""Seconds of processor time for one grammar.
+
+The largest reasonable ones take about half a second.
+"""
 
 MEMORY = 4 << 30
-"""Bytes of address space of the process."""
+"""Bytes of address space that the process may use."""
 
 KEPT = 256
 """Number of results that are kept."""
 
 
 class GrammarTrial:
-    """Finds out whether grammars compile in time. Safe to use from several threads."""
+    """Finds out whether grammars compile in time. Several threads may use it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -46,7 +49,7 @@ class GrammarTrial:
             kind, value: as :meth:`paradecode.constraints.compile.Compiler.compile` takes them.
 
         Raises:
-            InvalidInput: compiling takes too much time or memory, or fails.
+            InvalidInput: if compiling takes too much time or memory, or fails.
         """
         try:
             grammar = grammar_of(kind, value)
@@ -57,12 +60,12 @@ class GrammarTrial:
             raise refused(value, wrong)
 
     def close(self) -> None:
-        """End the process; the next check starts another one."""
+        """End the process. The next check starts another one."""
         with self._turn:
             self._end()
 
     def _try(self, grammar: str) -> str:
-        """What is wrong with a grammar; empty if it compiles in time."""
+        """Return what is wrong with a grammar, or an empty text if it compiles in time."""
         with self._turn:
             try:
                 said = self._ask(grammar)
@@ -75,7 +78,7 @@ class GrammarTrial:
             return f"simplify it: compiling it takes more than {SECONDS} s or {MEMORY >> 30} GiB"
 
     def _ask(self, grammar: str) -> str:
-        """What the process says of a grammar; nothing if it ended over it."""
+        """Return the process's answer about a grammar, or "" if the process died over it."""
         process = self._process = self._process or _start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -96,10 +99,14 @@ def _start() -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    """Compile the grammar of each line and say what is wrong; the system ends it in time."""
+    """Compile the grammar of each input line, and print what is wrong with it.
+
+    The system ends this process if a grammar takes too long.
+    """
     from llguidance import LLTokenizer
 
-    # The time to compile does not depend on the vocabulary, and one of bytes starts at once.
+    # The time to compile does not depend on the vocabulary, and a vocabulary of bytes is made at
+    # once.
     tokenizer: Any = LLTokenizer("byte")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

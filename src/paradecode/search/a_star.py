@@ -1,4 +1,4 @@
-"""A*-Decoding: the best partial answer is expanded, until one is whole."""
+"""A*-Decoding: expand the best partial answer, until a complete answer is the best."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, Searc
 
 @declare("search", "a-star", paper="A*-Decoding", arxiv="2505.13672", aliases=("astar",))
 class AStar:
-    """Expands the most promising partial answer by k sampled steps, until a whole one is the best.
+    """Expands the best partial answer by k sampled steps, until a complete answer is the best.
 
     A node's estimate is its cost so far, plus 1 minus its score. A scorer gives the score as a
-    number from 0 to 1; without a scorer it is the mean probability of the tokens of the last step.
-    A step ends at an empty line. We could not read the paper's cost of a step, so users choose it
-    (``none`` searches best first, ``step`` prefers short answers, ``loss`` counts what the score
-    has lost). Of nodes with equal estimates, the deeper one goes first, then the older. If the
-    budget of tokens ends the search, the whole answer with the best score is returned, or, if there
-    is none, the best node, continued.
+    number from 0 to 1. Without a scorer, the score is the mean probability of the tokens of the
+    last step. A step ends at an empty line. We could not read the paper's cost of a step, so users
+    choose it: ``none`` searches best first, ``step`` prefers short answers, and ``loss`` counts how
+    much the score has dropped. Among nodes with equal estimates, the deeper one goes first, and
+    then the older one. If the budget of tokens ends the search, it returns the complete answer with
+    the best score. If there is none, it continues the best node and returns that.
     """
 
     k: int = parameter(4, 1, 64, "steps that are sampled of a node")
@@ -70,8 +70,10 @@ class AStar:
 
 
 class _Node(NamedTuple):
-    """A node of the search. Nodes are ordered as they are expanded: ``height`` is minus the
-    depth, and no two nodes share ``order``."""
+    """A node of the search. Nodes are ordered as they are expanded.
+
+    ``height`` is minus the depth, and no two nodes share ``order``.
+    """
 
     estimate: float
     height: int
@@ -91,8 +93,10 @@ def _found(nodes: list[_Node]) -> Searched:
 
 
 def _share(score: float, given: bool) -> float:
-    """A score as a number from 0 to 1: a scorer's unchanged, a mean log-probability as a
-    probability."""
+    """Return a score as a number from 0 to 1.
+
+    The score of a scorer is unchanged, and a mean log-probability becomes a probability.
+    """
     if not given:
         return min(1.0, math.exp(score))
     if not 0.0 <= score <= 1.0:

@@ -1,4 +1,4 @@
-"""ATTS: samples that a draft model writes, of which the target rejects a calibrated share."""
+"""ATTS: sample outputs of a draft model, of which the target rejects a calibrated share."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ from paradecode.search.sampled import final_answer
 
 
 def p_value(score: float, calibrated: Sequence[float]) -> float:
-    """The share of scores that are at least as high, where the score itself counts as one of them.
+    """Return the share of scores that are at least ``score``, which is one of them itself.
 
-    If the score and the m calibrated ones are exchangeable, the p-value is at most a with a
-    probability of at most a. The probability is floor(a (m + 1)) / (m + 1) where no two scores are
-    equal (Vovk et al. 2005).
+    If the score and the m calibrated scores are exchangeable, the p-value is at most a with a
+    probability of at most a. If no two scores are equal, this probability is floor(a (m + 1)) / (m
+    + 1) (Vovk et al. 2005).
 
     Args:
-        calibrated: scores, ascending.
+        calibrated: m scores in ascending order.
     """
     above = len(calibrated) - bisect_left(calibrated, score)
     return (1 + above) / (1 + len(calibrated))
 
 
-# Scores of chunks that were drafted for other questions, which `atts` compares its chunks with.
+# Scores of chunks that were drafted for other questions. `atts` compares the scores of its chunks
+# with these.
 
 
 class ChunkScores(TrainedPart):
-    """``scores``: float32 [count], one for each question, that of a first chunk of ``chunk``
-    tokens.
+    """Calibrated scores, one for each question: that of its first chunk of ``chunk`` tokens.
+
+    Each question has one score, because chunks of the same question resemble each other. Many
+    scores of few questions would give wrong p-values.
 
     There is one score for each question, because chunks of the same question resemble each other:
     many scores of few questions would give p-values that do not hold.
@@ -54,24 +57,25 @@ class ChunkScores(TrainedPart):
         return {"scores": (self.facts["count"],)}
 
 
-# One sample that the draft model writes in chunks; the target accepts each chunk or writes it anew.
+# A sample that the draft model writes in chunks. The target accepts a chunk, or writes it itself.
 
 
 class ChunkedSample(OneUse):
-    """A decoder of one request; each chunk is drafted on a fork, which its sequence may adopt.
+    """A decoder of one request. Each chunk is drafted on a fork, which its sequence may adopt.
 
-    The draft model draws with noise of its own, so that the target's chunk after a rejection does
-    not depend on the rejected one.
+    The draft model draws with noise of its own. So the target's chunk after a rejection does not
+    depend on the rejected chunk.
 
     Args:
         chunk: the most tokens of a chunk.
-        attempts: chunks that are drafted at a place before the target writes it.
-        alpha: chunks whose p-value is at most this are rejected.
-        calibrated: ascending scores that chunks are compared with; None ends with the first score.
+        attempts: number of chunks that are drafted at a place before the target writes the chunk.
+        alpha: a chunk is rejected if its p-value is at most this.
+        calibrated: scores in ascending order, with which chunks are compared. With None, the
+            decoder ends after the first score.
 
     Attributes:
-        scores: the logarithm of each drafted chunk's perplexity: minus the mean log-probability
-            of its tokens in the target.
+        scores: logarithm of each drafted chunk's perplexity, which is minus the mean
+            log-probability of its tokens under the target.
         accepted: whether each drafted chunk was accepted.
     """
 
@@ -131,10 +135,10 @@ class ChunkedSample(OneUse):
     def _score(
         self, child: TokenSequence, before: Logits
     ) -> Generator[Any, Any, tuple[float, Logits]]:
-        """The score of the tokens that the target has not read, and the logits behind them.
+        """Return the score of the tokens that the target has not read, and the logits after them.
 
         Args:
-            before: one row of logits, from which the first of these tokens came.
+            before: one row of logits, which predicts the first of these tokens.
         """
         tokens = child.pending.copy()
         total = float(before.log_probability(tokens[None, :1])[0, 0])
@@ -160,17 +164,17 @@ class AsynchronousScaling:
     """Samples ``n`` outputs that the draft model writes chunk by chunk, each at its own pace.
 
     The target reads each chunk in one forward. The score of a chunk is the logarithm of its
-    perplexity in the target. Its p-value is the conformal one among ``calibration`` first chunks,
-    which are drafted for this prompt beforehand, or among ``scores`` of other questions. A chunk
-    with a p-value of at most ``alpha`` is rejected. After ``attempts`` rejections the target writes
-    the chunk itself. No sample waits for the others.
+    perplexity under the target. Its p-value is the conformal one among ``calibration`` first
+    chunks, which are drafted for this prompt beforehand, or among ``scores`` of other questions. A
+    chunk with a p-value of at most ``alpha`` is rejected. After ``attempts`` rejections, the target
+    writes the chunk itself. No sample waits for the others.
 
-    The expected share of first chunks that are rejected is at most ``alpha``, whatever the models.
-    With ``scores`` this holds over all questions of their kind, and a hard question loses more.
-    For later chunks it holds as far as their scores resemble those of first chunks. The result is a
-    sample with the most frequent answer (see ``majority``), or the one that a scorer prefers. The
-    method is lossy: accepted text is the draft model's. ``alpha=1`` samples the target, ``alpha=0``
-    the draft model.
+    The expected share of rejected first chunks is at most ``alpha``, whatever the models are. With
+    ``scores``, this holds on average over questions like those of the scores, and hard questions
+    have more rejections. For later chunks, it holds as far as their scores resemble those of first
+    chunks. The result is a sample with the most frequent answer (see ``majority``), or the one that
+    a scorer prefers. The method is lossy, because accepted text is the draft model's. ``alpha=1``
+    samples the target, and ``alpha=0`` samples the draft model.
 
     When: a draft model is loaded that is nearly as good, and many samples are wanted.
     """

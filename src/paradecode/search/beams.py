@@ -23,7 +23,7 @@ MOST_BEAMS = 32
 
 
 class Beam(NamedTuple):
-    """A fork with its summed log-probability, and the same sum minus the diversity penalties."""
+    """A fork with its summed log-probability, and this sum minus the diversity penalties."""
 
     sequence: LiveSequence
     total: float = 0.0
@@ -31,7 +31,7 @@ class Beam(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """A token that may follow a beam, the sums with it, and the row of logits that gave it."""
+    """A token that may follow a beam, the sums including it, and the row of logits that gave it."""
 
     sequence: LiveSequence
     token: int
@@ -42,31 +42,34 @@ class Continuation(NamedTuple):
 
 @dataclass
 class Group:
-    """A group of beams that compete with one another, the best first."""
+    """A group of beams that compete with each other. Both lists have the best beam first."""
 
     open: list[Beam] = field(default_factory=list)
     ended: list[Beam] = field(default_factory=list)
 
 
 Penalty = Callable[[Beam, Sequence[Group]], tuple[float, dict[int, float]]]
-"""(beam, groups that have made this step) -> the penalty on every token, and further penalties
-on some tokens; none is below 0."""
+"""(beam, groups that have made this step) -> penalty on all tokens, and further penalties by token.
+
+No penalty is below 0.
+"""
 
 
 class BeamDecoder(OneUse):
-    """A decoder of one request, whose forks are the beams; it commits no token of its own.
+    """A decoder of one request whose forks are the beams. The root sequence commits no tokens.
 
     All beams are rows of one forward. A beam that nothing continues is released at once. Each beam
-    offers its ``2 * width`` best tokens. The best of these that end no text go on. A text that a
-    stop token ends waits, and competes at the end by its score: the sum divided by the length (with
-    the prompt, without the stop token) to the power of ``length_penalty``, as in vLLM. The search
-    goes on until no open beam can become one of the best. Of equal sums, the better beam wins, then
-    the likelier token, then the lower id; of equal scores, the text that ended first.
+    offers its ``2 * width`` best tokens, and the best offers that do not end a text become the next
+    beams. A text that ended waits, and competes at the end by its score: its sum divided by the
+    length (with the prompt, without the stop token) to the power of ``length_penalty``, as in vLLM.
+    The search runs until no open beam can become one of the best. For equal sums, the better beam
+    wins, then the likelier token, then the lower id. For equal scores, the text that ended first
+    wins.
 
     Args:
         width: number of beams in a group.
-        groups: number of groups; in each step they take turns in order.
-        penalty: the penalties of a group's tokens because of the groups before it.
+        groups: number of groups, which take turns in order within each step.
+        penalty: returns the penalties of a group's tokens because of the groups before it.
 
     Attributes:
         made: number of tokens of all beams.
@@ -80,9 +83,9 @@ class BeamDecoder(OneUse):
         self._penalty, self.made = penalty, 0
 
     def search(self, task: SearchTask) -> Search:
-        """The best beams of all groups, ordered by likelihood or by the scorer."""
+        """Return the best beams of all groups, ordered by likelihood or by the scorer."""
         beams = self.width * len(self.groups)
-        # One fork more, for a text that ends while all beams go on.
+        # There is one fork more, for a text that ends while all beams continue.
         start = Start(0, decoder=self, forks=beams + 1, width=beams)
         grown: list[Branch] = yield Grow([start])
         if not self.groups[0].open and not self.groups[0].ended:
@@ -117,7 +120,7 @@ class BeamDecoder(OneUse):
     def _extend(
         self, root: LiveSequence, group: Group, before: Sequence[Group], logits: dict[int, Logits]
     ) -> Steps:
-        """Give every beam of a group one more token."""
+        """Extend every beam of a group by one token."""
         offered = [
             option
             for beam in group.open
@@ -205,17 +208,17 @@ def _branch(start: Start, beam: Beam) -> Branch:
     )
 
 
-# Beam search: the likeliest output among those that a fixed number of partial outputs lead to.
+# Beam search: find the most likely output among those that a fixed number of beams reach.
 
 
 @declare("search", "beam", aliases=("beam-search",), paper="Lowerre 1976, as vLLM has it")
 class BeamSearch:
-    """Keeps the ``width`` most likely partial outputs and extends all of them at a time.
+    """Keeps the ``width`` most likely partial outputs, and extends all of them in each step.
 
-    Nothing is drawn: temperature and seed do not matter, nor does the method, because beams are
-    not drafted. Penalties, bans and constraints hold. The result is what vLLM's
-    ``use_beam_search`` is defined to give, see :class:`paradecode.search.beams.BeamDecoder`; a
-    scorer chooses among the ``width`` best.
+    Nothing is drawn, so temperature and seed do not matter. The decoding method does not matter
+    either, because beams are not drafted. Penalties, bans and constraints apply. The result is what
+    vLLM's ``use_beam_search`` is defined to give; see :class:`paradecode.search.beams.BeamDecoder`.
+    A scorer chooses among the ``width`` best.
 
     When: the likeliest text is wanted, as in translation.
     """
@@ -235,15 +238,15 @@ Output = NDArray[np.int32]
 
 @declare("search", "diverse-beam", paper="Diverse Beam Search", arxiv="1610.02424")
 class DiverseBeamSearch:
-    """Beam search in groups, one after another in every step; each group is rewarded for differing.
+    """Beam search in groups, which take turns in each step and are rewarded for differing.
 
     A token's log-probability is lowered by ``strength`` times a count over the open beams of the
     groups before. ``hamming`` counts the beams that have chosen the token in this step.
     ``cumulative`` is the sum over groups of exp(-d / ``spread``), where d is the number of places
-    in which their beams differ from this one with that token. ``ngram`` counts how often they hold
-    the n-gram that the token would end. Penalties stay in a beam's sum, but the best beams of all
-    groups are ordered by likelihood alone. Ends and scores are those of ``beam``. One group is
-    ``beam``, and with a strength of 0 all groups are equal.
+    at which a group's beams differ from this beam with the token. ``ngram`` counts how many times
+    these beams contain the n-gram that the token would complete. Penalties stay in a beam's sum,
+    but the best beams of all groups are ordered by likelihood alone. Ends and scores are those of
+    ``beam``. One group gives ``beam``, and with a strength of 0 all groups are equal.
 
     When: several good outputs are wanted that say different things.
     """

@@ -1,4 +1,4 @@
-"""The requests of a strategy, and the replies: branches, and scores of them."""
+"""The requests that a strategy yields, and the replies: branches, and their scores."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from paradecode.engine.sequence import LiveSequence
 
 @dataclass(frozen=True)
 class Start:
-    """A branch to begin.
+    """A branch that a strategy wants to begin.
 
     Attributes:
-        seed: number of the branch in the search; with the request's seed it decides all of its
-            draws. Branch 0 draws what the request would draw without a search.
-        after: the branch that it continues; None is the prompt.
-        max_tokens: the most new tokens; None for as many as the request may have.
-        marks: texts that end the branch if it writes them itself, beside the request's stop texts;
-            they stay in its text.
-        score: whether log-probabilities of its tokens are wanted.
-        decoder: a method in place of the request's.
-        params: sampling parameters in place of the request's.
-        forks: number of forks that the method keeps at a time; if any, it may not draft.
-        width: number of outputs that it grows at the same time.
+        seed: number of the branch in the search. Together with the request's seed, it decides all
+            draws of the branch. Branch 0 draws what the request would draw without a search.
+        after: the branch that this branch continues; None to continue the prompt.
+        max_tokens: the most new tokens; None for the request's own limit.
+        marks: texts that end the branch if it writes them itself, beside the request's stop texts.
+            They stay in the text.
+        score: whether the log-probabilities of the branch's tokens are wanted.
+        decoder: a method that replaces the request's method.
+        params: sampling parameters that replace the request's.
+        forks: number of forks that the method keeps at a time. With forks, the method may not
+            draft.
+        width: number of outputs that the branch grows at the same time.
     """
 
     seed: int
@@ -50,15 +51,15 @@ class Branch:
     """The present state of a branch.
 
     Attributes:
-        sequence: the engine's sequence of its new tokens; None before it has begun.
-        tokens: tokens of the output, with those before the branch; empty while it runs.
-        new: number of tokens that the branch itself has made.
-        text: text of the whole output, without a stop text of the request at its end; empty
-            while it runs.
-        reason: why it ended: ``stop`` (the end of the text, or a stop text), ``length``,
+        sequence: the engine's sequence that writes the new tokens; None before the branch has
+            begun.
+        tokens: tokens of the output, including those before the branch; empty while it runs.
+        new: number of tokens of this branch, without those before it.
+        text: text of the whole output, without the stop text that ended it; empty while it runs.
+        reason: why the branch ended: ``stop`` (a stop token, a stop text or a mark), ``length``,
             ``cancelled``, ``deadline``, or None while it runs.
-        at_end: whether it ended as the request would have, and not by a limit of its Start.
-        logprob: summed log-probability of its new tokens, if that was wanted.
+        at_end: whether it ended as the request would have ended, and not by a limit of ``start``.
+        logprob: summed log-probability of the new tokens, if it was wanted.
     """
 
     start: Start
@@ -73,11 +74,11 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Grow:
-    """Ask for branches; the reply is a list of :class:`Branch`, in the order of ``starts``.
+    """Asks for branches. The reply is a list of :class:`Branch` in the order of ``starts``.
 
     Attributes:
-        enough: called with the branches after each step of the engine; True ends those that still
-            run. None waits for all.
+        enough: called with the branches after each step of the engine. If it returns True, the
+            branches that still run are ended. None waits for all branches.
     """
 
     starts: Sequence[Start]
@@ -86,7 +87,7 @@ class Grow:
 
 @dataclass(frozen=True, eq=False)
 class Rate:
-    """Ask for scores of branches, higher is better; the reply is a list of floats."""
+    """Asks for scores of branches, where higher is better. The reply is a list of floats."""
 
     branches: Sequence[Branch]
 
@@ -100,10 +101,10 @@ class SearchTask:
 
     Attributes:
         params: sampling parameters.
-        text_of: makes the text of output tokens.
-        tokens: the most tokens that all branches may make together.
-        scorer: whether there is a scorer. Without one, Rate gives the log-probability of the
-            tokens that the branch itself has made.
+        text_of: returns the text of output tokens.
+        tokens: the most tokens that all branches may have together.
+        scorer: whether there is a scorer. Without one, the scores of Rate come from the
+            log-probabilities of a branch's own tokens.
     """
 
     params: SamplingParams
@@ -118,9 +119,10 @@ class Searched:
 
     Attributes:
         best: the branch that is the answer.
-        others: the other branches that may be of interest, best first.
-        scores: the scores of ``best`` and of each of ``others``, by which they were chosen.
-        made: tokens of all branches, if these are forks, whose sequences do not count them.
+        others: other branches that may be of interest, the best first.
+        scores: the scores of ``best`` and of each of ``others``, by which they were ordered.
+        made: number of tokens of all branches, if the branches are forks, which are not counted
+            elsewhere.
     """
 
     best: Branch
@@ -132,18 +134,21 @@ class Searched:
     def in_order(
         cls, branches: Sequence[Branch], scores: Sequence[float], made: int | None = None
     ) -> Searched:
-        """The result with the highest score as the best branch; of equal scores, the first."""
+        """Return the result with branches ordered by score.
+
+        For equal scores, the first one wins.
+        """
         order = sorted(range(len(branches)), key=lambda place: -scores[place])
         best, *others = (branches[place] for place in order)
         return cls(best, tuple(others), tuple(scores[place] for place in order), made)
 
 
 Search = Generator[Asked, Any, Searched]
-"""What a strategy runs: it yields requests and returns what it has found."""
+"""The generator that a strategy runs. It yields requests, and returns what it has found."""
 
 
 class Strategy(Protocol):
-    """A strategy is a dataclass of settings with one generator; each search has a fresh object."""
+    """A strategy is a dataclass of settings with one generator. Each search uses a new object."""
 
     def search(self, task: SearchTask) -> Search:
-        """Yield :class:`Grow` and :class:`Rate`; return what was found."""
+        """Yield :class:`Grow` and :class:`Rate`, and return the result."""

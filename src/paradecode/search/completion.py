@@ -1,4 +1,4 @@
-"""The completion of a search: the answer, the other branches, and what all of them cost."""
+"""The completion of a search: the answer, the other branches, and the cost of all branches."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ SUMMED = (
 
 
 def completion_of_search(run: SearchRun) -> Completion:
-    """The best branch, with the others as its ``alternatives``; or the error that ended the
-    search."""
+    """Return the best branch, with the others as its ``alternatives``.
+
+    If an error ended the search, the completion has this error.
+    """
     if run.found is None:
         error = run.error or DecoderError("the search has not ended")
         prompt = run.request.prompt.tolist()
@@ -39,10 +41,11 @@ def completion_of_search(run: SearchRun) -> Completion:
 
 
 def _completion(branch: Branch, scored: bool) -> Completion:
-    """A branch, together with the branches that it continues, as one output.
+    """Return a branch, together with the branches that it continues, as one output.
 
     Args:
-        scored: whether the request wants log-probabilities; a search may have needed them itself.
+        scored: whether the request wants log-probabilities. A search may need them although the
+            request does not.
     """
     chain = [*_chain(branch)][::-1]
     stats, trace = _joined(chain, len(branch.tokens))
@@ -58,7 +61,7 @@ def _completion(branch: Branch, scored: bool) -> Completion:
 
 
 def _joined(chain: Sequence[LiveSequence], generated: int) -> tuple[Stats, list[Step]]:
-    """Statistics and steps of consecutive branches, as those of one output."""
+    """Return the statistics and steps of consecutive branches, as those of one output."""
     each, trace = [sequence.stats for sequence in chain], list[Step]()
     forwards = 0
     for sequence, own in zip(chain, each):
@@ -98,7 +101,7 @@ def _tree(run: SearchRun, searched: Searched) -> tuple[SearchedBranch, ...]:
 
 
 def _own_text(sequence: LiveSequence, start: Start) -> str:
-    """The text that a branch adds to the text before it."""
+    """Return the text that a branch adds to the text before it."""
     text, before = sequence.text.value, "" if start.after is None else start.after.text
     while not text.startswith(before):  # That has ended within a character, or a stop text.
         before = before[:-1]
@@ -106,7 +109,7 @@ def _own_text(sequence: LiveSequence, start: Start) -> str:
 
 
 def _chain(branch: Branch | None) -> Iterator[LiveSequence]:
-    """The sequence of a branch, and those of the branches that it continues."""
+    """Yield the sequence of a branch, and then those of the branches that it continues."""
     while branch is not None:
         if branch.sequence is not None:
             yield branch.sequence

@@ -1,4 +1,4 @@
-"""Runs a strategy on an engine, beside the engine's other requests."""
+"""Run a strategy on an engine, beside the engine's other requests."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ from paradecode.search.scorers.scorer import BranchScorer, Rated, ReadsStates, f
 
 
 class StepText(OutputText):
-    """An output's text that also ends with a mark, if the mark was completed after this object was
-    made.
+    """An output's text that also ends at a mark, if the mark is completed from now on.
 
-    A mark stays in the text, unlike a stop text, because the next step continues behind it.
+    Unlike a stop text, a mark stays in the text, because the next step continues after it.
 
     Attributes:
         marked: whether a mark ended the text.
@@ -59,10 +58,10 @@ class StepText(OutputText):
 
 @dataclass(frozen=True)
 class StepDecoder(OneUse):
-    """A method that decodes to the end of a step.
+    """A method that decodes until the end of a step.
 
     Attributes:
-        decoder: makes the method.
+        decoder: returns the method that decodes.
         marks: texts that end a step.
     """
 
@@ -79,21 +78,24 @@ class StepDecoder(OneUse):
                     asked = method.send(reply)
                 except StopIteration:
                     return
-                # A backend that makes several steps by itself would not see a mark.
+                # A backend that makes several steps by itself would not notice a mark.
                 reply = StepsMade() if isinstance(asked, MultiStep) else (yield asked)
 
 
 MOST_BRANCHES = 64
-"""The most outputs that a search grows at the same time; more take more memory."""
+"""The most outputs that a search grows at the same time. More take more memory."""
 MOST_STARTED = 4096
 """The most branches of one search."""
 MOST_TOKENS = 1 << 31
-"""Tokens of all branches together, if the caller sets no limit."""
+"""The most tokens of all branches together, if the caller sets no limit."""
 
 
 @dataclass
 class _Begun:
-    """A branch that was asked for; ``sequence`` is None while it waits for its prefix."""
+    """A branch that a strategy wants.
+
+    ``sequence`` is None while the branch waits for its prefix.
+    """
 
     start: Start
     request: GenerationRequest
@@ -101,27 +103,28 @@ class _Begun:
 
 
 class SearchRun:
-    """One search. Whoever steps the engine calls :meth:`advance` after each step.
+    """One search. The owner of the engine calls :meth:`advance` after each step of the engine.
 
-    Branches of one prefix begin when the first of them has read it, and share its K/V pages.
+    Branches with the same prefix begin when the first of them has read it, and share its K/V pages.
 
     Args:
         engine: the engine that runs the branches.
-        request: the request as it would be without a search; its seed is set.
-        strategy: the strategy, an object for this search alone.
-        text_of: makes the text of output tokens.
+        request: the request as it would be without a search. Its seed must be set.
+        strategy: the strategy, an object that no other search uses.
+        text_of: returns the text of output tokens.
         prompt: the prompt's text, for the scorer.
         scorer: see :func:`find_scorer`; None scores by likelihood.
-        branches: the most branches of one Grow.
-        tokens: the most tokens of all branches; branches that begin together share the rest.
+        branches: the most outputs that one Grow may ask for.
+        tokens: the most tokens of all branches. Branches that begin together share what is left
+            equally.
 
     Attributes:
-        found: the result, when there is one.
-        error: the error that ended the search, if one did.
+        found: the result, or None while there is none.
+        error: the error that ended the search, or None.
         sequences: the sequences of all branches that have begun, in order.
         starts: the Start of each of ``sequences``.
         scores: the latest score of each branch that was rated.
-        readings: sequences that read branches for the scorer.
+        readings: sequences that read branches again for the scorer.
         started, ended: clock times in seconds.
     """
 
@@ -160,23 +163,24 @@ class SearchRun:
 
     @property
     def made(self) -> list[int]:
-        """Tokens that each of ``sequences`` has made itself, without those of the branches
-        before it."""
+        """Number of tokens of each of ``sequences``, without those of the branches before it."""
         return [_made(*begun) for begun in zip(self.starts, self.sequences, strict=True)]
 
     def advance(self) -> None:
-        """Look at the branches, and resume the strategy when its request is done."""
+        """Look at the branches, and resume the strategy if its request is done."""
         next(self._driver, None)
 
     def close(self, error: Exception | None = None) -> None:
-        """End the search with an error, if it has not ended; its branches free their pages."""
+        """End the search with an error, if it has not ended. Its branches free their pages."""
         self._driver.close()
         if not self.finished:
             self.error = error or DecoderError("the search was cancelled")
 
     def _drive(self, steps: Search) -> Generator[None, None, None]:
-        """Do what the strategy asks for, until it ends; each yield waits for a step of the
-        engine."""
+        """Do what the strategy asks for, until it ends.
+
+        Each yield waits for a step of the engine.
+        """
         reply: Any = None
         try:
             while True:
@@ -193,12 +197,14 @@ class SearchRun:
             self.ended = time.perf_counter()
 
     def _rate(self, asked: Rate) -> Generator[None, None, list[float]]:
-        """The score of each branch, a finite number, at once or when the engine has read the hidden
-        states; the prefix cache has most of their rows.
+        """Return the score of each branch, a finite number.
+
+        A scorer of hidden states first waits until the engine has read the branches. Most of these
+        tokens are in the prefix cache.
 
         Raises:
-            InvalidInput: if the scorer returned something else.
-            Exception: raised by the scorer, or the error that ended the reading.
+            InvalidInput: if the scorer returned anything but finite numbers.
+            Exception: any error of the scorer, or the error that ended the reading.
         """
         engine, request, scorer = self.engine, self.request, self._scorer
         readers, reading = list[LastStateReader](), list[LiveSequence]()
@@ -230,7 +236,7 @@ class SearchRun:
         return scores
 
     def _grow(self, asked: Grow) -> Generator[None, None, list[Branch]]:
-        """Grow branches until all have ended, or enough of them."""
+        """Grow branches until all have ended, or until the strategy has enough of them."""
         width = sum(start.width for start in asked.starts)
         if not 1 <= width <= self._most:
             fix = f"this search may grow 1 to {self._most} outputs at a time"
@@ -256,8 +262,7 @@ class SearchRun:
         return self._branches("cancelled")
 
     def _begin_waiting(self) -> None:
-        """Begin the first branch of each prefix, and its other branches when the prefix has been
-        read."""
+        """Begin the first branch of each prefix, and the others when it has read the prefix."""
         readers: dict[tuple[int, ...], LiveSequence] = {}
         for growing in self._growing:
             reader = readers.get(growing.start.tokens)
@@ -285,14 +290,18 @@ class SearchRun:
         deadline = self.request.deadline
         if deadline is not None:
             deadline = max(0.0, deadline - (time.perf_counter() - self.started))
-        # It goes on behind the output so far, as penalties, constraint and stop texts see it.
+        # The branch continues after the output so far. Penalties, constraint and stop texts see all
+        # of it.
         return replace(
             self.request, resume=start.tokens, params=params, deadline=deadline, forks=start.forks,
             decoder=StepDecoder(decoder, start.marks) if start.marks else decoder,
         )  # fmt: skip
 
     def _branches(self, waiting: str | None = None) -> list[Branch]:
-        """The branches as they are; ``waiting`` is the reason of those that have not begun."""
+        """Return the present branches.
+
+        ``waiting`` becomes the reason of those that have not begun.
+        """
         return [self._branch(growing, waiting) for growing in self._growing]
 
     def _branch(self, growing: _Begun, waiting: str | None) -> Branch:

@@ -14,15 +14,18 @@ from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, Searc
 MARKED = re.compile(
     r"\\boxed\{([^{}]*)\}|####\s{0,8}([^\n]+)|answer(?:\s{1,8}is)?\s{0,8}:?\s{1,8}([^\n]+)", re.I
 )
-"""Patterns of final answers. Spaces are bounded, so that a search takes linear time in any text."""
+"""Matches marked final answers.
+
+Spaces are bounded, so that matching takes linear time in any text.
+"""
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 
 def final_answer(text: str) -> str:
-    """The final answer of a text, in a form that equal answers share.
+    """Return the final answer of a text, in a form that equal answers share.
 
-    It is the last text in a box, behind ``####`` or behind "answer", or the number in that text if
-    there is one; else the last number; else the last line.
+    It is the last text in a box, after ``####`` or after "answer", or the number in that text if
+    there is one. Without such a mark, it is the last number, or else the last line.
     """
     marked = [next(filter(None, found), "") for found in MARKED.findall(text)]
     said = marked[-1] if marked else text
@@ -39,13 +42,13 @@ def final_answer(text: str) -> str:
     paper="Wang et al. 2022, self-consistency", arxiv="2203.11171",
 )  # fmt: skip
 class Majority:
-    """Samples n outputs at once and returns one with the answer that most of them end in.
+    """Samples n outputs at once, and returns one with the most frequent final answer.
 
     The answer of an output is found by :func:`final_answer`. Weighted votes count each output by
     the exponential of its score: the scorer's, or the mean log-probability. Outputs that were cut
     by the length vote as well. Among the outputs with the winning answer, the one with the highest
-    score is returned (without weights the earliest). Of answers with equal votes, the one that was
-    found first wins.
+    score is returned, or the earliest without weights. If answers have equal votes, the one that
+    was found first wins.
     """
 
     n: int = parameter(8, 1, 64, "samples")
@@ -67,15 +70,15 @@ class Majority:
         return Searched(best, tuple(others), tuple(votes[answers[place]] for place in order))
 
 
-# Best of n: several samples, and the one with the highest score.
+# Best of n: draw several samples, and take the one with the highest score.
 
 
 @declare("search", "best-of", paper="Stiennon et al. 2020", arxiv="2009.01325")
 class BestOf:
-    """Samples n outputs at once and returns the one that the scorer likes most.
+    """Samples n outputs at once, and returns the one with the highest score.
 
-    Without a scorer this is the output whose tokens have the highest mean log-probability. Of equal
-    scores, the earlier branch wins.
+    Without a scorer, the score is the mean log-probability of an output's tokens. For equal scores,
+    the earlier branch wins.
 
     When: a scorer is at hand that tells good answers from bad ones.
     """
@@ -89,22 +92,22 @@ class BestOf:
         return Searched.in_order(grown, scores)
 
 
-# First Finish Search: several samples, of which the first that ends is the answer.
+# First Finish Search: draw several samples. The first one that ends is the answer.
 
 
 @declare(
     "search", "ffs", aliases=("first-finish",), paper="First Finish Search", arxiv="2505.18149"
 )
 class FirstFinish:
-    """Samples n outputs at once, returns the first that ends, and cancels the others.
+    """Samples n outputs at once, returns the first one that ends, and cancels the others.
 
-    Short traces of reasoning models are often right more frequently than long ones; where they are
-    not, this search harms. An output that is cut by its length has not ended. ``keep`` waits until
-    so many outputs have ended. ``pick=last`` returns the last of these (Last Finish Search), and
-    ``pick=vote`` the first one with the most frequent answer (see ``majority``). With drafts, the
-    output that ends in the first step of the engine need not be the shortest. ``by=tokens`` goes on
-    until no other can be shorter, so that the result is that of plain decoding. If several end in
-    one step, the shorter one wins, then the earlier branch.
+    Short outputs of reasoning models are often right more frequently than long ones. If they are
+    not, this search does harm. An output that is cut by its length has not ended. ``keep`` waits
+    until so many outputs have ended. ``pick=last`` returns the last of these (Last Finish Search),
+    and ``pick=vote`` returns the first one with the most frequent answer (see ``majority``). With
+    drafts, the output that ends in the first step of the engine need not be the shortest.
+    ``by=tokens`` continues until no other output can be shorter, so the result is that of plain
+    decoding. If several outputs end in one step, the shorter one wins, and then the earlier branch.
     """
 
     n: int = parameter(4, 1, 64, "samples")
@@ -134,7 +137,8 @@ class FirstFinish:
         starts = [Start(seed) for seed in range(self.n)]
         grown: list[Branch] = yield Grow(starts, enough)
         enough(grown)
-        # Nobody may have ended: then it is the first branch, cut by its length.
+        # Perhaps no output has ended. Then the result is the first branch, which was cut by its
+        # length.
         kept = order[: self.keep] or [0]
         chosen = kept[-1 if self.pick == "last" else 0]
         if self.pick == "vote":

@@ -1,4 +1,4 @@
-"""Strategies by name (the registry's kind `search`), and several searches at the same time."""
+"""Find strategies by name (the registry's kind `search`), and run several searches together."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from paradecode.search.scorers.scorer import Scorer, find_scorer
 
 
 def strategies() -> Mapping[str, parts.Part]:
-    """Every strategy: built in, or registered by the program."""
+    """Return all strategies by name: built-in ones, and those that the program has registered."""
     parts.load_room(__name__.rpartition(".")[0])
     return parts.known("search")
 
 
 WIDTHS = ("width", "n", "k", "calibration")
-"""Settings that are numbers of branches."""
+"""Names of settings that are numbers of branches."""
 
 
 def widest(strategy: Strategy) -> int:
-    """The most branches that a strategy begins at a time, by its settings."""
+    """Return the most branches that a strategy begins at a time, according to its settings."""
     given = vars(strategy)
     return max((int(given[name]) for name in WIDTHS if name in given), default=1)
 
 
 def find_strategy(text: object, trusted: bool = True) -> Strategy:
-    """The strategy that ``name`` or ``name(key=value, ...)`` describes.
+    """Return the strategy that ``name`` or ``name(key=value, ...)`` describes.
 
     Args:
-        trusted: False for a text from a request, which may not name files of this machine.
+        trusted: False if ``text`` comes from a request, which may not name files of this machine.
 
     Raises:
-        InvalidInput: for a name or setting that is unknown or does not fit.
+        InvalidInput: if a name or setting is unknown or does not fit.
     """
     strategies()
     if not isinstance(text, str):
@@ -58,16 +58,16 @@ def search_together(
     text_of: Callable[[Sequence[int]], str],
     scorer: Scorer | None = None,
 ) -> list[Completion]:
-    """The result for each prompt; a search that fails gives a completion with its error.
+    """Run a search for each prompt, and return the results. A failed one has its error.
 
     Args:
-        groups: for each prompt a list with its one request.
-        search: the strategy's spec.
+        groups: for each prompt a list with its only request.
+        search: spec of the strategy.
         text_of: see :class:`SearchRun`.
         scorer: see :func:`find_scorer`.
 
     Raises:
-        InvalidInput: for a prompt with several outputs, or a strategy that is not known.
+        InvalidInput: if a prompt wants several outputs, or if the strategy is unknown.
     """
     runs: list[SearchRun] = []
     try:

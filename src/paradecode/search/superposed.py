@@ -1,6 +1,4 @@
-"""Superposed Decoding: several drafts with one row in each forward, which reads a mixture of
-them.
-"""
+"""Superposed Decoding: several drafts share one row of each forward, which reads their mixture."""
 
 from __future__ import annotations
 
@@ -21,16 +19,19 @@ from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
 
 WEIGHTS = (0.01, 0.04, 0.15, 0.18, 0.12)
-"""Weights of the shares behind the last 1 to 5 tokens. They are Superposed Decoding's, which
-does not divide by their sum."""
+"""Weights of the predictions after the last 1 to 5 tokens.
+
+They are Superposed Decoding's, which does not divide by their sum.
+"""
 
 
 class NgramModel:
-    """Shares of the tokens that followed each run of 1 to 5 tokens.
+    """An n-gram model: the shares of the tokens that followed each run of 1 to 5 tokens.
 
     Args:
-        text: token ids that are counted.
-        table: a table for runs that the text does not have, with the chance that it is right.
+        text: token ids in which n-grams are counted.
+        table: a table for runs that are not in the text, with the probability that its token is
+            right.
     """
 
     def __init__(self, text: Sequence[int], table: NgramTable | None = None) -> None:
@@ -41,7 +42,7 @@ class NgramModel:
                 self._after[tuple(text[end - size : end])][text[end]] += 1
 
     def after(self, context: Sequence[int]) -> dict[int, float]:
-        """token -> the weighted sum of its shares behind the last 1 to 5 tokens, if above 0."""
+        """Return token -> weighted sum of its shares after the last 1 to 5 tokens, if above 0."""
         mixed: dict[int, float] = defaultdict(float)
         for size, weight in enumerate(WEIGHTS[: len(context)], 1):
             run = tuple(context[-size:])
@@ -56,38 +57,39 @@ class NgramModel:
         return {token: value for token, value in mixed.items() if value > 0}
 
 
-# A decoder that reads several drafts as one: its rows are mixtures of their tokens.
+# A decoder that reads several drafts as one: its rows are mixtures of the drafts' tokens.
 
 UNKNOWN = 200.0
-"""Nats that a draft loses where the n-gram model knows none of the tokens that may follow it."""
+"""Nats that a draft loses if the n-gram model knows none of the tokens that may follow it."""
 
 
 class Mixed(NamedTuple):
-    """One of the drafts that are read as one row, with the sum of its tokens' values."""
+    """One of the drafts that are read as one row, with the sum of its tokens' values in nats."""
 
     tokens: tuple[int, ...] = ()
     total: float = 0.0
 
     @property
     def score(self) -> float:
-        """The mean value of a token: minus the logarithm of the paper's perplexity."""
+        """The mean value of a token, which is minus the logarithm of the paper's perplexity."""
         return self.total / max(1, len(self.tokens))
 
 
 class Superposition(OneUse):
-    """A decoder of one request. Its sequence holds the best draft's token of each step as a
-    placeholder.
+    """A decoder of one request.
+
+    In each step its sequence gets the best draft's token as a placeholder.
 
     Args:
-        task: the request, whose stop tokens and texts end drafts.
+        task: the task of the request, whose stop tokens and stop texts end drafts.
         k: number of drafts.
-        kept: number of best tokens of a row that may follow.
+        kept: number of a row's most likely tokens that may follow.
         alpha: weight of the n-gram model.
         sharpness: temperature of the model's probabilities.
-        table: n-grams beside those of the prompt.
+        table: table of n-grams beside those of the prompt, or None.
 
     Attributes:
-        alive: drafts that go on, the best first.
+        alive: drafts that have not ended, the best first.
         ended: drafts that have ended.
     """
 
@@ -124,14 +126,14 @@ class Superposition(OneUse):
             reply = yield Forward(seq.pending, embeddings=row[None].astype(np.float32))
 
     def text(self, draft: Mixed) -> str:
-        """The text of a draft, without the stop text or token that ended it."""
+        """Return the text of a draft, without the stop text or stop token that ended it."""
         stopped = bool(draft.tokens) and draft.tokens[-1] in self._stops
         text = self._text_of(draft.tokens[:-1] if stopped else draft.tokens)
         ends = [at for stop in self._params.stop if (at := text.find(stop)) >= 0]
         return text[: min(ends, default=len(text))]
 
     def _extend(self, row: Logits, prompt: Sequence[int], ngrams: NgramModel) -> None:
-        """Give every draft one more token, by the paper's mixture with the n-gram model."""
+        """Extend every draft by one token, by the paper's mixture with the n-gram model."""
         row.argmax()  # Raises for a row that is no distribution.
         ids, values = row.top_k(self._kept)
         likely = np.isfinite(values[0])
@@ -160,7 +162,7 @@ class Superposition(OneUse):
         return any(stop in text for stop in self._params.stop)
 
     def _settled(self, room: int) -> bool:
-        """Whether no draft that goes on can overtake the ``k`` best that have ended."""
+        """Whether no unfinished draft can overtake the ``k`` best drafts that have ended."""
         if not self.alive or len(self.ended) < self.k:
             return not self.alive
         last = sorted(draft.score for draft in self.ended)[-self.k]
@@ -172,15 +174,15 @@ class Superposition(OneUse):
 class Superposed:
     """Grows ``k`` drafts with one row a forward: the mean of their last tokens' embeddings.
 
-    The row weighs the drafts by their probabilities. Its ``tokens`` best tokens, with probabilities
-    at the temperature ``sharpness``, are the same for all drafts. Only an n-gram model of the
-    prompt distinguishes them; its log-probabilities are mixed in with the weight ``alpha``. The
-    authors count n-grams in a large corpus and use the weight 0.54. Those of a short prompt make
-    drafts repeat it, so the default is 0. Of the ``2 k`` best continuations, those that end wait,
-    and the ``k`` best others go on. The drafts whose tokens have the best mean are returned; a
-    scorer may choose among them. Nothing is drawn. One draft with ``alpha=0`` is greedy decoding.
-    More drafts are lossy, because a row represents none of them alone. The other defaults are the
-    authors'.
+    The row weighs the drafts by their probabilities. The row's ``tokens`` most likely tokens are
+    the candidates for all drafts, with probabilities at the temperature ``sharpness``. Only an
+    n-gram model of the prompt distinguishes the drafts; its log-probabilities are mixed in with the
+    weight ``alpha``. The authors count n-grams in a large corpus and use the weight 0.54. The
+    n-grams of a short prompt make drafts repeat it, so the default is 0. Among the ``2 k`` best
+    continuations, those that end wait, and the ``k`` best others continue. The drafts whose tokens
+    have the best mean are returned, and a scorer may choose among them. Nothing is drawn. One draft
+    with ``alpha=0`` is greedy decoding. More drafts are lossy, because a row represents none of
+    them alone. The other defaults are the authors'.
 
     When: several short endings are wanted for the price of one, as for a line of a text.
     """
@@ -198,7 +200,7 @@ class Superposed:
             raise InvalidInput("search", "superposed", fix)
         table = load_ngrams(self.table) if self.table else None
         drafts = Superposition(task, self.k, self.tokens, self.alpha, self.sharpness, table)
-        # The sequence itself holds stand-ins for mixtures: no token and no text may end it.
+        # The sequence holds placeholders for mixtures, so no token and no text may end it.
         mine = replace(params, stop=(), stop_token_ids=(), ignore_eos=True)
         start = Start(0, decoder=drafts, params=mine, width=self.k)
         grown: list[Branch] = yield Grow([start])

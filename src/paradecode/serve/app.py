@@ -1,4 +1,4 @@
-"""The application: routes over a pool of workers."""
+"""Build the web application: HTTP routes that pass requests to a pool of workers."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from paradecode.serve.workers import RequestFailed, Workers
 
 
 def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> FastAPI:
-    """The application, for any ASGI server.
+    """Return the web application, which any ASGI server can run.
 
     Args:
-        pool: started, with ``metrics.observe`` as its observer; the caller drains and closes it.
+        pool: a started pool whose observer is ``metrics.observe``. The caller drains and closes it.
     """
     methods()  # They are imported now, and not when the first answer is counted.
     app = FastAPI(

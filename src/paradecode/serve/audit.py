@@ -1,4 +1,4 @@
-"""Gives every request an id, a log line and a count, and an answer even if a route crashes."""
+"""Give every request an id, a log line and a count, and an answer even if its route crashes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from paradecode.serve.log import Log, Note, places
 from paradecode.serve.metrics import Metrics
 
 IGNORED = "x-paradecode-ignored"
-"""The header of an answer that names what in its request had no effect."""
+"""Name of the response header that lists the fields of the request that had no effect."""
 
 MOST, LONGEST = 16, 100
-"""Places that an answer's header names as ignored, and the characters of each."""
+"""The most ignored fields that the header lists, and the most characters of each field's name."""
 
 
 class Audit:
-    """ASGI middleware at which exceptions end. The log says where an exception was raised, and
-    the client only that the server failed. An exception's text may quote a request, so nobody
-    gets it."""
+    """Outermost ASGI middleware, which turns exceptions into error answers.
+
+    The log says where in the code an exception was raised, and the client learns only that the
+    server failed. The text of an exception may quote a request, so it is shown to nobody.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None) -> None:
         self.app, self.metrics, self.log = app, metrics, log
@@ -58,7 +60,8 @@ class Audit:
         status = status or 499  # The client left before it had an answer.
         self.metrics.answered(route, status)
         if self.log is not None:
-            # The status of the server, and refusals, cost anybody nothing.
+            # Anybody can ask for the server's status, or be refused, at no cost. So few such lines
+            # are logged.
             anybody = status in (401, 403) or scope["method"] in ("GET", "HEAD")
             tell = self.log.stranger if anybody else self.log.request
             tell(note, route, status, seconds)
@@ -70,5 +73,8 @@ class Audit:
 
 
 def _listed(places: list[str]) -> bytes:
-    """The first places in a form that a header may have."""
+    """Return the first ignored fields as one header value.
+
+    Special characters are percent-encoded.
+    """
     return ", ".join(quote(place[:LONGEST], "/$[].") for place in places[:MOST]).encode()

@@ -1,4 +1,4 @@
-"""Holds events for a reader that may be slow: bounded in bytes and in time."""
+"""Hold events for a reader that may be slow, within limits on bytes and on time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Bounds:
     """Limits on how far a reader may fall behind.
 
     Attributes:
-        full: bytes from which on the buffer counts as full.
-        most: bytes that the buffer exceeds by at most one event.
-        patience: seconds for which the buffer may stay full.
+        full: number of bytes at which the buffer counts as full.
+        most: the most bytes in the buffer. A last event may exceed this limit.
+        patience: the most seconds for which the buffer may stay full.
     """
 
     full: int = 1 << 18
@@ -28,7 +28,7 @@ class Bounds:
 
 
 class Buffer(Generic[T]):
-    """A queue for one writer, who never waits, and one reader."""
+    """A queue of events for one writer, who never waits, and one reader, who may be slow."""
 
     def __init__(
         self, bounds: Bounds | None = None, clock: Callable[[], float] = time.monotonic
@@ -40,7 +40,7 @@ class Buffer(Generic[T]):
         self._arrived = asyncio.Event()
 
     def put(self, event: T, size: int) -> bool:
-        """Add an event of ``size`` bytes; returns False if the reader has been too slow."""
+        """Add an event of ``size`` bytes. Return False if the reader has been too slow."""
         before = self._held
         self._events.append((event, size))
         self._held += size
@@ -51,11 +51,11 @@ class Buffer(Generic[T]):
         if self._full_since is None:
             self._full_since = now
         late = now - self._full_since > self._bounds.patience
-        # One event may be larger than all the room: no reader is fast enough to have read it.
+        # A single event may be larger than ``most``. Then no reader could have been fast enough.
         return not late and before < self._bounds.most
 
     def replace(self, event: T) -> None:
-        """Drop all unread events; ``event`` is the last one."""
+        """Drop all unread events, and make ``event`` the last event that the reader gets."""
         self._events.clear()
         self._held = 0
         self._events.append((event, 0))

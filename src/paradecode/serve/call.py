@@ -1,4 +1,4 @@
-"""A request on its way through a worker."""
+"""The state of one request, or question, that was sent to a worker process."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ OF_QUESTIONS = (
 
 @dataclass(frozen=True)
 class Lost:
-    """Marks that the worker ended before the request did."""
+    """Marks in a buffer the place where the worker ended, before the request had ended."""
 
 
 class WorkerCall:
-    """The front's view of one request at one worker.
+    """What the front process of the server knows about one request at one worker.
 
     Attributes:
         message: the request as it was sent.
-        outputs: number of wanted outputs; 0 for a question with one answer.
+        outputs: number of outputs that the request wants; 0 for a question, which has one answer.
         over: whether nothing more can come from the worker.
         unwanted: whether nobody reads the events any more.
         accepted: whether this worker, or an earlier one that died, has accepted the request.
-        lost: whether its reader has reached the point where the worker ended.
+        lost: whether the reader of the events has reached the place where the worker ended.
         hung: whether the worker ended because it hung; this request may be the cause.
     """
 
@@ -57,7 +57,7 @@ class WorkerCall:
         return self.message.id
 
     async def events(self) -> AsyncIterator[wire.OutputEvent]:
-        """The events of a request, to its end; sets ``lost`` if the worker ended first."""
+        """Yield the request's events until it ends. Set ``lost`` if the worker ended first."""
         left = self._owed
         while left:
             event = await self.buffer.get()
@@ -68,7 +68,7 @@ class WorkerCall:
             left = 0 if isinstance(event, wire.Failure) else left - isinstance(event, wire.Done)
 
     def receive(self, event: wire.Event, size: int) -> bool:
-        """Take an event from the worker; returns False if the reader is too slow for it.
+        """Take an event from the worker. Return False if the reader is too slow for it.
 
         An event that does not fit the present state of the request is ignored.
         """
@@ -88,19 +88,22 @@ class WorkerCall:
         return self.unwanted or self.buffer.put(event, size)
 
     def lose(self, hung: bool = False) -> None:
-        """Note that the worker has ended."""
+        """Record that the worker has ended."""
         self.over, self.hung = True, hung
         if not self.unwanted:
             self.buffer.put(Lost(), 0)
 
     def end(self, failure: wire.Failure) -> None:
-        """End the request: its reader gets what has come, and then the failure."""
+        """End the request: the reader gets the events that have arrived, and then ``failure``."""
         if not self.unwanted:
             self.unwanted = True
             self.buffer.put(failure, 0)
 
     def give_up(self) -> wire.Failure:
-        """Replace the unread events by a failure, because the reader is too slow."""
+        """Replace the unread events by a failure, because the reader is too slow.
+
+        Return the failure.
+        """
         self.unwanted = True
         failed = wire.Failure(id=self.id, status=503, message=SLOW)
         self.buffer.replace(failed)
@@ -108,6 +111,6 @@ class WorkerCall:
 
 
 def outputs_of(message: wire.Generate) -> int:
-    """The ``n`` of a request; the worker refuses a value that is no number."""
+    """Return ``n`` of a request, or 1 if ``n`` is no positive integer, which the worker refuses."""
     n = message.sampling.get("n", 1)
     return n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 1

@@ -1,8 +1,8 @@
-"""Carries a request from a worker that died to another, which goes on behind what the reader has.
+"""Carry a request from a worker that died to another, which continues after what the reader has.
 
-An output is a function of prompt, seed and settings, so everything that a dead worker has sent
-stays true, and the next worker continues behind it. A canvas is decoded again, because its
-undecided part is lost, and what the reader already has is left out.
+An output depends only on prompt, seed and settings. So everything that the dead worker has sent
+stays valid, and the next worker continues after it. A canvas is decoded again from the start,
+because its undecided positions are lost, and the text that the reader already has is left out.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from paradecode.serve.call import outputs_of
 from paradecode.serve.wire import Accepted, BranchNews, Done, Generate, OutputChunk, OutputEvent
 
 FRUITLESS = 3
-"""Workers in a row that may die before they send a token; a request that kills more of them is
-refused."""
+"""How many workers in a row may die with a request before they send a token.
+
+A request that has killed this many is refused.
+"""
 
 
 class Carried:
     """A request on its way through workers that may die.
 
     Attributes:
-        done: outputs that have ended.
-        over: whether nothing more comes.
+        done: indices of the outputs that have ended.
+        over: whether all outputs have ended.
         accepted: whether a worker has accepted the request; from then on no worker may refuse it.
-        bits: name of the bits that the first worker computes; only workers with the same bits may
-            go on.
+        bits: name of the first worker's arithmetic; only a worker whose results are the same to the
+            last bit may continue the request.
         fruitless: number of workers in a row that had the request and sent no token.
     """
 
@@ -44,7 +46,7 @@ class Carried:
         self._before = [0] * count
 
     def message(self) -> Generate:
-        """The request for the next worker, with the rest of its deadline."""
+        """Return the request for the next worker, with the time that is left of its deadline."""
         request = self._request
         self.fruitless += 1
         if request.deadline is not None:
@@ -58,7 +60,7 @@ class Carried:
         return replace(request, resume=tokens)
 
     def take(self, event: OutputEvent) -> OutputEvent | None:
-        """The part of the event that the reader does not have yet; None if it has all of it."""
+        """Return what is new to the reader in an event, or None if the reader has all of it."""
         if isinstance(event, Accepted):
             known, self.accepted, self._goes_on = self.accepted, True, event.resumed
             if not (known or event.resumed):  # A canvas begins anew, whatever was sent elsewhere.
@@ -98,7 +100,7 @@ class Carried:
 
 
 def seeded(request: Generate) -> Generate:
-    """The request with a seed; without one, each worker would choose another."""
+    """Return the request with a seed, because without one each worker would choose its own."""
     if request.sampling.get("seed") is not None:
         return request
     return replace(request, sampling={**request.sampling, "seed": secrets.randbits(63)})

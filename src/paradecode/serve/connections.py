@@ -1,4 +1,4 @@
-"""Connections with limits on their number, on what arrives, and on slow clients."""
+"""HTTP connections with limits: on their number, on what clients send, and on slow clients."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from paradecode.serve.security import digest
 from paradecode.serve.settings import ServerSettings
 
 LINGER = 1.0
-"""Seconds that a client has to read an answer that was sent before its request had ended."""
+"""Seconds for which an answer can be read that was sent before its request had arrived whole."""
 
 PROBE = 0.1
-"""Seconds after which a client that has ended its side is asked whether it still reads; then twice
-as many, and so on."""
+"""Seconds until the server first checks whether a client that has ended its side still reads.
+
+Each further check waits twice as long as the one before it.
+"""
 
 CHUNKS, CHUNK = 1024, 64
-"""Chunks of a body that may have any size, and the mean bytes of further ones."""
+"""How many chunks of a body may have any size, and the least mean bytes of later chunks."""
 
 
 class _AnswerTransport:
-    """The transport of one answer, which closes without losing what was just sent."""
+    """The transport of one answer. Closing it does not lose bytes that were just sent."""
 
     def __init__(self, connection: Any) -> None:
         self.write, self.is_closing = connection.transport.write, connection.transport.is_closing
@@ -35,15 +37,15 @@ class _AnswerTransport:
 
 
 def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
-    """The protocol class of a server, for uvicorn's ``http`` setting.
+    """Return the protocol class of a server, for uvicorn's setting ``http``.
 
-    A head is checked as bytes, and parsed when it is whole and its turn has come, one request after
-    another. A request whose body comes in chunks is the last of its connection. A connection beyond
-    the allowed number takes the place of one that waits for its client, or gets an error. A
-    connection whose request does not arrive in time is dropped, and so is one that takes nothing of
-    its answer; the application then sees a client that has left. If an answer is sent before its
-    request has arrived whole, the rest of the request is thrown away unread. A client may end its
-    own side and still read.
+    The class checks the bytes of a request's head, and parses the head when it is whole and its
+    turn has come. A connection handles one request after another, and a request whose body comes in
+    chunks is its last. At the limit on connections, a new one replaces a connection that waits for
+    its client, or gets an error. A connection is dropped if its request does not arrive in time, or
+    if its client reads nothing of the answer; the application then sees that the client has left.
+    If an answer is sent before its request has arrived whole, the rest of the request is thrown
+    away unread. A client may end its own side and still read.
     """
     door, known = Door(settings.connections), {digest(key.key) for key in settings.keys}
 
@@ -86,7 +88,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 self._go_on()
 
         def eof_received(self) -> bool:  # type: ignore[override]
-            """Whether to go on: the request is whole, and the client may still read."""
+            """Whether to continue: the request has arrived whole, and the client may still read."""
             self._half = bool(self._head) or (self._answering() and not self._left)
             if self._half and self._probing is None:
                 self._probe(PROBE)
@@ -117,7 +119,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             self.transport.abort()
 
         def end(self) -> None:
-            """End the connection behind an answer."""
+            """End the connection after an answer was sent."""
             if self._left:
                 self._hang_up()
             else:
@@ -139,7 +141,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 self.headers.append((b"host", host))
             length = heads.body_length(self.headers, self.parser.get_http_version())
             self._chunked, self._chunks, self._length = length is None, 0, 0
-            # A body in chunks has the lengths of these beside its own bytes.
+            # A chunked body has the lengths of its chunks beside its own bytes.
             self._left = 2 * settings.body_bytes + (1 << 16) if length is None else length
             super().on_headers_complete()
             self.cycle.transport = _AnswerTransport(self)  # type: ignore[assignment]
@@ -180,7 +182,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             return self.cycle is not None and not self.cycle.response_complete
 
         def _go_on(self) -> None:
-            """Read as much as may be read now of what has arrived."""
+            """Parse as many of the bytes that have arrived as may be parsed now."""
             while self._arrived and not (self._deaf or self.transport.is_closing()):
                 if self._left:
                     self._take_body()
@@ -188,7 +190,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                     return
 
         def _take_head(self) -> bool:
-            """Begin the next request; returns False if that has to wait."""
+            """Begin the next request. Return False if it has to wait."""
             try:
                 head = heads.split(self._arrived, settings.header_bytes)
             except ApiError as error:
@@ -228,7 +230,10 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 self._refuse(ApiError(413, f"send at most {settings.body_bytes} bytes"))
 
         def _parse(self, data: bytes) -> bool:
-            """Give bytes to the parser; returns whether it takes them, else they are answered."""
+            """Give bytes to the parser.
+
+            If it refuses them, answer with an error and return False.
+            """
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade:  # It is answered as if it asked for none.
@@ -236,7 +241,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             except httptools.HttpParserError as error:
                 if self._chunked and not self._left:
                     return True
-                # Not by a name in this frame, which the error itself holds.
+                # The error keeps this frame, so no local variable may hold the error.
                 self._refuse(
                     error.__context__ if isinstance(error.__context__, ApiError) else heads.junk()
                 )
@@ -244,7 +249,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             return True
 
         def _expect(self) -> None:
-            """Start the clock: a request's head has to arrive in time from here on."""
+            """Start the timer within which the head of a request has to arrive."""
             if self._arriving is None:
                 self._arriving = self.loop.call_later(settings.header_seconds, self.transport.abort)
 
@@ -256,21 +261,23 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             self._probing = self.loop.call_later(wait, self._ask, wait)
 
         def _ask(self, wait: float) -> None:
-            """Find out whether the client reads: if it has left, this cannot be sent."""
+            """Find out whether the client still reads. This write fails if the client has left."""
             if not (self._answering() and self.cycle.response_started):
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 self._probe(2 * wait)
 
         def _hang_up(self) -> None:
-            """Send no more, and ignore what arrives. Closing at once would lose what was just
-            sent."""
+            """Send no more, and ignore what arrives.
+
+            Closing the connection at once would lose what was just sent.
+            """
             if not self._deaf and not self.transport.is_closing():
                 self._deaf = True
                 self.transport.write_eof()
                 self.loop.call_later(LINGER, self.transport.abort)
 
         def _refuse(self, error: ApiError) -> None:
-            """Answer without the application, and close."""
+            """Answer without the application, and close the connection."""
             started = False
             if self._answering():
                 started, self.cycle.disconnected = self.cycle.response_started, True

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what routes take and answer, made from the classes that check it."""
+"""Make the OpenAPI document from the classes that check requests and describe answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ EVENT = {
     "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
     "required": ["data"],
 }
-"""Schema of one event of a stream: before OpenAPI 3.2 a stream's schema describes its events."""
+"""Schema of one event of a stream.
+
+Before OpenAPI 3.2, the schema of a stream describes its events.
+"""
 
 _bodies: set[type[BaseModel]] = set()
 
@@ -40,10 +43,11 @@ _bodies: set[type[BaseModel]] = set()
 def posts(
     body: type[Body], answer: type[BaseModel], streams: type[BaseModel] | bool = False
 ) -> dict[str, Any]:
-    """Keywords of a route that takes a JSON body, which the route reads by itself.
+    """Return the keyword arguments for a route that reads and checks a JSON body itself.
 
     Args:
-        streams: whether it may answer by a stream; a class describes the data of its events.
+        streams: whether the route may answer by a stream. A class describes the data of the
+            stream's events.
     """
     _bodies.add(body)
     schema = {"$ref": f"#/components/schemas/{body.__name__}"}
@@ -69,7 +73,10 @@ def _event(data: type[BaseModel] | bool) -> dict[str, Any]:
 
 
 def gets(answer: Any, *statuses: int) -> dict[str, Any]:
-    """Keywords of a route without a body; without ``answer`` it returns plain text."""
+    """Return the keyword arguments for a route without a body.
+
+    If ``answer`` is None, the route returns plain text.
+    """
     found: dict[str, Any] = {"description": "The answer."}
     if answer is None:
         found["content"] = {"text/plain": {"schema": {"type": "string"}}}
@@ -78,10 +85,10 @@ def gets(answer: Any, *statuses: int) -> dict[str, Any]:
 
 
 def document(app: FastAPI, keys: bool) -> dict[str, Any]:
-    """The OpenAPI document of the application.
+    """Return the OpenAPI document of the application.
 
     Args:
-        keys: whether the server wants a key.
+        keys: whether clients have to send a key.
     """
     made = get_openapi(title=app.title, version=app.version, routes=app.routes)
     _, own = models_json_schema(

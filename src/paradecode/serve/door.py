@@ -1,4 +1,4 @@
-"""What the connections of a server share: their number, and whose request is read next."""
+"""State that all connections of a server share: how many there are, and who is served next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections import deque
 from typing import Protocol
 
 TURN = 8
-"""Requests that are begun in one turn of the event loop; what others wait for is between turns."""
+"""How many requests begin in one turn of the event loop.
+
+Other work of the event loop runs between two turns, so a higher number delays it more.
+"""
 
 RANKS = 3
 KEYED = RANKS - 1
@@ -17,9 +20,10 @@ class Visitor(Protocol):
     """A connection.
 
     Attributes:
-        rank: how well it is known: :data:`KEYED` if it has shown a valid key, 1 if it was let in
-            without one, 0 before its first answer.
-        owner: whose key it has shown, b"" without one; it changes only while the server works.
+        rank: how well the client is known: :data:`KEYED` after a valid key, 1 if it was let in
+            without a key, 0 before its first answer.
+        owner: digest of the key that the client has shown, or b"" without a key; it changes only
+            while the server works on a request.
     """
 
     rank: int
@@ -29,32 +33,32 @@ class Visitor(Protocol):
         """Begin the request that has arrived."""
 
     def leave(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
 
 
 class Door:
-    """Lets connections in, and their requests one after another.
+    """Decides which connections may enter, and whose request begins next.
 
-    A full server closes a connection in favour of a new one, if it waits for its client: for a
-    request, for a body, or for somebody to read the answer. It is one of the owner who has most of
-    these, and all without a key are one owner: a crowd closes only its own. Of these the one that
-    has waited longest goes, so that a newcomer has the time of many others to ask. Of the requests
-    that have arrived, those of the best known are begun first, beside one of each other rank in a
-    turn: a crowd of one rank delays only its own.
+    A full server closes one connection for a new one. It can close a connection that waits for its
+    client: for a request, for a body, or for the client to read. The owner with the most such
+    connections loses the one that has waited longest. All clients without a key count as one owner,
+    so a crowd closes only its own connections. A waiting newcomer thus keeps its place longest. In
+    each turn one request of each rank begins, and then requests of the highest rank, so a crowd of
+    one rank delays only its own requests.
 
     Args:
-        most: connections at the same time.
+        most: the most connections at the same time.
     """
 
     def __init__(self, most: int) -> None:
         self._most, self._inside = most, set[Visitor]()
         self._waiting: dict[bytes, dict[Visitor, None]] = {}
-        """Owner -> its connections that wait for their client, in the order of their beginning."""
+        """Owner -> its connections that wait for their client, the longest wait first."""
         self._queues = tuple(deque[Visitor]() for _ in range(RANKS))
         self._left, self._turning = TURN, False
 
     def enter(self, visitor: Visitor) -> bool:
-        """Let a connection in; returns False if all others are at work."""
+        """Let a connection in. Return False if the server is full and works on all connections."""
         if len(self._inside) >= self._most:
             most = max(self._waiting.values(), key=len, default={})
             idle = next(iter(most), None)
@@ -71,20 +75,20 @@ class Door:
         self._inside.discard(visitor)
 
     def wait(self, visitor: Visitor) -> None:
-        """Note that a connection waits for its client from now on."""
+        """Record that a connection waits for its client from now on."""
         if visitor in self._inside:
             self.work(visitor)
             self._waiting.setdefault(visitor.owner, {})[visitor] = None
 
     def work(self, visitor: Visitor) -> None:
-        """Note that a connection waits for the server."""
+        """Record that a connection waits for the server, and not for its client."""
         group = self._waiting.get(visitor.owner, {})
         group.pop(visitor, None)
         if not group:
             self._waiting.pop(visitor.owner, None)
 
     def turn(self, visitor: Visitor) -> bool:
-        """Whether the visitor may begin its request now; if not, its ``read`` is called later."""
+        """Whether the visitor may begin its request now. If not, its ``read`` is called later."""
         if not self._turning:
             self._turning = True
             asyncio.get_running_loop().call_soon(self._next)
@@ -95,7 +99,7 @@ class Door:
         return True
 
     def _next(self) -> None:
-        """Begin a turn with the requests that wait: one of each rank, then the best known."""
+        """Begin a turn with waiting requests: one of each rank, then those of the highest rank."""
         self._left = TURN
         for most in (1, TURN):
             for queue in reversed(self._queues):

@@ -1,8 +1,8 @@
-"""Forms of a call that are not one JSON object with a name: what other families' templates write.
+"""Read tool calls that are not one JSON object with a name, as some model families write them.
 
-``<function=NAME>`` with ``<parameter=KEY>`` is Qwen3-Coder's, with JSON inside Llama's;
-``NAME<arg_key>`` is GLM's, ``NAME[ARGS]{...}`` Mistral's, ``[NAME(key=value)]`` Llama 4's, and
-calls in a fenced block Gemma's.
+``<function=NAME>`` with ``<parameter=KEY>`` is Qwen3-Coder's form, and with JSON inside it is
+Llama's. ``NAME<arg_key>`` is GLM's, ``NAME[ARGS]{...}`` is Mistral's, ``[NAME(key=value)]`` is
+Llama 4's, and calls in a fenced block are Gemma's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLOSERS = {
     "<|python_tag|>": "<|eom_id|>", "```tool_code": "```", "```tool_call": "```",
     "```python": "```", "```json": "```", "```": "```",
 }  # fmt: skip
-"""Mark in front of calls -> the mark behind them."""
+"""Mark before tool calls -> the mark after them."""
 OPENERS = (*CLOSERS, "<function=")
 OPENING = re.compile("|".join(re.escape(mark) for mark in CLOSERS) + "|(?=<function=)")
 STARTS = {
@@ -31,7 +31,7 @@ STARTS = {
     '{"function":{"name":"': ('","arguments":', '","parameters":'),
     "<function=": (">",),
 }
-"""Without white space: what stands in front of a function's name -> what stands behind it."""
+"""Without white space: text before a function's name -> the texts that may follow the name."""
 NAME = r"([a-zA-Z0-9_.-]{1,128})"
 TAGGED, ARGS = (
     re.compile(rf"\s*<function={NAME}>"),
@@ -44,14 +44,14 @@ PAIR = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re
 
 @dataclass
 class OpenCall:
-    """A call that has begun.
+    """A tool call that has begun in the output and may not have ended.
 
     Attributes:
         name: the function's name.
-        start: characters in front of what :meth:`end` and :meth:`read` get.
-        text: these characters, with the mark in front of them.
-        closer: what ends it; empty for brackets.
-        streams: whether its arguments follow as JSON.
+        start: number of characters before the text that :meth:`end` and :meth:`read` get.
+        text: these characters, with the mark before them.
+        closer: text that ends the call; empty if a closing bracket ends it.
+        streams: whether the arguments follow as JSON.
     """
 
     name: str
@@ -64,7 +64,10 @@ class OpenCall:
     quote: str = ""
 
     def end(self, held: str) -> int | None:
-        """The place behind the call; None if it is not there yet. Each character is read once."""
+        """Return the index after the end of the call, or None if the end has not arrived.
+
+        Each character is looked at once.
+        """
         if self.closer:
             place = held.find(self.closer, max(0, self.seen - len(self.closer)))
             self.seen = len(held)
@@ -88,10 +91,10 @@ class OpenCall:
         return None
 
     def read(self, held: str, functions: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Names and arguments of the calls in the whole block; nothing if it has none.
+        """Return the names and arguments of the calls in a whole block, or an empty list.
 
         Args:
-            functions: name of each that may be called -> the schema of its arguments.
+            functions: name of each function that may be called -> the schema of its arguments.
         """
         if not self.closer:
             return _written(held, functions)
@@ -109,7 +112,10 @@ class OpenCall:
 
 
 def begun(text: str, tag: str, names: Collection[str]) -> OpenCall | None:
-    """The call that a text behind a mark begins with, if it is of another form than JSON."""
+    """Return the call that begins a text after ``tag``, or None.
+
+    Calls in JSON are not found here.
+    """
     if (found := TAGGED.match(text)) and found[1] in names:
         return OpenCall(found[1], found.end(), tag + found[0], "</function>")
     if (found := ARGS.match(text)) and found[1] in names and tag in ("", "[TOOL_CALLS]"):
@@ -122,10 +128,10 @@ def begun(text: str, tag: str, names: Collection[str]) -> OpenCall | None:
 
 
 def may_begin(text: str, names: Collection[str], bare: bool) -> bool:
-    """Whether a text may become the beginning of a call.
+    """Whether a text may grow into the beginning of a tool call.
 
     Args:
-        bare: whether no mark is in front of it.
+        bare: whether the text has no mark before it.
     """
     compact = re.sub(r"\s+", "", text)
     listed = compact.startswith("[")
@@ -142,7 +148,7 @@ def may_begin(text: str, names: Collection[str], bare: bool) -> bool:
 
 
 def _named(text: str, names: Collection[str], ends: tuple[str, ...]) -> bool:
-    """Whether a text is the beginning of a name with one of the ends."""
+    """Whether ``text`` is a prefix of a function's name followed by one of ``ends``."""
     found = re.match(r"[a-zA-Z0-9_.-]*", text)
     assert found is not None
     name, rest = found[0], text[found.end() :]
@@ -152,7 +158,7 @@ def _named(text: str, names: Collection[str], ends: tuple[str, ...]) -> bool:
 
 
 def _written(text: str, names: Collection[str]) -> list[tuple[str, str]]:
-    """Calls in Python's form, with arguments that are plain values."""
+    """Return calls that are written like calls in Python, with literal values as arguments."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         calls = tree.elts if isinstance(tree, (ast.List, ast.Tuple)) else [tree]
@@ -168,7 +174,7 @@ def _written(text: str, names: Collection[str]) -> list[tuple[str, str]]:
 
 
 def _value(text: str, schema: Any) -> Any:
-    """The value of an argument that is written without quotes: a text if it may be one."""
+    """Return an unquoted argument's value: a string if the schema allows it, else parsed JSON."""
     kind = schema.get("type") if isinstance(schema, dict) else None
     if kind == "string" or (isinstance(kind, list) and "string" in kind):
         return text

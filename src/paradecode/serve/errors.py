@@ -1,4 +1,4 @@
-"""Errors of the API, each in OpenAI's form: ``{"error": {"message", "type", "param", "code"}}``."""
+"""Errors of the API in OpenAI's form: ``{"error": {"message", "type", "param", "code"}}``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from starlette.responses import JSONResponse, Response
 from paradecode.serve.wire import TYPES, Failure
 
 NAMES = {"decoder": "speculative"}
-"""A field of the library -> its name in the HTTP API."""
+"""Name of a field in the library -> its name in the HTTP API."""
 
 PHRASES = {404: "there is no such route", 405: "this route does not know the method"}
 
 
 class ApiError(Exception):
-    """An error for the client.
+    """An error that is sent to the client.
 
     Args:
         status: HTTP status.
         param: dotted name of the field that is wrong.
-        code: a word for programs; None where the type is enough.
+        code: a word by which programs tell the error; None if the type is enough.
         retry_after: seconds after which the request may succeed.
     """
 
@@ -45,10 +45,11 @@ class ApiError(Exception):
 
     @classmethod
     def of(cls, failure: Failure, names: Mapping[str, str] = NAMES) -> ApiError:
-        """The error that a worker reported.
+        """Return the error for a failure that a worker reported.
 
         Args:
-            names: a worker's field, or its first part -> what the client calls it.
+            names: the worker's name of a field, or its first component -> the client's name of the
+                field.
         """
         param, message = failure.param, failure.message
         own = next((own for own in names if param and f"{param}.".startswith(f"{own}.")), None)
@@ -76,7 +77,7 @@ class ApiError(Exception):
 
 
 def wrong(param: str, fix: str, code: str | None = None) -> ApiError:
-    """The error 400 for a field that cannot be used with its value."""
+    """Return the error 400 for a field whose value cannot be used."""
     return ApiError(400, f"{param}: {fix}", param=param, code=code)
 
 
@@ -87,7 +88,7 @@ async def answer_api_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Answer an error of the router itself: an unknown route or method."""
+    """Answer an error that the router raised for an unknown route or method."""
     assert isinstance(error, HTTPException)
     message = PHRASES.get(error.status_code, str(error.detail))
     headers = dict(error.headers or {})

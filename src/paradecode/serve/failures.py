@@ -1,4 +1,4 @@
-"""Errors for clients: their own mistakes in full, the server's without details."""
+"""Errors for clients: a client's own mistakes in full, the server's errors without details."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from paradecode.core.errors import CapacityError, InvalidInput
 from paradecode.serve.wire import Failure
 
 SHORTEST = 1.0
-"""The shortest Retry-After, in seconds."""
+"""The shortest time that the header Retry-After names, in seconds."""
 
 TOO_LONG = "context_length_exceeded"
-"""OpenAI's code of a prompt that the model has no room for."""
+"""OpenAI's error code for a prompt that is longer than the model's context."""
 
 _log = logging.getLogger(__name__)
 
@@ -19,12 +19,12 @@ _log = logging.getLogger(__name__)
 class TooLong(InvalidInput):
     """A prompt that is longer than the model's context.
 
-    The words are those by which clients of both APIs tell this error from all others, in order to
-    shorten the conversation.
+    Clients of OpenAI's and Anthropic's APIs recognize this error by its message, and then shorten
+    the conversation.
 
     Args:
-        size: such as "40031 tokens".
-        context: the most tokens.
+        size: the prompt's length with its unit, such as "40031 tokens".
+        context: the model's context length in tokens.
     """
 
     def __init__(self, size: str, context: int) -> None:
@@ -34,7 +34,7 @@ class TooLong(InvalidInput):
 
 
 def failure(id: str, error: BaseException) -> Failure:
-    """The event that ends request ``id`` because of ``error``."""
+    """Return the event that ends request ``id`` because of ``error``."""
     if isinstance(error, (InvalidInput, CapacityError)):
         param = error.field if isinstance(error, InvalidInput) else "max_tokens"
         code = TOO_LONG if isinstance(error, TooLong) else None
@@ -46,7 +46,7 @@ def failure(id: str, error: BaseException) -> Failure:
 
 
 def busy(id: str, message: str, retry_after: float = SHORTEST) -> Failure:
-    """The failure of a request for which too many others wait."""
+    """Return the failure of a request that is refused because too many others wait."""
     return Failure(id=id, status=429, message=message, retry_after=retry_after)
 
 

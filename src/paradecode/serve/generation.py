@@ -1,4 +1,4 @@
-"""Makes outputs from a request's fields: it asks the pool, and follows the answers."""
+"""Generate the outputs of an HTTP request: send it to the pool of workers, and read the answers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from paradecode.serve.settings import ServerSettings
 from paradecode.serve.workers import Events, Workers
 
 CHARACTERS = 4
-"""Estimated characters of a token."""
+"""Estimated number of characters in a token."""
 
 TOOL = re.compile(r"^\$defs/(tool)_(\d+)|^\$defs/answer/")
-"""The place of a tool's schema in that of a call, and of the answer's beside it."""
+"""Matches the path of a tool's schema, or of the answer's schema, in the schema of a tool call."""
 
 PROMPTS = ("messages", "input", "prompt")
 HELD = {
@@ -39,16 +39,16 @@ HELD = {
     "guided_grammar": "guided_grammar", "structured_outputs": "structured_outputs",
     "tools": "tools",
 }  # fmt: skip
-"""Fields of requests that may hold a constraint -> where in them it stands."""
+"""Request fields that may hold a constraint -> the path of the constraint in the request."""
 
 OutputNews = wire.OutputChunk | wire.BranchNews | wire.Done
 News = AsyncGenerator[tuple[int, OutputNews], None]
-"""News of the outputs, each with the number of its output."""
+"""Stream of events, each with the index of its output."""
 
 
 @dataclass
 class WholeOutput:
-    """One output that has ended."""
+    """One output that has ended, with its text, scores and statistics."""
 
     text: str = ""
     scores: ScoreColumns = field(default_factory=ScoreColumns)
@@ -58,19 +58,20 @@ class WholeOutput:
 
 
 class Model(NamedTuple):
-    """A served model."""
+    """A served model: its name, and what its workers reported when they were ready."""
 
     name: str
     ready: wire.Ready
 
 
 class Generation:
-    """The outputs of one HTTP request: ``n`` for each prompt, numbered in order.
+    """The outputs of one HTTP request: ``n`` for each prompt, indexed in the order of the prompts.
 
     Attributes:
-        copies: how often the answer repeats the results of reading a prompt.
-        thinks: whether the model's template has begun a thought, which the outputs end.
-        prompt_tokens: the length of the last prompt that a worker has accepted.
+        copies: how many times the answer repeats the scores of a prompt's tokens.
+        thinks: whether the prompt's template opens a block of reasoning, so that outputs begin
+            inside it.
+        prompt_tokens: number of tokens of the last prompt that a worker has accepted.
     """
 
     def __init__(self, request: Request, body: Common, n: int = 1) -> None:
@@ -88,15 +89,15 @@ class Generation:
     def ask(
         self, prompts: Sequence[wire.PromptInput], sampling: dict[str, Any], **wanted: Any
     ) -> None:
-        """Take the request.
+        """Set what to generate, and check it against the limits of the server and the model.
 
         Args:
-            prompts: each gets ``n`` outputs.
+            prompts: prompts, each of which gets ``n`` outputs.
             sampling: fields of ``SamplingParams``.
             wanted: other fields of :class:`paradecode.serve.wire.Generate`.
 
         Raises:
-            ApiError: 400 for what this server or model refuses.
+            ApiError: 400 if this server or model refuses the request.
         """
         search: wire.SearchSpec | None = wanted.get("search")
         self.wide = self.n if search is None else max(self.n, search.branches)
@@ -137,10 +138,10 @@ class Generation:
         self.note.model = self.model.name
 
     async def started(self) -> News:
-        """The news of the outputs; returns when every prompt is in a queue.
+        """Return the stream of events as soon as every prompt has been accepted into a queue.
 
         Raises:
-            ApiError: if a prompt is refused; the generator raises it for later failures.
+            ApiError: if a prompt is refused. The returned generator raises it for later failures.
         """
         events = self._events()
         early: list[tuple[int, OutputNews]] = []
@@ -158,7 +159,7 @@ class Generation:
         return _chained(early, events)
 
     async def outputs(self) -> list[WholeOutput]:
-        """All outputs, when the last one has ended; raises ApiError if one fails."""
+        """Wait for the last output to end, and return all outputs. Raise ApiError if one fails."""
         found = [WholeOutput() for _ in range(len(self.requests) * self.n)]
         async with aclosing(self._events()) as news:
             async for index, event in news:
@@ -172,8 +173,10 @@ class Generation:
         return found
 
     async def _events(self) -> AsyncGenerator[tuple[int, Any], None]:
-        """The outputs' news, each with the output's number; and for each prompt once, with its
-        number, that it was accepted. Raises ApiError for a failure."""
+        """Yield the outputs' events with the output's index, and ``Accepted`` once for each prompt.
+
+        ``Accepted`` comes with the index of its prompt. A failure raises ApiError.
+        """
         first, began = self.requests[0], time.monotonic()
         assert first.deadline is not None
         width = self._width()
@@ -204,14 +207,14 @@ class Generation:
                     yield prompt * self.n + event.index, event
 
     def _names(self) -> dict[str, str]:
-        """What the client calls the fields that a worker may find wrong."""
+        """Return the client's names for the fields that a worker may refuse."""
         given = self.body.model_fields_set
         prompt = next((name for name in PROMPTS if name in given), "prompt")
         held = next((name for name in HELD if name in given and getattr(self.body, name)), None)
         return NAMES | {"prompt": prompt} | ({"constraint.value": HELD[held]} if held else {})
 
     def _count_scores(self, tokens: int) -> None:
-        """Raise ApiError if an answer would hold too many scores."""
+        """Raise ApiError if the answer would hold too many scores."""
         self._scores += tokens * self._scores_a_token
         if self._scores > MAX_SCORES:
             what = "prompts, n, their tokens (max_tokens) and top_logprobs + 1"
@@ -219,15 +222,14 @@ class Generation:
             raise wrong("logprobs", fix + ("" if self.body.stream else ", or stream"))
 
     def _check_outputs(self, prompts: int, searches: bool) -> None:
-        """Raise ApiError if a request wants more outputs or branches at the same time than
-        allowed."""
+        """Raise ApiError if a request wants more parallel outputs or branches than allowed."""
         most = self.settings.outputs
         if prompts * self.wide > most:
             field = "search" if searches else "n" if self.n > 1 else "prompt"
             raise wrong(field, f"ask for at most {most} {'branches' if searches else 'outputs'}")
 
     def _width(self) -> int:
-        """How many of the requests are with workers at the same time; all that generate are."""
+        """How many requests to send to workers at the same time: all, if they generate tokens."""
         if self.requests[0].reads is None:
             return len(self.requests)
         most = self.settings.outputs
@@ -236,11 +238,11 @@ class Generation:
     def _submitted(
         self, began: float, width: int
     ) -> AsyncGenerator[tuple[int, wire.OutputEvent], None]:
-        """The workers' answers to the requests, of which ``width`` are sent at a time."""
+        """Yield the workers' answers to the requests. At most ``width`` requests run at a time."""
         return merged([self._answered(request, began) for request in self.requests], width)
 
     async def _answered(self, request: wire.Generate, began: float) -> Events:
-        """The events of a request, which gets the rest of its deadline."""
+        """Yield the events of one request, which is sent with the rest of its deadline."""
         left = max(0.0, self._deadline() - (time.monotonic() - began))
         submitted = self.pool.submit(self.model.name, replace(request, deadline=left))
         async with aclosing(submitted) as events:
@@ -248,12 +250,12 @@ class Generation:
                 yield event
 
     def _default(self) -> int:
-        """The most tokens of an output, if the request does not say."""
+        """Return the most tokens of an output, for a request that sets no limit."""
         (served,) = (one for one in self.settings.models if one.name == self.model.name)
         return min(served.worker.max_tokens, self.model.ready.context_length)
 
     def _decoder(self) -> str | dict[str, Any] | None:
-        """The method that the request chooses; the worker checks it."""
+        """Return the decoding method that the request chooses. The worker checks it."""
         wanted, canvas = self.body.speculative, self.body.diffusion
         if wanted is not None and canvas is not None:
             raise wrong("diffusion", "give it or speculative, not both")
@@ -278,7 +280,7 @@ class Generation:
 
 
 def about(prompt: wire.PromptInput) -> int:
-    """Estimated tokens of a prompt, by its length; a worker counts them later."""
+    """Estimate the number of a prompt's tokens from its length. A worker counts them later."""
     if prompt.tokens is not None:
         return len(prompt.tokens)
     said = [message.get("content") for message in prompt.messages or ()]
@@ -303,7 +305,7 @@ async def _chained(early: list[Any], later: AsyncGenerator[Any, None]) -> AsyncG
 
 
 def model_of(request: Request, name: str | None) -> Model:
-    """The model that a request names, or the first; raises ApiError 404."""
+    """Return the model that a request names, or the first model. Raise ApiError 404 for others."""
     ready = request.app.state.pool.ready
     settings: ServerSettings = request.app.state.settings
     chosen = settings.models[0].name if name is None else name

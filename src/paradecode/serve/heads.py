@@ -1,4 +1,4 @@
-"""What the head of a request may hold, before anything reads it."""
+"""Check the head of an HTTP request (first line and headers) before anything parses it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from paradecode.serve.errors import ApiError
 
 LINES, PARTS, TARGET = 100, 1024, 8 << 10
-"""The most lines of a head, the most parts of lists in it, and the most bytes of its first line.
+"""The most lines of a head, the most list entries in it, and the most bytes of its first line.
 
-Every part of a list costs the readers of a head as much as a hundred plain bytes do: a header, a
-value between commas, a parameter of a query, an escaped letter of a path.
+A list entry is a header, a value between commas, a parameter of a query, or an escaped letter of a
+path. Parsing one costs as much as parsing a hundred plain bytes.
 """
 
 PART = re.compile(rb"[,;&%=]")
@@ -22,20 +22,23 @@ ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
 
 
 def junk() -> ApiError:
-    """A new one each time: an error that is raised again keeps the frames of all times before."""
+    """Return a new error 400 for an invalid head.
+
+    An error object that is raised twice would keep the stack frames of the first time.
+    """
     return ApiError(400, "this is not a valid HTTP request")
 
 
 def split(arrived: bytearray, most: int) -> bytes | None:
-    """Take the next head from the front of ``arrived``; None if its end is not there yet.
+    """Take the next head from the start of ``arrived``. Return None if its end has not arrived.
 
-    A line ends with CR and LF: proxies disagree about a bare LF.
+    A line ends with CR and LF, because proxies disagree about a bare LF.
 
     Args:
-        most: bytes that it may have.
+        most: the most bytes that the head may have.
 
     Raises:
-        ApiError: 400 for what can be no head, 431 for one that is too large.
+        ApiError: 400 if the bytes cannot be a head, 431 if the head is too large.
     """
     if arrived.startswith(b"\r\n"):  # Some clients end a body with an empty line.
         del arrived[:2]
@@ -56,13 +59,13 @@ def split(arrived: bytearray, most: int) -> bytes | None:
 
 
 def shown_key(head: bytes) -> str:
-    """The key in a head, before anything else of it is read; "" if there is none."""
+    """Return the key in a head that is not parsed yet, or "" if the head has no key."""
     found = KEY.search(head)
     return found[1].decode("latin-1") if found else ""
 
 
 def origin_form(target: bytes) -> tuple[bytes, bytes | None]:
-    """The path and query of a request's target, and the host that an absolute target names."""
+    """Return a target's path with its query, and the host if the target is an absolute address."""
     absolute = ABSOLUTE.match(target)
     if absolute is None:
         return target, None
@@ -71,14 +74,14 @@ def origin_form(target: bytes) -> tuple[bytes, bytes | None]:
 
 
 def body_length(headers: list[tuple[bytes, bytes]], version: str) -> int | None:
-    """The bytes of the body that a head announces; None for a body in chunks.
+    """Return the length in bytes of the body that a head announces; None for a chunked body.
 
     Args:
-        headers: the names in lower case.
+        headers: names in lower case, with values.
 
     Raises:
-        ApiError: 400 for a head that does not say once and for all where its request ends, or
-            which host it is for, and for other versions of HTTP than 1.0 and 1.1.
+        ApiError: 400 if the head leaves unclear where the request ends or which host it is for, and
+            for HTTP versions other than 1.0 and 1.1.
     """
     found = dict(headers)
     once = [name for name, _ in headers if name in (b"host", b"content-length")]

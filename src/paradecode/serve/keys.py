@@ -1,4 +1,4 @@
-"""The keys of clients, and what the holder of each may ask for."""
+"""The keys of clients, and the limits on what the holder of a key may ask for."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from paradecode.core.checks import (
 from paradecode.core.errors import InvalidInput
 
 MAX_KEYS = 1024
-"""The most keys: each has metrics of its own, and each request is compared with all of them."""
+"""The most keys. Each key has its own metrics, and each request is compared with all keys."""
 
 MIN_KEY, MAX_KEY = 8, 1024
 LOWEST, HIGHEST = -100, 100
-"""Priorities that a request may have."""
+"""The lowest and the highest priority that a request may have."""
 
 MAX_RATE = 1 << 40
 
@@ -64,13 +64,13 @@ class KeyLimits:
     """Limits on what the holder of a key may ask for; None means no limit.
 
     Attributes:
-        requests_per_minute: the most requests admitted within any 60 seconds.
-        tokens_per_minute: the most tokens, prompts and outputs, of those requests.
-        sequences: the most outputs at the same time, of all models together.
-        queue: the most outputs that may wait for one of these; more get a 429.
+        requests_per_minute: the most requests that are admitted within any 60 seconds.
+        tokens_per_minute: the most tokens of these requests, where prompts and outputs count.
+        sequences: the most outputs that run at the same time, summed over models.
+        queue: the most outputs that may wait for one of these places; further requests get a 429.
         priorities: lowest and highest priority; a request without one gets the nearest to 0.
         salts: the allowed values of ``cache_salt``.
-        operator: whether the holder sees what all keys together do: counts, loads, caches.
+        operator: whether the holder sees counts, load and caches of all keys together.
 
     Raises:
         InvalidInput: naming the field that is wrong.
@@ -90,7 +90,7 @@ class KeyLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Key(KeyLimits):
-    """A key with a name for metrics; the key itself is never shown."""
+    """A key with its limits, and a name for metrics. The text of the key is never shown."""
 
     name: str = checked(_label)
     key: str = field(repr=False, metadata={"check": _secret})
@@ -100,17 +100,17 @@ FIELDS = tuple(entry.name for entry in fields(Key) if entry.name != "name")
 
 
 def plain_keys(keys: Sequence[str]) -> tuple[Key, ...]:
-    """Keys without limits: ``key-1``, ``key-2`` and so on."""
+    """Return keys without limits, named ``key-1``, ``key-2`` and so on."""
     for key in keys:
         _secret("api_key", key)
     return tuple(Key(name=f"key-{number}", key=key) for number, key in enumerate(keys, 1))
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
-    """The keys in a file: a JSON object by name, each with ``key`` and perhaps limits.
+    """Read the keys in a file: a JSON object from names to objects with ``key`` and limits.
 
     Raises:
-        InvalidInput: naming the field, such as ``keys.alice.queue``.
+        InvalidInput: naming the wrong field, such as ``keys.alice.queue``.
     """
     found = []
     for name, given in json_object(path, "keys", 1 << 24).items():
@@ -121,7 +121,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
 
 
 def check_keys(keys: Sequence[Key]) -> None:
-    """Raise InvalidInput for too many keys, or two with the same name or text."""
+    """Raise InvalidInput if there are too many keys, or if two have the same name or text."""
     if len(keys) > MAX_KEYS:
         raise InvalidInput("keys", len(keys), f"give at most {MAX_KEYS}")
     for what in ("name", "key"):

@@ -1,4 +1,4 @@
-"""Counts what each key has used of its limits, and when a waiting request gets room."""
+"""Count what each key has used of its limits, and decide when a waiting request may start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paradecode.serve.keys import KeyLimits
 
 MINUTE = 60.0
 RECENT = 0.1
-"""Weight of the newest request in the mean time of a request; higher follows changes faster."""
+"""Weight of the newest request in the mean duration. A higher weight follows changes faster."""
 
 REFUSED = ("requests", "tokens", "sequences")
 RATE_HEADERS = [
@@ -28,7 +28,7 @@ Clock = Callable[[], float]
 
 @dataclass
 class Use:
-    """An amount that counts for a minute, from ``at`` on."""
+    """An amount (requests or tokens) that counts against a limit for a minute from ``at`` on."""
 
     at: float
     amount: int
@@ -36,7 +36,7 @@ class Use:
 
 
 class RateWindow:
-    """A limit on the amount within any 60 seconds."""
+    """A limit on the amount (requests or tokens) within any 60 seconds."""
 
     def __init__(self, limit: int, clock: Clock) -> None:
         self.limit, self._clock = limit, clock
@@ -45,11 +45,14 @@ class RateWindow:
 
     @property
     def left(self) -> int:
-        """The amount for which there is room now."""
+        """The amount that may still be used now."""
         return max(0, self.limit - self._forget())
 
     def wait(self, amount: int) -> float:
-        """Seconds until there is room for ``amount``, at most the limit, if nothing else comes."""
+        """Return the seconds until ``amount`` may be used, if nothing else is used meanwhile.
+
+        ``amount`` is at most the limit.
+        """
         missing = amount - self.limit + self._forget()
         until = now = self._clock()
         for use in self._uses:
@@ -59,7 +62,7 @@ class RateWindow:
         return until - now
 
     def reset(self) -> float:
-        """Seconds until the whole limit is free."""
+        """Return the seconds until nothing counts against the limit."""
         return self.wait(self.limit)
 
     def add(self, amount: int) -> Use:
@@ -69,13 +72,13 @@ class RateWindow:
         return use
 
     def change(self, use: Use, amount: int) -> None:
-        """Correct the amount of a use that was estimated."""
+        """Replace the estimated amount of a use by ``amount``."""
         if not use.over:
             self._total += amount - use.amount
             use.amount = amount
 
     def _forget(self) -> int:
-        """The amount that counts now, after old uses are forgotten."""
+        """Forget uses that are older than a minute, and return the amount that still counts."""
         now = self._clock()
         while self._uses and self._uses[0].at + MINUTE <= now:
             old = self._uses.popleft()
@@ -86,11 +89,11 @@ class RateWindow:
 class Stay:
     """An admitted request, and the tokens that it uses.
 
-    Before the worker has counted, its prompts count with their estimated length, and its outputs
-    with the longest length that they may have.
+    Until the worker has counted, each prompt counts with its estimated length, and each output with
+    the most tokens that it may have.
 
     Attributes:
-        prompt, output: tokens so far.
+        prompt, output: numbers of tokens so far.
     """
 
     def __init__(self, prompts: Sequence[int], outputs: int, window: RateWindow | None) -> None:
@@ -104,14 +107,14 @@ class Stay:
         return self.prompt + sum(self._guesses.values()) + self._outputs
 
     def begin(self) -> None:
-        """Begin to count the tokens."""
+        """Count the request's tokens in the window, from now on."""
         if self._window is not None:
             if self._use is not None:
                 self._window.change(self._use, 0)
             self._use = self._window.add(self.tokens)
 
     def accepted(self, prompt: int, tokens: int) -> None:
-        """Take over a worker's count of a prompt."""
+        """Replace the estimated length of a prompt by the worker's count."""
         self._guesses.pop(prompt, None)
         self.prompt += tokens
         self._tell()
@@ -127,12 +130,12 @@ class Stay:
 
 
 class Account:
-    """The usage of a key's holder; an account without a name belongs to everybody.
+    """What the holder of a key has used. An account without a name is shared by everybody.
 
     Attributes:
-        tenant: name under which its caches are kept.
-        running, waiting: numbers of outputs.
-        requests, prompt_tokens, output_tokens: numbers since the start.
+        tenant: name that separates the account's caches from others.
+        running, waiting: numbers of outputs that run, and that wait.
+        requests, prompt_tokens, output_tokens: counts since the server started.
         refused: number of refused requests, by limit: requests, tokens, sequences.
     """
 
@@ -152,21 +155,24 @@ class Account:
         return sum(outputs for _, _, outputs, _ in self._queue)
 
     def request(self) -> None:
-        """Count a request. Raises ApiError 429 if it is one too many."""
+        """Count a request. Raise ApiError 429 if it exceeds the limit."""
         if self._requests is not None:
             self._check("requests", self._requests, 1)
             self._requests.add(1)
         self.requests += 1
 
     def priority(self, asked: int | None) -> int:
-        """The priority of a request. Raises ApiError 400 if it is out of range."""
+        """Return the priority of a request.
+
+        Raise ApiError 400 if the wanted one is out of range.
+        """
         low, high = self.limits.priorities
         if asked is not None and not low <= asked <= high:
             raise wrong("priority", f"this key may ask for {low} to {high}")
         return min(max(low, asked or 0), high)
 
     def check_salt(self, salt: str | None) -> None:
-        """Raise ApiError 400 for a salt that the key may not use."""
+        """Raise ApiError 400 for a ``cache_salt`` that the key may not use."""
         salts = self.limits.salts
         if salt is not None and salts is not None and salt not in salts:
             raise wrong("cache_salt", "leave it out, or use one that was allowed to this key")
@@ -175,16 +181,16 @@ class Account:
     async def stay(
         self, prompts: Sequence[int], outputs: int, most: int, priority: int, seconds: float
     ) -> AsyncIterator[Stay]:
-        """Let a request in, when there is room for its outputs.
+        """Wait until there is room for a request's outputs. They count until the context ends.
 
         Args:
             prompts: estimated tokens of each prompt.
             outputs: number of outputs, of at most ``most`` tokens each.
-            seconds: the longest time that it may wait.
+            seconds: the most seconds that the request may wait.
 
         Raises:
-            ApiError: 400 for more than the key may ever have at the same time, 429 when the
-                tokens of this minute are used up, or when too many wait; 408 after ``seconds``.
+            ApiError: 400 for more outputs than the key may ever have at the same time, 429 if this
+                minute's tokens are used up or too many outputs wait, 408 after ``seconds``.
         """
         room, tokens = self.limits.sequences, sum(prompts) + outputs * most
         if room is not None and outputs > room:
@@ -211,7 +217,7 @@ class Account:
             self.output_tokens += stay.output
 
     async def _turn(self, outputs: int, priority: int, seconds: float) -> None:
-        """Wait until the outputs may run; from then on they count as running."""
+        """Wait until the outputs may run. They count as running when this returns."""
         if not self._queue and self._has_room(outputs):
             self.running += outputs
             return
@@ -256,7 +262,7 @@ class Account:
         return ApiError(429, message, code="rate_limit_exceeded", retry_after=wait)
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """What is left of the limits, as OpenAI's headers; there is none for a missing limit."""
+        """Return OpenAI's headers that say what is left of each limit that the key has."""
         found = {}
         for what, window in (("requests", self._requests), ("tokens", self._tokens)):
             if window is not None:

@@ -1,4 +1,4 @@
-"""Messages as lines: JSON objects of bounded length, whose reading runs no code."""
+"""Encode messages as lines of JSON. Lines have a bounded length, and reading them runs no code."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from paradecode.serve.validation import first_error
 from paradecode.serve.wire import EVENTS, MAX_ID, REQUESTS, Event, Request, WireMessage
 
 MAX_LINE = 1 << 24
-"""Bytes of one line, with its newline."""
+"""The most bytes of one line, with its newline."""
 
 _NAMES = {cls: name for name, cls in (*REQUESTS.items(), *EVENTS.items())}
 
 
 class WireError(InvalidInput):
-    """A line that cannot be understood; ``id`` is that of the request, if the line names one."""
+    """A line that cannot be understood. ``id`` is the request's id, if the line names one."""
 
     id: str | None = None
 
@@ -31,7 +31,7 @@ class LineTooLong(InvalidInput):
 
 
 def encode(message: Request | Event) -> bytes:
-    """The line for a message.
+    """Return the line for a message.
 
     Raises:
         LineTooLong: if the message is longer than a line may be.
@@ -48,10 +48,10 @@ def encode(message: Request | Event) -> bytes:
 
 
 def decode(line: bytes, kinds: Mapping[str, type[WireMessage]]) -> Any:
-    """The message of a line: a member of ``kinds``, which is ``REQUESTS`` or ``EVENTS``.
+    """Return the message of a line: a member of ``kinds``, which is ``REQUESTS`` or ``EVENTS``.
 
     Raises:
-        WireError: naming the field that is wrong, and the request if the line says which.
+        WireError: naming the wrong field, and the request's id if the line has one.
     """
     if len(line) > MAX_LINE:
         raise WireError("line", f"{len(line)} bytes", f"give at most {MAX_LINE} bytes")

@@ -1,5 +1,7 @@
-"""Structured logs: one JSON object in each line, with counts and times, never prompts or
-outputs."""
+"""Write structured logs: one JSON object in each line, with counts and times.
+
+Prompts and outputs are never logged.
+"""
 
 from __future__ import annotations
 
@@ -25,33 +27,30 @@ if TYPE_CHECKING:  # Workers log too, and need nothing of HTTP.
     from paradecode.serve.errors import ApiError
 
 MAX_NAME = 256
-"""Characters that are kept of a text that a client can choose."""
+"""The most characters that are kept of a text that a client can choose."""
 
 MAX_OUTPUTS = 64
-"""Outputs of one request that are listed; further ones are counted."""
+"""How many outputs of one request are listed in its line. Further outputs are only counted."""
 
 STRANGERS = 10
-"""Lines a second for requests that anybody can send; further ones are counted."""
+"""How many lines a second are written for requests that need no key. Further ones are counted."""
 
 WAITING = 1024
-"""Lines that may wait for a slow reader of the log."""
+"""The most lines that may wait for a slow reader of the log."""
 
 MOST = 16
-"""Places in a request without effect that are listed."""
+"""How many ignored fields of a request are listed in its line."""
 
 FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
-"""The form of the server's own field names; any other name may be text that the client chose."""
+"""Form of the server's own field names. Any other name may be a text that the client chose."""
 
 
 @dataclass
 class Note:
-    """What the log says about a request. Routes fill it in. It has no prompt, no output and no
-    error message, because that may quote the request.
+    """What the log says about a request. Routes fill it in.
 
-    Attributes:
-        model: the name as the client wrote it.
-        done: how each output ended.
-        ignored: places in the request that have no effect.
+    It has no prompt, no output and no error message, because an error message may quote the
+    request.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -62,25 +61,27 @@ class Note:
 
 
 def places(error: BaseException) -> list[str]:
-    """The places in the code where an error was raised, without its text, which may quote a
-    request."""
+    """Return the places in the code where an error was raised, as ``file:line``.
+
+    The text of the error is left out, because it may quote a request.
+    """
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames]
 
 
 class PlacesOnly(logging.Formatter):
-    """A formatter that shows the kind of an exception and where it was raised, not its text."""
+    """A log formatter that shows an exception's type and where it was raised, but not its text."""
 
     def formatException(self, ei: Any) -> str:
         return f"{ei[0].__name__} at {', '.join(places(ei[1]))}"
 
 
 class Log:
-    """Writes lines to a stream (standard error by default); safe from several threads.
+    """Writes log lines to a stream (standard error by default). Several threads may use it.
 
-    A thread of its own writes them, so that a reader who is slow, or stops, delays nobody. Lines
-    for which there is no room are counted in the next one. Where the stream cannot be written,
-    nothing is.
+    A thread of its own writes the lines, so a reader who is slow, or stops, delays nobody. Lines
+    that find no room are dropped, and the next line says how many were. If the stream cannot be
+    written, lines are lost.
     """
 
     def __init__(
@@ -93,11 +94,11 @@ class Log:
         self._thread.start()
 
     def write(self, event: str, **fields: Any) -> None:
-        """Write one line: time, event, and the fields that are not None."""
+        """Write one line with the time, the event, and the fields that are not None."""
         line = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds")}
         fields["lost"] = self._lost or None
         line |= {"event": event, **{k: v for k, v in fields.items() if v is not None}}
-        # Only ASCII and no newline inside: whatever a client sends, a line stays one line.
+        # ASCII without newlines: whatever a client sends, a line stays one line.
         text = json.dumps(line, default=str, separators=(",", ":"))
         try:
             self._lines.put_nowait((self._stream or sys.stderr, text + "\n"))
@@ -106,7 +107,7 @@ class Log:
             self._lost += 1
 
     def close(self) -> None:
-        """Write what waits, if that is possible within a second."""
+        """Write the waiting lines, if that is possible within a second."""
         with suppress(Full):
             self._lines.put(None, timeout=1)
             self._thread.join(1)
@@ -118,8 +119,11 @@ class Log:
                 stream.flush()
 
     def stranger(self, note: Note, route: str, status: int, seconds: float) -> None:
-        """Write a line for a request that anybody can send: after :data:`STRANGERS` lines in a
-        second the others are counted, and told when the next second's first one comes."""
+        """Write a line for a request that needs no key, unless this second had enough of them.
+
+        After :data:`STRANGERS` lines in a second, further requests are counted. Their number is
+        logged when the next second's first request comes.
+        """
         now = self._clock()
         if now - self._since >= 1:
             if self._strangers > STRANGERS:
@@ -130,12 +134,12 @@ class Log:
             self.request(note, route, status, seconds)
 
     def request(self, note: Note, route: str, status: int, seconds: float) -> None:
-        """Write one line for a request that is over.
+        """Write one line for a request that has ended.
 
         Args:
-            route: the application's pattern.
+            route: the route's pattern in the application, not the path.
             status: HTTP status of the answer.
-            seconds: from the first byte in to the last byte out.
+            seconds: duration from the request's first byte to the answer's last byte.
         """
         error = note.error
         self.write(

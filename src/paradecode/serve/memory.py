@@ -1,4 +1,4 @@
-"""Gives the memory of large requests and answers back when they have ended, without stopping."""
+"""Return the memory of large requests and answers to the system while the server runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import sys
 import sysconfig
 
 PERIOD = 2.0
-"""Seconds between two returns of free memory; longer costs less time, and holds memory longer."""
+"""Seconds between two returns of free memory.
+
+A longer period costs less time and holds memory longer.
+"""
 
 M_TRIM_THRESHOLD, TOP = -1, 1 << 18
-"""The number of an option of glibc, and the bytes that stay at the top of a thread's memory."""
+"""Number of a glibc option, and the free bytes that glibc keeps at the top of a thread's memory."""
 
 RAW, MEMORY, OBJECTS = range(3)
-"""Python's domains of memory, ``PyMemAllocatorDomain``."""
+"""Python's memory domains, as in ``PyMemAllocatorDomain``."""
 
 
 class _Allocator(ctypes.Structure):
@@ -26,7 +29,7 @@ class _Allocator(ctypes.Structure):
 
 
 def libc_that_trims() -> ctypes.CDLL | None:
-    """The C library, if it is glibc, which can give free pages back; else None."""
+    """Return the C library if it is glibc, which can return free pages to the system, else None."""
     if sys.platform == "win32":
         return None
     libc = ctypes.CDLL(None)
@@ -34,13 +37,13 @@ def libc_that_trims() -> ctypes.CDLL | None:
 
 
 def small_objects_by_libc() -> bool:
-    """Let libc allocate new small objects, like ``PYTHONMALLOC=malloc``; returns whether it does.
+    """Let libc allocate new small objects, like ``PYTHONMALLOC=malloc``. Return whether it does.
 
-    Python's own allocator of small objects takes a megabyte at a time, and gives it back only when
-    no object in it is alive. While a large body makes millions of objects, a few objects are made
-    that stay, such as a connection. Then the megabytes stay as well. libc can give back every free
-    page. Python's allocator still frees the objects that exist already, and passes every object
-    that it does not know to libc, because larger objects were always libc's.
+    Python's own allocator takes a megabyte at a time, and returns it only when no object in it is
+    alive. While a large body makes millions of objects, a few long-lived ones are made as well,
+    such as a connection, and keep those megabytes. libc can return every free page. Python's
+    allocator still frees the objects that exist already. It passes an object that it does not know
+    to libc, which has always allocated the larger objects.
     """
     set_already = os.environ.get("PYTHONMALLOC") or sysconfig.get_config_var("Py_GIL_DISABLED")
     if set_already or libc_that_trims() is None:
@@ -57,22 +60,25 @@ def small_objects_by_libc() -> bool:
 
 
 def spare_what_exists() -> None:
-    """Leave the objects that exist now out of all later searches for garbage.
+    """Leave the objects that exist now out of all later garbage collections.
 
-    Such a search goes over every object, of which a server has hundreds of thousands when it has
-    started. Nothing else runs meanwhile, and strangers can bring it on: each connection is garbage
-    when it ends.
+    A collection visits every object, and a started server has hundreds of thousands. Nothing else
+    runs meanwhile, and strangers can cause collections, because each connection is garbage when it
+    ends.
     """
     gc.collect()
     gc.freeze()
 
 
 async def giving_back() -> None:
-    """Give libc's free pages back again and again; returns at once where libc cannot do that."""
+    """Return libc's free pages to the system every ``PERIOD`` seconds.
+
+    If libc cannot do that, the coroutine returns at once.
+    """
     libc = libc_that_trims()
     if libc is None:
         return
-    # Trimming spares the top of each thread's memory, and a bound that was not set grows to 64 MB.
+    # Trimming keeps the top of each thread's memory. If its size is not set, it grows to 64 MB.
     libc.mallopt(M_TRIM_THRESHOLD, TOP)
     while True:
         await asyncio.sleep(PERIOD)

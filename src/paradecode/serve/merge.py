@@ -1,4 +1,4 @@
-"""Merges several streams of events into one, in order of arrival."""
+"""Merge several streams of events into one, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from paradecode.serve.wire import OutputEvent
 from paradecode.serve.workers import Events
 
 AHEAD = 256
-"""The most events that are read before the reader asks for them."""
+"""The most events that are read ahead of the reader."""
 
 
 async def merged(
     streams: Sequence[Events], width: int
 ) -> AsyncGenerator[tuple[int, OutputEvent], None]:
-    """Each event with the number of its stream, until all streams have ended. Closing the result
-    closes the streams.
+    """Yield each event with the index of its stream, until all streams have ended.
+
+    Closing the generator closes the streams.
 
     Args:
-        width: number of streams that are read at the same time; the others begin later, in order.
+        width: number of streams that are read at the same time. The other streams begin later, in
+            order.
     """
     if len(streams) == 1:
         async with aclosing(streams[0]) as events:
@@ -50,8 +52,10 @@ async def merged(
 async def _pump(
     entries: Iterator[tuple[int, Events]], queue: asyncio.Queue[tuple[int, Any]]
 ) -> None:
-    """Put the events of one stream after another into the queue, and behind each stream None, or
-    the exception that it raised."""
+    """Put the events of one stream after another into the queue.
+
+    After each stream follows None, or the exception that the stream raised.
+    """
     for number, stream in entries:
         end: BaseException | None = None
         try:

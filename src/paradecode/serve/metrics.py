@@ -1,7 +1,7 @@
-"""Prometheus metrics: counters with vLLM's names, from what the workers report.
+"""Prometheus metrics with vLLM's names, counted from what the workers report.
 
-No label holds a text that a request can choose freely: models are the served ones, methods those of
-the registry, and positions and statuses are bounded.
+No label holds a text that a request can choose freely. Models are the served ones, methods are
+those of the registry, and positions and statuses are bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 POSITIONS = 32
-"""Draft positions with a counter of their own; deeper positions share the last one."""
+"""Number of draft positions with a counter of their own.
+
+Deeper positions share the last counter.
+"""
 
 PHASES = ("queue", "prompt", "decode")
 PARTS = ("target", "draft", "method", "other")
@@ -33,7 +36,7 @@ LONG = (2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 RATIOS = (1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8, 12, 16, 32)
 
 SUMMED = (
-    # vLLM's names, so that its dashboards read these with another prefix.
+    # These are vLLM's names, so vLLM's dashboards work after the prefix is changed.
     ("drafts", "spec_decode_num_drafts", "Forwards that verified a draft."),
     ("drafted", "spec_decode_num_draft_tokens", "Draft tokens verified."),
     ("accepted", "spec_decode_num_accepted_tokens", "Draft tokens accepted."),
@@ -41,14 +44,14 @@ SUMMED = (
     ("forwards", "request_forwards", "Target forwards, summed over outputs."),
     ("rows", "request_rows", "Rows of those forwards."),
 )
-"""Fields of an output's statistics, the counters that they are added to, and the help of these."""
+"""Field of an output's statistics, name of the counter that sums it, and help of this counter."""
 
 
 class Metrics:
-    """Everything that `/metrics` shows.
+    """All metrics that the route `/metrics` shows.
 
     Args:
-        models: public names of the served models; others are counted as ``other``.
+        models: public names of the served models. All other names are counted as ``other``.
     """
 
     def __init__(self, models: Iterable[str]) -> None:
@@ -86,7 +89,7 @@ class Metrics:
         self._whole = histogram("e2e_request_latency_seconds", whole, (*SHORT, *LONG))
 
     def observe(self, model: str, event: Accepted | Done | Failure) -> None:
-        """Count the result of a request; the pool calls this."""
+        """Count an event of a request. The pool calls this."""
         model = model if model in self._models else "other"
         if isinstance(event, Accepted):
             self._prompt.labels(model).inc(event.prompt_tokens)
@@ -96,24 +99,24 @@ class Metrics:
             self._done(model, event)
 
     def answered(self, route: str, status: int) -> None:
-        """Count an HTTP response; ``route`` is the application's own pattern, not the path."""
+        """Count an HTTP response. ``route`` is the application's pattern, not the path."""
         self._answers.labels(route, str(status)).inc()
 
     def page(
         self, stats: Mapping[str, Sequence[WorkerStats | None]], restarts: Mapping[str, int]
     ) -> bytes:
-        """The text of `/metrics`.
+        """Return the text of `/metrics`.
 
         Args:
-            stats: model -> statistics of each of its workers; None for one that does not answer
-                now.
-            restarts: model -> how often its workers were started again.
+            stats: model -> statistics of each of its workers; None for a worker that does not
+                answer now.
+            restarts: model -> how many times its workers were restarted.
         """
         self._workers.stats, self._workers.restarts = stats, restarts
         return generate_latest(self.registry)
 
     def page_of(self, account: Account) -> bytes:
-        """The part of the page that tells nothing of others: the counts of one key."""
+        """Return the metrics of one key, which say nothing about other keys."""
         registry, keys = CollectorRegistry(), _Keys()
         keys.accounts = (account,)
         registry.register(keys)
@@ -153,7 +156,7 @@ class Metrics:
 
 @lru_cache(maxsize=1024)
 def _method(spec: str) -> str:
-    """The label of a spec, without what requests choose: settings, and drafters of a fusion."""
+    """Return the label of a method's spec: its name without settings, which requests choose."""
     parts = parts_of(spec)
     try:  # The method is not built: that reads its files, which is the worker's to do.
         names = [find(name_and_settings(part)[0]).name for part in parts]
@@ -180,7 +183,7 @@ COUNTERS = (
 
 
 class _Keys(Collector):
-    """The usage of the keys' holders, by the names in the settings."""
+    """Collects the usage of all keys, under the keys' names in the settings."""
 
     accounts: Collection[Account] = ()
 
@@ -208,7 +211,7 @@ def _family(kind: Any, name: str, said: str, *labels: str) -> Any:
 
 
 class _Workers(Collector):
-    """What the workers are doing now, and what their engines have done since they started."""
+    """Collects what the workers do now, and what their engines have done since they started."""
 
     def __init__(self) -> None:
         self.stats: Mapping[str, Sequence[WorkerStats | None]] = {}

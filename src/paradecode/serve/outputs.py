@@ -1,4 +1,4 @@
-"""Parts of answers that several routes share: usage, metrics, reasons."""
+"""Fields of answers that several routes share: usage, metrics and finish reasons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paradecode.serve.wire import BranchNews, Done, OutputChunk
 
 
 def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
-    """OpenAI's ``usage`` of all outputs; each prompt counts once, however many outputs it has.
+    """Return OpenAI's ``usage`` for all outputs. Each prompt counts once, for all its outputs.
 
     Args:
         done: the last event of every output, in order.
@@ -34,28 +34,29 @@ def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
 
 
 def _tokens(done: Done) -> int:
-    """Tokens of an output. The tokens of all branches of a search count once, with its first
-    output."""
+    """Return the number of an output's tokens.
+
+    A search's first output counts the tokens of all branches, and its other outputs count 0.
+    """
     if done.search is None:
         return done.stats.generated
     return done.search.tokens if done.index == 0 else 0
 
 
 def searches(done: Sequence[Done]) -> Any:
-    """The costs of searches, with the score of each output: an object for one output, else a
-    list."""
+    """Return the cost of each search with its score: one object for one output, else a list."""
     found = [vars(entry.search) for entry in done if entry.search is not None]
     return found[0] if len(found) == 1 else found
 
 
 def branch(news: BranchNews) -> dict[str, Any]:
-    """The ``paradecode`` object of an event about a branch."""
+    """Return the object ``paradecode`` of an event about a branch."""
     told = {name: value for name, value in vars(news).items() if name not in ("id", "index")}
     return {"branch": told}
 
 
 def metrics(done: Sequence[Done]) -> Any:
-    """How the outputs were decoded: an object for one output, a list for several."""
+    """Return how the outputs were decoded: one object for one output, else a list."""
     found = [_metrics(entry) for entry in done]
     return found[0] if len(found) == 1 else found
 
@@ -73,14 +74,14 @@ def _metrics(done: Done) -> dict[str, Any]:
 
 
 def reason(done: Done) -> dict[str, Any]:
-    """``finish_reason``, and ``stop_reason`` where OpenAI has no word for the reason."""
+    """Return ``finish_reason``, and ``stop_reason`` if OpenAI has no word for the reason."""
     if done.finish_reason == "deadline":
         return {"finish_reason": "length", "stop_reason": "deadline"}
     return {"finish_reason": done.finish_reason}
 
 
 def progress(chunk: OutputChunk) -> dict[str, Any]:
-    """The ``paradecode`` object of a streamed chunk."""
+    """Return the object ``paradecode`` of a streamed chunk."""
     commits = [
         {"forward": part.forward, "tokens": len(part.tokens), "text": part.text}
         for part in chunk.parts()

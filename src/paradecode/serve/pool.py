@@ -1,4 +1,4 @@
-"""The front's side of the workers: it starts them, chooses one, submits, cancels and drains."""
+"""Run the worker processes: start them, choose one for each request, cancel and drain."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import COME_BACK, Events, Observer, RequestFailed, Workers
 
 MAX_LIVE = 8192
-"""Requests of all models that the front holds at the same time; more are refused with 429."""
+"""The most requests, over all models, that the front process holds. Further ones get a 429."""
 
 RESTART_PATIENCE = 15.0
-"""Seconds that a request waits for a worker while all workers of its model are starting again."""
+"""Seconds that a request waits if all workers of its model are restarting."""
 
 HANG_SECONDS = 120.0
-"""Seconds after which a worker that has work and says nothing is killed, and started again."""
+"""Seconds of silence after which a worker that has work is killed and restarted."""
 
 LOAD_SECONDS = 600.0
 """Seconds after which a worker that has not loaded its model is killed."""
@@ -47,9 +47,10 @@ class Served:
 
 
 def share_cores(models: Sequence[Served]) -> list[Served]:
-    """Divide the cores among several workers, if no number of threads is set.
+    """Divide the cores among the workers, if no number of threads is set.
 
-    Otherwise each worker would take all cores, and its forwards would wait for those of the others.
+    Otherwise each worker would use all cores, and its forwards would wait for those of other
+    workers.
     """
     workers = sum(model.replicas for model in models)
     if workers == 1:
@@ -69,16 +70,17 @@ def share_cores(models: Sequence[Served]) -> list[Served]:
 
 
 class Pool(Workers):
-    """Worker processes of one or more models. Everything runs on one event loop.
+    """The worker processes of one or more models. The pool runs on one event loop.
 
     Args:
-        models: at least one; names must differ.
-        bounds: how far a reader of events may fall behind before its request is cancelled (503).
-        hang_seconds: seconds for which a worker that has work may say nothing.
+        models: at least one model. Their names must differ.
+        bounds: limits on how far a reader of events may fall behind. Beyond them its request is
+            cancelled (503).
+        hang_seconds: the most seconds for which a worker that has work may be silent.
         load_seconds: seconds in which a worker must load its model.
 
     Raises:
-        InvalidInput: for no models, or two of one name.
+        InvalidInput: if there is no model, or if two have the same name.
     """
 
     def __init__(
@@ -99,17 +101,16 @@ class Pool(Workers):
         self._replicas: dict[str, list[Replica]] = {}
         self._live: set[str] = set()
         self._turns = {model.name: asyncio.Lock() for model in models}
-        """A request that may have killed workers holds its model's lock until the next worker
-        sends a token."""
+        """Model name -> lock. Requests that may have killed workers run one at a time under it."""
         self._changes = asyncio.Event()
         self._spare = Spare(any(model.replicas == 1 for model in models))
 
     async def start(self) -> None:
-        """Start every worker; returns when all are ready.
+        """Start all workers, and return when all of them are ready.
 
         Raises:
-            InvalidInput: if a model cannot be loaded with its settings, or not in time; the
-                workers are closed.
+            InvalidInput: if a model cannot be loaded with its settings, or not in time. All workers
+                are closed first.
         """
         for name, model in self._models.items():
             self._replicas[name] = [
@@ -203,8 +204,10 @@ class Pool(Workers):
         return {name: found for name, found in answers if isinstance(found, wire.CachedBlocks)}
 
     async def drain(self, timeout: float) -> bool:
-        """Refuse new requests (503) and wait for the accepted ones; returns whether all ended in
-        time."""
+        """Refuse new requests (503), and wait for the accepted ones.
+
+        Return whether all ended in time.
+        """
         self.draining = True
         self._changes.set()
         await asyncio.gather(*(replica.drain() for replica in self._all()))
@@ -215,14 +218,14 @@ class Pool(Workers):
         return not pending
 
     def stop(self) -> None:
-        """End every request with a failure (503) that its reader sees."""
+        """End every request with a failure (503), which its reader sees."""
         self.draining = True
         self._changes.set()
         for replica in self._all():
             replica.stop()
 
     async def close(self) -> None:
-        """End every worker; requests that still run fail with 503."""
+        """End every worker. Requests that still run fail with 503."""
         self.draining = True
         await asyncio.gather(*(replica.close() for replica in self._all()))
         await self._spare.close()
@@ -245,12 +248,12 @@ class Pool(Workers):
         return None
 
     async def _pick(self, model: str, id: str, carried: Carried | None = None) -> Replica:
-        """The worker with the least unfinished work; waits a limited time for one that is starting.
+        """Choose the worker with the least unfinished work; wait a limited time for a starting one.
 
         Args:
-            carried: the request. If a worker has begun it, only a worker that computes the same
-                bits can go on. The wait is then as long as loading may take, because the reader
-                already has a part of the answer.
+            carried: the request. If a worker has begun it, only a worker with the same arithmetic
+                can continue. The wait is then as long as loading may take, because the reader
+                already has some of the answer.
 
         Raises:
             RequestFailed: if there is no worker for request ``id``.
@@ -285,7 +288,7 @@ class Pool(Workers):
 
 
 async def _send(replica: Replica, call: WorkerCall) -> None:
-    """Send a call to a worker. Raises RequestFailed if it is too large."""
+    """Send a call to a worker. Raise RequestFailed if the call is too large."""
     try:
         await replica.send(call)
     except InvalidInput as error:
@@ -294,7 +297,7 @@ async def _send(replica: Replica, call: WorkerCall) -> None:
 
 
 async def _answer(replica: Replica, question: wire.Question) -> wire.Event:
-    """A worker's answer to a question. Raises RequestFailed."""
+    """Return a worker's answer to a question. Raise RequestFailed if the worker fails or dies."""
     call = WorkerCall(question)
     await _send(replica, call)
     answer = await call.buffer.get()
@@ -306,7 +309,7 @@ async def _answer(replica: Replica, question: wire.Question) -> wire.Event:
 
 
 async def _told(replica: Replica, question: wire.Question) -> wire.Event | None:
-    """A worker's answer, or None if the worker does not run or does not answer soon."""
+    """Return a worker's answer, or None if the worker does not run or does not answer soon."""
     if not replica.open:
         return None
     with suppress(asyncio.TimeoutError, RequestFailed):

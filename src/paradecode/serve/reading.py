@@ -1,4 +1,4 @@
-"""Reads a request's body as strict JSON of one class, with limits on size and time."""
+"""Read a request's body as strict JSON of one class, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from paradecode.serve.unpacking import CODINGS, room, unpacked
 T = TypeVar("T")
 
 LARGE = 1 << 15
-"""Bytes from which on a body is parsed in a thread, so that other requests need not wait."""
+"""Bytes above which a body is parsed in a thread, so that other requests need not wait."""
 
 BODIES = 1 << 26
-"""Bytes of all bodies that are being read; beyond it, clients are asked to come back later."""
+"""The most bytes of all bodies that are being read. Beyond it, clients get a 503."""
 
 
 _apart = ThreadPoolExecutor(1, "bodies")  # One: threads take the event loop's time.
@@ -34,16 +34,15 @@ _apart = ThreadPoolExecutor(1, "bodies")  # One: threads take the event loop's t
 class ArrivingBodies:
     """Counts the bytes of bodies that have arrived and are not parsed yet.
 
-    Bytes that have not arrived take no room. An account may hold as much as it leaves free: half of
-    :data:`BODIES` if it is alone. Beside accounts that hold that much, there is always room for one
-    more.
+    An account may hold as many bytes as it leaves free: half of :data:`BODIES` if it is alone. So
+    there is always room for one more account beside those that hold their most.
     """
 
     def __init__(self) -> None:
         self._held: Counter[Account] = Counter()
 
     def add(self, account: Account, size: int) -> None:
-        """Count arrived bytes. Raises ApiError 503 if there is no room for them."""
+        """Count arrived bytes. Raise ApiError 503 if there is no room for them."""
         if self._held[account] + size > BODIES - self._held.total() - size:
             raise ApiError(503, "too many bodies are on their way; try again later")
         self._held[account] += size
@@ -55,7 +54,7 @@ class ArrivingBodies:
 
 
 def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
-    """A FastAPI dependency that returns the request's body as a ``kind``, or refuses it."""
+    """Return a FastAPI dependency that reads a request's body as a ``kind``, or refuses it."""
 
     async def read(request: Request) -> AnyBody:
         settings, account = request.app.state.settings, request.state.account
@@ -84,15 +83,17 @@ def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
 
 
 async def apart(request: Request, work: Callable[[], T]) -> T:
-    """The result of ``work``, done in a thread if the request's body was large."""
+    """Return the result of ``work``, which runs in a thread if the request's body was large."""
     if not request.state.large:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_apart, work)
 
 
 def _check_head(request: Request, limit: int) -> str | None:
-    """The coding of the body, if it has one. Raises ApiError for a body that is no JSON, or that
-    announces more than ``limit`` bytes."""
+    """Check the headers of a body, and return its content encoding, or None.
+
+    Raises ApiError if the body is no JSON, or if it announces more than ``limit`` bytes.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON with 'Content-Type: application/json'")
@@ -107,7 +108,7 @@ def _check_head(request: Request, limit: int) -> str | None:
 
 
 async def _collect(request: Request, body: bytearray, limit: int) -> None:
-    """Append arriving bytes to ``body``, and count them."""
+    """Append the arriving bytes to ``body``, and count them."""
     bodies: ArrivingBodies = request.app.state.bodies
     async for chunk in request.stream():
         if len(body) + len(chunk) > limit:  # Its length was not said.
@@ -123,7 +124,7 @@ def _too_large(limit: int) -> ApiError:
 def _parsed(
     kind: type[AnyBody], settings: ServerSettings, body: bytearray, coding: str | None, most: int
 ) -> tuple[AnyBody, list[str]]:
-    """The body, and where it had parts without effect."""
+    """Return the parsed body, and the places of its parts without effect."""
     text = bytes(body) if coding is None else unpacked(bytes(body), coding, most)
     try:
         made = validated(kind, strict_json.read(text))

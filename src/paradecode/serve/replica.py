@@ -1,5 +1,4 @@
-"""One worker process: it is started, its events are read, and it is started again when it dies
-or hangs."""
+"""Run one worker process: start it, read its events, and restart it if it dies or hangs."""
 
 from __future__ import annotations
 
@@ -22,48 +21,56 @@ from paradecode.serve.workers import Fate
 _log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a worker that died early is started again; the pause doubles each time, up to the
-second number."""
+"""Seconds before a worker that died early is restarted: the first pause and the longest.
+
+Each pause is twice as long as the one before it.
+"""
 
 STEADY = 30.0
-"""Seconds of running after which a dead worker is started again at once. A worker that made
-tokens, or that dies for the first time, also is."""
+"""Seconds of running after which a dead worker is restarted at once.
+
+A worker that has made tokens, or that dies for the first time, is restarted at once as well.
+"""
 
 GRACE = 5.0
-"""Seconds that a worker gets to exit by itself before it is killed."""
+"""Seconds that a worker has to exit by itself before it is killed."""
 
 BURST = 32
-"""Events after which other tasks may run, such as those that read the events."""
+"""Number of events after which other tasks may run, such as the readers of the events."""
 
 LOOKS, LOOK = 8, 2.0
-"""The least number of times that a silent worker is asked before it counts as hanging, and the most
-seconds between two of them."""
+"""How many times a silent worker is asked before it counts as hung, and seconds between them.
+
+The first is the least number, and the second is the longest time.
+"""
 
 UNWELL = 10.0
-"""Seconds of silence after which other workers are preferred, and the server is not called
-healthy."""
+"""Seconds of silence after which a worker counts as unwell.
+
+Other workers are preferred to it, and the server does not report that it is healthy.
+"""
 
 
 class Replica:
-    """A worker of one model, seen from the front.
+    """One worker of a model, as the front process sees it.
 
     Args:
         name: name of the model, for the log.
-        observe: called with each request's fate.
+        observe: called with the fate of each request.
         changed: called when the worker has become ready or has ended.
-        hang_seconds: seconds after which a worker that has work and does not answer is killed.
-            A worker answers between two forwards, whatever it is busy with.
+        hang_seconds: seconds after which a worker that has work and does not answer is killed. A
+            worker answers between two forwards, whatever it is busy with.
         load_seconds: seconds after which a worker that has not loaded its model is killed.
-        spare: starts its processes.
+        spare: starts the worker's processes.
 
     Attributes:
-        ready: the worker's message after it loaded the model; None while it does not run.
-        known: the same message, kept over restarts.
+        ready: the worker's message after loading the model; None while the worker does not run.
+        known: the last such message; it stays over restarts.
         calls: id -> call that the worker has not finished.
         leaving: whether the worker takes no more requests.
-        life: the task that listens; it ends when the worker has ended for good.
+        life: the task that reads events; it ends when the worker will not be restarted.
         served: number of calls that the worker has received.
-        restarts: how often the worker was started again.
+        restarts: how many times the worker was restarted.
     """
 
     def __init__(
@@ -100,7 +107,7 @@ class Replica:
 
     @property
     def well(self) -> bool:
-        """Whether the worker takes requests and answers."""
+        """Whether the worker takes requests and answers in time."""
         return self.open and self._silent * self._look < UNWELL
 
     @property
@@ -108,10 +115,10 @@ class Replica:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the worker and keep it running; returns when it is ready.
+        """Start the worker, and keep it running. Return when the worker is ready.
 
         Raises:
-            InvalidInput: with the worker's message, if it cannot load the model, or not in time.
+            InvalidInput: with the worker's message, if it cannot load the model in time.
         """
         said = await self._launch()
         if said is not None:
@@ -120,7 +127,10 @@ class Replica:
         self.life = asyncio.create_task(self._live())
 
     async def send(self, call: WorkerCall) -> None:
-        """Send a request to the worker; if the worker has died or dies, the call is lost."""
+        """Send a request to the worker.
+
+        If the worker has died or dies, the call is marked as lost.
+        """
         line = encode(call.message)  # Raises before anything is booked.
         if self._process is None or not self.open:
             call.lose()
@@ -130,7 +140,7 @@ class Replica:
         await self._write(line)
 
     def cancel(self, call: WorkerCall) -> None:
-        """Tell the worker to end a request; its last events still come."""
+        """Tell the worker to end a request. Its last events still arrive."""
         if not call.over and call.id in self.calls:
             self._put(encode(wire.Cancel(id=call.id)))
 
@@ -141,7 +151,7 @@ class Replica:
             call.end(stopping(call.id))
 
     async def drain(self) -> None:
-        """Let the worker finish its requests, and end; it is not started again."""
+        """Let the worker finish its requests and end. It is not restarted."""
         self._ending = self.leaving = True
         await self._write(encode(wire.Drain()))
 
@@ -164,7 +174,7 @@ class Replica:
             await self._end()
 
     async def _launch(self) -> str | None:
-        """Start the process and wait until it is ready; returns an error text if it cannot load."""
+        """Start the process, and wait until it is ready. Return an error text if it cannot load."""
         process = self._process = await self._spare.take()
         clock = asyncio.create_task(self._time_loading())
         try:
@@ -188,7 +198,7 @@ class Replica:
         return f"its worker ended with status {process.returncode} before it was ready"
 
     async def _live(self) -> None:
-        """Listen, and start the worker again whenever it has ended."""
+        """Read the worker's events, and restart the worker whenever it has ended."""
         pause = 0.0
         while True:
             started, self._useful = time.monotonic(), False
@@ -216,7 +226,7 @@ class Replica:
                 _log.error("a worker of %s did not start: %s", self._name, failed)
 
     async def _time_loading(self) -> None:
-        """Kill the worker if it has not loaded in time; time is counted as in ``_watch``."""
+        """Kill the worker if it has not loaded in time. The time is counted as in ``_watch``."""
         for _ in range(LOOKS):
             await asyncio.sleep(self._load_seconds / LOOKS)
         self._kill()
@@ -224,7 +234,8 @@ class Replica:
     async def _watch(self) -> None:
         """Kill the worker if it has work and does not answer.
 
-        This counts looks at the worker, not seconds, so a pause of this process counts as one look.
+        The silence is counted in unanswered questions, not in seconds. So a pause of this process
+        counts as one question.
         """
         self._silent, self._hung = 0, False
         while not (self.calls and self._silent * self._look >= self._hang_seconds):
@@ -236,7 +247,7 @@ class Replica:
         self._kill()
 
     async def _listen(self) -> None:
-        """Hand out events until the worker ends."""
+        """Deliver the worker's events to their calls until the worker ends."""
         handed = 0
         while (read := await self._read()) is not None:
             event, size = read
@@ -268,8 +279,10 @@ class Replica:
                 self._changed()
 
     async def _read(self) -> tuple[wire.Event, int] | None:
-        """The next event and its bytes; None at the end. A line that is no event is logged and
-        skipped."""
+        """Return the next event with its size in bytes, or None at the end of the stream.
+
+        A line that is no event is logged and skipped.
+        """
         assert self._process is not None
         assert self._process.stdout is not None
         while True:
@@ -294,7 +307,7 @@ class Replica:
     def _put(self, line: bytes) -> None:
         """Write a short line without waiting for room in the pipe."""
         if self._process is not None and self._process.stdin is not None:
-            # A worker that has ended is noticed where its events are read.
+            # If the worker has ended, the reader of its events notices.
             with suppress(ConnectionError, RuntimeError):
                 self._process.stdin.write(line)
 

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from paradecode.serve.wire import WireScores
 
 MAX_SCORES = 1 << 18
-"""The most log-probabilities in one answer that is not streamed, and for all prompts of one
-request."""
+"""The most log-probabilities in one answer without a stream, and for all prompts of a request."""
 
 
 class Scored(NamedTuple):
@@ -27,9 +26,9 @@ class Scored(NamedTuple):
 
 
 class ScoreColumns:
-    """The scores of an output: 13 bytes for each, and the text of each different token once.
+    """The scores of an output, with 13 bytes for each score and the text of each token once.
 
-    Iterating gives for each position its own token, and then the likeliest ones.
+    Iteration gives a list for each position: its own token first, and then the most likely tokens.
     """
 
     def __init__(self, *found: WireScores | None) -> None:
@@ -51,7 +50,10 @@ class ScoreColumns:
         return len(self._sizes)
 
     def parts(self, most: int) -> Iterator[list[list[Scored]]]:
-        """Pieces of at most ``most`` positions; there is at least one piece, which may be empty."""
+        """Yield pieces of at most ``most`` positions.
+
+        There is at least one piece, which may be empty.
+        """
         positions = iter(self)
         yield list(islice(positions, most))
         while some := list(islice(positions, most)):
@@ -72,7 +74,7 @@ class ScoreColumns:
 
 
 def chat_logprobs(scores: Iterable[list[Scored]]) -> dict[str, Any]:
-    """The scores in OpenAI's form; its list is an iterator."""
+    """Return the scores in OpenAI's form for chats. The list in it is an iterator."""
     content = (
         {**_candidate(chosen), "top_logprobs": [_candidate(one) for one in top]}
         for chosen, *top in scores
@@ -83,12 +85,12 @@ def chat_logprobs(scores: Iterable[list[Scored]]) -> dict[str, Any]:
 def text_logprobs(
     parts: Sequence[Iterable[list[Scored]]], offset: int = 0, prompt: bool = False
 ) -> dict[str, Any]:
-    """The scores in OpenAI's older form; its lists are iterators.
+    """Return the scores in OpenAI's form for completions. The lists in it are iterators.
 
     Args:
-        parts: the scores in pieces; they are iterated several times.
-        offset: characters of the tokens before these.
-        prompt: whether the first token is a prompt's, which has no log-probability.
+        parts: the scores in pieces, which are iterated several times.
+        offset: number of characters of the tokens before these scores.
+        prompt: whether the first token begins a prompt, so that it has no log-probability.
     """
 
     def offsets() -> Iterator[int]:
@@ -107,7 +109,8 @@ def text_logprobs(
     return {
         "tokens": (chosen.text for chosen, *_ in each()),
         "token_logprobs": known(chosen.logprob for chosen, *_ in each()),
-        # The token itself is told as well. Of tokens with one text the likeliest is.
+        # The token itself is reported, too. If several tokens have the same text, the most likely
+        # one is reported.
         "top_logprobs": known(
             {one.text: one.logprob for one in (chosen, *reversed(top))} for chosen, *top in each()
         ),
@@ -116,13 +119,15 @@ def text_logprobs(
 
 
 def text_length(scores: Iterable[list[Scored]]) -> int:
-    """Characters of the tokens, each written by itself."""
+    """Count the characters of the tokens, where each token is written by itself."""
     return sum(len(chosen.text) for chosen, *_ in scores)
 
 
 def prompt_logprobs(scores: Iterable[list[Scored]]) -> Iterator[dict[str, Any] | None]:
-    """The scores in vLLM's form: for each token an object by token id, with the token itself
-    first."""
+    """Yield the scores in vLLM's form: for each token an object by token id.
+
+    The token itself is the first entry. The first position has no scores, and gives None.
+    """
     for number, (chosen, *top) in enumerate(scores):
         ranks = {candidate.token: rank for rank, candidate in enumerate(top, 1)}
         yield {

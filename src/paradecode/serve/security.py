@@ -1,4 +1,4 @@
-"""Who may call the server: keys, tenants, and the Host header."""
+"""Decide who may call the server: keys, tenants, and the Host header."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from paradecode.serve.settings import PAGE, ROUTES, ServerSettings
 
 
 class Guard:
-    """ASGI middleware that passes only requests with a known key, on every route.
+    """ASGI middleware that requires a known key on every route that is not public.
 
     A server without keys accepts only its own names in the Host header. Otherwise a web page could
-    reach it through a DNS name that the page's author controls.
+    reach the server through a DNS name that the page's author controls.
     """
 
     def __init__(
@@ -50,8 +50,10 @@ class Guard:
         await self.app(scope, receive, send)
 
     def _too_large(self, scope: Scope) -> ApiError | None:
-        """The error for headers that are too large; the parser itself limits only incomplete
-        ones."""
+        """Return an error if the headers are too large.
+
+        The parser limits only incomplete headers.
+        """
         size = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
         size += sum(len(name) + len(value) for name, value in scope["headers"])
         if size <= self.header_bytes:
@@ -64,7 +66,8 @@ class Guard:
             return ApiError(403, said, code="unknown_host")
         if not self.accounts or self._is_open(path):
             return None
-        # Digests have equal lengths, so the comparison does not even tell a key's length.
+        # Digests have equal lengths, so the time of the comparison does not show the length of a
+        # key.
         matches = [hmac.compare_digest(given, key) for key in self.accounts]  # All, always.
         if any(matches):
             return None
@@ -78,7 +81,7 @@ class Guard:
 
 
 def accounts_of(keys: Iterable[Key]) -> dict[bytes, Account]:
-    """The account of each key, by the key's digest. A key that is alone is the operator's."""
+    """Return the account of each key, by the key's digest. A single key is an operator's key."""
     keys = tuple(keys)
     alone = len(keys) == 1
     return {
@@ -90,10 +93,10 @@ def accounts_of(keys: Iterable[Key]) -> dict[bytes, Account]:
 
 
 def tenant(key: str, salt: str | None = None) -> str:
-    """The name under which a tenant's caches and learned stores are kept.
+    """Return the name under which a tenant's caches and learned stores are kept.
 
-    Requests share only with requests of the same key and the same ``salt``. The name is a digest,
-    so that keys are not passed on, and no two pairs of key and salt give the same name.
+    Requests share these only if they have the same key and the same ``salt``. The name is a digest,
+    so that keys are not passed on. Different pairs of key and salt give different names.
     """
     if not key and salt is None:
         return ""
@@ -102,7 +105,7 @@ def tenant(key: str, salt: str | None = None) -> str:
 
 
 def _with_limits(send: Send, account: Account) -> Send:
-    """A ``send`` that adds what is left of the key's limits to answers."""
+    """Return a ``send`` that adds headers to each answer, with what is left of the key's limits."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -127,5 +130,5 @@ def _hostname(header: str) -> str:
 
 
 def digest(text: str) -> bytes:
-    """What a key is compared by: two digests are of one length."""
+    """Return the digest by which keys are compared. All digests have the same length."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

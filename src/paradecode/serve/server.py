@@ -1,5 +1,4 @@
-"""Starts the workers and listens; on Ctrl-C or SIGTERM it finishes the accepted requests and
-ends."""
+"""Start the workers and listen. On Ctrl-C or SIGTERM, finish the accepted requests and end."""
 
 from __future__ import annotations
 
@@ -26,26 +25,26 @@ KEEP_ALIVE_SECONDS = 30
 """Seconds for which an idle connection is kept."""
 
 BACKLOG = 2048
-"""Connections that the system holds until they are accepted."""
+"""The most connections that the system holds until the server accepts them."""
 
 DESCRIPTORS = 128
-"""File descriptors that are kept for files, workers, and connections that are being closed."""
+"""Number of file descriptors for files, workers, and connections that are being closed."""
 
 LAST_WORDS = 2
-"""Seconds in which a stopping server tells the streams that it cuts."""
+"""Seconds in which a stopping server tells its open streams that they end."""
 
 
 async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None]) -> None:
-    """Serve until a signal.
+    """Serve until a signal comes.
 
-    A first SIGINT or SIGTERM stops listening and waits ``drain_seconds`` for the requests that
-    were accepted; a second SIGINT does not wait.
+    The first SIGINT or SIGTERM stops listening, and waits up to ``drain_seconds`` for the accepted
+    requests. A second SIGINT ends without waiting.
 
     Args:
-        announce: called once, with the address, when requests are taken.
+        announce: called once, with the address, when the server takes requests.
 
     Raises:
-        InvalidInput: for an address that cannot be used, or a model that cannot be loaded.
+        InvalidInput: if the address cannot be used, or if a model cannot be loaded.
     """
     listener = bind(settings)  # First: loading takes longer than finding out that this fails.
     small_objects_by_libc()
@@ -64,7 +63,8 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
             server.late = lambda: asyncio.get_running_loop().call_later(
                 settings.drain_seconds, pool.stop
             )
-            # The server answers signals itself, and raises them again for these when it is done.
+            # uvicorn handles the signals itself. When it has ended, it raises them again for these
+            # handlers.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: None)
             await server.serve(sockets=[listener])
@@ -76,7 +76,7 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
 
 
 def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicorn.Config:
-    """The configuration for uvicorn."""
+    """Return the configuration for uvicorn."""
     from paradecode.serve.app import create_app  # Takes long: the workers load meanwhile.
 
     return uvicorn.Config(
@@ -95,10 +95,10 @@ def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicor
 
 
 def room_for(connections: int) -> int:
-    """How many connections this process may have, at most ``connections``.
+    """Return how many connections this process may have, at most ``connections``.
 
-    Each takes a file descriptor. Where they run out, the system lets nobody in; the server would
-    not learn that somebody waits, and so could not close an idle connection.
+    Each connection takes a file descriptor. If none are left, the system accepts no connection, and
+    the server does not learn that somebody waits, so it cannot close an idle one.
     """
     if sys.platform == "win32":
         return connections
@@ -118,9 +118,10 @@ def address(listener: socket.socket) -> str:
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """A socket that is bound to the address and does not listen yet."""
+    """Return a socket that is bound to the address and does not listen yet."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # Where the protocol is named, asyncio sends at once; else a body waits 40 ms behind its head.
+    # If the protocol is named, asyncio sends without delay. Otherwise a body waits 40 ms after its
+    # head.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -135,7 +136,7 @@ def bind(settings: ServerSettings) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """A server that reports when it listens, and when its time to stop is nearly over."""
+    """A server that reports when it listens, and shortly before its time to stop is over."""
 
     announce: Callable[[], None]
     late: Callable[[], asyncio.TimerHandle]

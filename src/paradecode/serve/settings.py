@@ -1,4 +1,4 @@
-"""The settings of ``paradecode serve``, checked before a model is loaded."""
+"""The settings of ``paradecode serve``, which are checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from paradecode.serve.keys import Key, check_keys
 from paradecode.serve.pool import HANG_SECONDS, LOAD_SECONDS, Served
 
 ROUTES = {"health": ("/health",), "metrics": ("/metrics",), "openapi": ("/openapi.json",)}
-"""Routes that may be opened without a key: name -> paths, each with those below it."""
+"""Routes that may be public, that is need no key: name -> paths, with all paths below them."""
 
 PAGE = ("/", "/page")
-"""Paths that never need a key: the page's own files hold nothing secret, and the key is entered
-there."""
+"""Paths that never need a key.
+
+The page's files hold nothing secret, and the key is typed in there.
+"""
 
 PATIENCE = ("body_seconds", "header_seconds", "write_seconds", "ping_seconds")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -36,35 +38,37 @@ RANGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """The HTTP side of a server.
+    """Settings of the HTTP server.
 
     Attributes:
-        models: the served models with their names; requests that name none get the first.
-        host, port: the address to listen at; port 0 takes a free one.
-        keys: keys, each of which opens every route. Their holders are tenants who share nothing,
-            each with its own limits.
-        public: names of routes that need no key: health, metrics, openapi.
-        allowed_hosts: more names that a Host header may have where there is no key.
+        models: the served models with their names. A request without a name gets the first model.
+        host, port: the address to listen on. Port 0 takes a free port.
+        keys: keys, each of which opens every route. The holders of keys share nothing, and each key
+            has its own limits.
+        public: names of routes that need no key, out of health, metrics and openapi.
+        allowed_hosts: further names that the Host header may have if the server has no key.
         force: whether other machines may reach the server although it has no key.
         body_bytes, header_bytes: the most bytes of one request.
         body_seconds, header_seconds: seconds after which a request that has not arrived is dropped.
-        write_seconds: seconds after which a client that takes nothing of its answer is dropped.
-        ping_seconds: seconds between the comments that keep a silent stream alive.
-        connections: the most connections at the same time; more get a 503.
-        outputs: the most outputs of one request: ``n`` times the number of prompts, or branches of
-            searches at a time.
+        write_seconds: seconds after which a client that reads nothing of its answer is dropped.
+        ping_seconds: seconds between two comments that keep a silent stream alive.
+        connections: the most connections at the same time. Further ones get a 503.
+        outputs: the most outputs of one request: ``n`` times the number of prompts, or the branches
+            of searches at a time.
         search_tokens: the most tokens of all branches of one search.
-        request_seconds: the longest deadline, and that of requests that name none.
-        drain_seconds: seconds that a stopping server waits for the requests that it accepted.
+        request_seconds: the longest deadline in seconds, which is also the deadline of a request
+            without one.
+        drain_seconds: seconds for which a stopping server waits for the accepted requests.
         hang_seconds: seconds after which a worker that has work and does not answer is killed.
         load_seconds: seconds after which a worker that has not loaded its model is killed.
-        ignore_unknown: whether unknown fields of a request are ignored even if they are nearly
-            known ones.
-        strict: whether fields and kinds without effect are refused that no table names.
-        stored_responses: the most responses that are kept for a key, in memory.
-        aliases: more names of models: a name, or one with ``*`` for any text -> a model's name.
-        open_objects: whether objects may have properties that their JSON schema does not name,
-            which is the standard's rule.
+        ignore_unknown: whether an unknown field of a request is ignored even if its name is close
+            to a known name.
+        strict: whether fields and types are refused that have no effect and are in no table.
+        stored_responses: the most responses that are kept in memory for each key.
+        aliases: further names of models: a name, in which ``*`` stands for any text -> a model's
+            name.
+        open_objects: whether objects may have properties that their JSON schema does not name, as
+            in the standard.
         origins: origins of web pages that may use the server from a browser; ``*`` is any.
         log_requests: whether a line is logged for each request, without prompt or answer.
     """
@@ -133,5 +137,5 @@ class ServerSettings:
 
     @property
     def hosts(self) -> tuple[str, ...] | None:
-        """The allowed names in the Host header; None allows all."""
+        """The allowed names in the Host header. None allows all names."""
         return None if self.keys or self.force else (*LOOPBACK, self.host, *self.allowed_hosts)

@@ -1,4 +1,4 @@
-"""A worker process in reserve, which has imported everything and waits for its settings."""
+"""Keep a spare worker process, which has imported everything and waits for its settings."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from paradecode.serve.lines import MAX_LINE
 COMMAND = (sys.executable, "-m", "paradecode.serve.worker")
 
 LATER = 3.0
-"""Seconds after which a spare process is started, so that the first requests have the processor."""
+"""Seconds after which a spare process is started, to leave the processor to the first requests."""
 
 
 class Spare:
-    """Starts worker processes, and holds one more ready where it is worth its memory.
+    """Starts worker processes, and keeps one spare process if that is worth its memory.
 
     Args:
-        kept: whether one is held ready, because no other worker could go on with streams.
+        kept: whether to keep a spare process, because a model has no second worker to continue its
+            streams.
     """
 
     def __init__(self, kept: bool) -> None:
@@ -28,7 +29,7 @@ class Spare:
         self._timer: asyncio.Task[None] | None = None
 
     async def take(self) -> Process:
-        """A process that reads its settings from its first line."""
+        """Return a process that reads its settings from its first line of input."""
         await self._stop()
         process, self._process = self._process, None
         if self._kept:
@@ -57,7 +58,8 @@ class Spare:
 
 
 async def _start() -> Process:
-    # A session of its own: Ctrl-C in the terminal is the front's to answer, by draining.
+    # The process has a session of its own, because Ctrl-C in the terminal is for the front, which
+    # then drains.
     return await asyncio.create_subprocess_exec(
         *COMMAND, stdin=PIPE, stdout=PIPE, limit=MAX_LINE, start_new_session=True
     )

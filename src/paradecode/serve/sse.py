@@ -27,11 +27,11 @@ HEADERS = {
 
 
 class ClientGone(Exception):
-    """The client closed its connection; nobody reads the answer."""
+    """The client closed its connection, so nobody reads the answer."""
 
 
 def event(data: dict[str, Any], name: str | None = None) -> bytes:
-    """One event, with ``data`` as JSON; iterators in it become lists."""
+    """Return one event with ``data`` as JSON. Iterators in ``data`` become lists."""
     text = json.dumps(
         data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=list
     )
@@ -39,9 +39,10 @@ def event(data: dict[str, Any], name: str | None = None) -> bytes:
 
 
 class EventStream(Response):
-    """Sends what ``events`` yields; closes it when all is sent or the client has left.
+    """Sends what ``events`` yields. Closes ``events`` when all is sent or the client has left.
 
-    Make one with :meth:`begin`, so that a failure before the first event gets a status of its own.
+    Use :meth:`begin` to make one, so that a failure before the first event gets its own HTTP
+    status.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class EventStream(Response):
 
     @classmethod
     async def begin(cls, request: Request, events: AsyncGenerator[bytes, None]) -> EventStream:
-        """Wait for the first event.
+        """Wait for the first event, and return the stream.
 
         Raises:
-            ApiError: if the generator raises it in place of a first event.
+            ApiError: if the generator raises it instead of a first event.
             ClientGone: if the client leaves before the first event.
         """
         settings: ServerSettings = request.app.state.settings
@@ -97,13 +98,13 @@ def _body(data: bytes, more: bool = True) -> Message:
 
 
 async def unless_gone(source: Request | Receive, work: Awaitable[T]) -> T:
-    """The result of ``work``, which is cancelled when the client closes its connection.
+    """Return the result of ``work``, which is cancelled if the client closes its connection.
 
     Args:
-        source: the request, whose body was read.
+        source: the request, whose body must have been read.
 
     Raises:
-        ClientGone: when the client has closed its connection.
+        ClientGone: if the client has closed its connection.
     """
     receive = source.receive if isinstance(source, Request) else source
     working = asyncio.ensure_future(work)

@@ -1,7 +1,7 @@
-"""Responses that are kept for a while, so that a later request can go on behind one.
+"""Keep responses in memory for a while, so that a later request can continue one.
 
-They are in memory, a bounded number and size for each key, and nobody else sees them; the oldest
-goes first.
+Number and size are bounded for each key, and the oldest response is dropped first. Only the same
+key can see a response.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from paradecode.serve.errors import ApiError
 from paradecode.serve.limits import Account
 
 MOST_BYTES = 16 << 20
-"""Bytes of all responses of one key, with their conversations."""
+"""The most bytes of all responses of one key, with their conversations."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A response, and the conversation up to its end."""
+    """A response, its conversation including the response, and the size of both in bytes."""
 
     answer: dict[str, Any]
     messages: list[dict[str, Any]]
@@ -28,10 +28,10 @@ class Kept:
 
 
 class StoredResponses:
-    """The responses of all keys.
+    """The stored responses of all keys.
 
     Args:
-        most: the most responses of a key; 0 keeps none.
+        most: the most responses of each key; 0 keeps none.
     """
 
     def __init__(self, most: int) -> None:
@@ -39,7 +39,7 @@ class StoredResponses:
         self._kept: dict[Account, OrderedDict[str, Kept]] = {}
 
     def put(self, account: Account, answer: dict[str, Any], messages: list[dict[str, Any]]) -> None:
-        """Keep a response with the messages that it ends."""
+        """Keep a response with the conversation that it ends."""
         size = len(json.dumps([answer, messages], ensure_ascii=False).encode())
         own = self._kept.setdefault(account, OrderedDict())
         own[answer["id"]] = Kept(answer, messages, size)
@@ -47,7 +47,7 @@ class StoredResponses:
             own.popitem(last=False)
 
     def get(self, account: Account, name: str, param: str | None = None) -> Kept:
-        """One of the account's own responses. Raises ApiError 404."""
+        """Return one of the account's own responses. Raise ApiError 404 if there is none."""
         found = self._kept.get(account, OrderedDict()).get(name)
         if found is None:
             message = "there is no such response here: it is too old, or it was not stored"
@@ -55,6 +55,6 @@ class StoredResponses:
         return found
 
     def remove(self, account: Account, name: str) -> None:
-        """Forget one of the account's own responses. Raises ApiError 404."""
+        """Delete one of the account's own responses. Raise ApiError 404 if there is none."""
         self.get(account, name)
         del self._kept[account][name]

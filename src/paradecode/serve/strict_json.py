@@ -1,4 +1,4 @@
-"""Reads JSON from an untrusted sender, and refuses what other parsers accept or crash on."""
+"""Read JSON from an untrusted sender. Refuse what other parsers disagree about or crash on."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from paradecode.core.errors import InvalidInput
 MAX_DEPTH = 64
 MAX_VALUES = 1 << 20
 MAX_BRACKETS = 1 << 18
-"""The most opening brackets, also inside of texts. An empty list is twenty times as large in
-memory."""
+"""The most opening brackets, where those inside of strings count.
+
+In memory, an empty list takes twenty times as many bytes as its text.
+"""
 MAX_KEYS = 1 << 13
-"""Keys of one object. The limit also bounds a later check, which may complain about each of
-them."""
+"""The most keys of one object. A later check may report an error for each of them."""
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair; Python joins whole pairs."""
+"""Half of a surrogate pair. Python's parser joins whole pairs."""
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 64) - 1
 
 
 def read(body: bytes) -> Any:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
-    The function also refuses some JSON: encodings other than UTF-8, a key given twice in one
-    object, numbers that are not finite, whole numbers beyond 64 bits, and half of a surrogate pair
-    (no text can hold it). It refuses more than MAX_DEPTH levels, MAX_VALUES values, MAX_BRACKETS
-    lists and objects, or MAX_KEYS keys in one object. The time is linear in the length.
+    Some valid JSON is refused as well: encodings other than UTF-8, a key given twice in one object,
+    numbers that are not finite, whole numbers beyond 64 bits, and half of a surrogate pair (no text
+    can hold it). There are limits as well: MAX_DEPTH levels, MAX_VALUES values, MAX_BRACKETS lists
+    and objects, and MAX_KEYS keys in one object. The time is linear in the length.
 
     Raises:
-        InvalidInput: with ``field`` ``body``.
+        InvalidInput: whose ``field`` is ``body``.
     """
     if body.count(b"[") + body.count(b"{") > MAX_BRACKETS:
         raise _refusal(f"more than {MAX_BRACKETS} brackets", "send less at once")
@@ -114,7 +115,7 @@ def _too_deep() -> InvalidInput:
 
 
 class _Plain(str):
-    """A text that an error shows without quotes."""
+    """A text that an error message shows without quotes."""
 
     def __repr__(self) -> str:
         return str(self)

@@ -1,10 +1,10 @@
-"""Find function calls and thoughts in a streamed output, however it is cut into chunks.
+"""Find tool calls and reasoning in a streamed output, however it is cut into chunks.
 
-A call is the JSON object ``{"name": ..., "arguments": ...}`` with the name of an offered function:
-at the very start of an output, after another call, or behind a mark such as ``<tool_call>``,
-``[TOOL_CALLS]`` or the fence of a code block. Other forms are those of :mod:`.dresses`. Text that
-may still become a call is held back, up to a bound: the beginning of a call is short, and longer
-text is no call. An output that begins with ``<think>`` has thoughts in front of its text.
+A call is the JSON object ``{"name": ..., "arguments": ...}`` with the name of an offered function.
+It stands at the start of an output, after another call, or after a mark such as ``<tool_call>``,
+``[TOOL_CALLS]`` or the fence of a code block. Other forms are read by :mod:`.dresses`. Text that
+may still become a call is held back, up to a bound, because the beginning of a call is short. An
+output that begins with ``<think>`` has reasoning before its text.
 """
 
 from __future__ import annotations
@@ -30,25 +30,31 @@ MOST_BLOCK = 1 << 16
 """The most characters of a call that is read as a whole."""
 
 PIECE = 1 << 12
-"""Characters that are read at once, so that the held text, which is searched again, stays short."""
+"""Number of characters that are read at once.
+
+The held text is searched again, so it stays short.
+"""
 
 Delta = dict[str, Any]
-"""A change of a message: ``{"content": text}``, ``{"reasoning_content": text}``, or
-``{"tool_calls": [a part of one call]}``."""
+"""A change of a message in one of three forms.
+
+It is ``{"content": text}``, ``{"reasoning_content": text}``, or ``{"tool_calls": [a part of one
+call]}``.
+"""
 
 
 class CallReader:
-    """Finds the calls in one output.
+    """Finds the tool calls in one output.
 
     Args:
-        functions: names of the functions that may be called, perhaps with the schemas of their
-            arguments; if there are none, all is text.
-        parallel: whether there may be several calls; if not, all but the first are left out.
-        thoughts: whether thoughts are told apart from the text.
-        begun: asked at the first text: whether the output begins within a thought.
+        functions: names of the functions that may be called, as keys if the schemas of their
+            arguments are known. Without functions, all is text.
+        parallel: whether several calls are allowed. If not, all calls after the first are left out.
+        thoughts: whether reasoning is separated from the text.
+        begun: returns whether the output begins inside of reasoning; called at the first text.
 
     Attributes:
-        calls: number of calls that were reported.
+        calls: number of calls that were reported so far.
     """
 
     def __init__(
@@ -70,7 +76,7 @@ class CallReader:
         self._then = self._thoughts  # What follows empty lines.
 
     def feed(self, text: str) -> list[Delta]:
-        """The deltas that are certain after ``text``."""
+        """Return the deltas that are certain after ``text``."""
         if not self._names and self._read == self._beginning:
             return _content(text)
         deltas: list[Delta] = []
@@ -81,7 +87,7 @@ class CallReader:
         return deltas
 
     def finish(self) -> list[Delta]:
-        """The deltas that were held back, at the end of the output."""
+        """Return the deltas that were held back, at the end of the output."""
         deltas: list[Delta] = []
         if self._block is not None and self._read == self._whole:
             found = self._block.read(self._held, self._names)
@@ -94,10 +100,11 @@ class CallReader:
         return deltas + ([{"reasoning_content": held}] if held and self._read == self._thoughts
                          else _content(held))  # fmt: skip
 
-    # Each state takes what it can from the held text; True: something changed, read on.
+    # Each state consumes what it can from the held text. True means that something changed, so that
+    # reading continues.
 
     def _before(self, deltas: list[Delta]) -> bool:
-        """Read the start of an output that may have thoughts."""
+        """Read the start of an output that may begin with reasoning."""
         if self._begun():
             self._read, self._then = self._lines, self._thoughts
             return True
@@ -136,8 +143,7 @@ class CallReader:
         return False
 
     def _beginning(self, deltas: list[Delta]) -> bool:
-        """Read held text at the start of the output, or after a call; returns whether to go on
-        reading."""
+        """Read held text at the start of the output, or after a call. Return whether to read on."""
         seen = self._held.lstrip()
         if len(self._held) - len(seen) > MOST_HEAD:
             self._read = self._text
@@ -169,7 +175,7 @@ class CallReader:
         return True
 
     def _head(self, deltas: list[Delta]) -> bool:
-        """Read held text that may be the start of a call; it begins with a mark or a call."""
+        """Read held text that begins with a mark or a call, and may be the start of a call."""
         marked = OPENING.match(self._held)
         tag = marked[0] if marked else ""
         end = len(tag) + MOST_HEAD
@@ -191,7 +197,7 @@ class CallReader:
             else:
                 self._block, self._read = block, self._whole
             return True
-        # A mark that ends where the held text ends may be the beginning of a longer one.
+        # A mark at the end of the held text may be the beginning of a longer mark.
         longer = any(o != self._held and o.startswith(self._held) for o in OPENERS)
         rest = self._held[len(tag) : end]
         if longer or (len(self._held) < end and dresses.may_begin(rest, self._names, bare=not tag)):
@@ -203,8 +209,10 @@ class CallReader:
         return True
 
     def _begin(self, deltas: list[Delta], name: str, alone: bool = False) -> None:
-        """Report a call, unless it is one too many, and begin to read its arguments, which are
-        ``alone`` if no brace closes the call behind them."""
+        """Report a call, unless only one is allowed, and begin to read its arguments.
+
+        With ``alone``, no brace follows the arguments to close the call.
+        """
         self._told = self._parallel or self.calls == 0
         if self._told:
             function = {"name": name, "arguments": ""}
@@ -252,7 +260,7 @@ class CallReader:
             deltas.append({"tool_calls": [part]})
 
     def _whole(self, deltas: list[Delta]) -> bool:
-        """Read a call whose arguments are known at its end only."""
+        """Read a call whose arguments are known only when it has ended."""
         assert self._block is not None
         end = self._block.end(self._held)
         if end is None and len(self._held) <= MOST_BLOCK:
@@ -275,7 +283,7 @@ class CallReader:
 
 
 def message(deltas: Sequence[Delta]) -> dict[str, Any]:
-    """The message that the deltas of a whole output add up to."""
+    """Return the message that all deltas of an output add up to."""
     content = "".join(delta.get("content", "") for delta in deltas)
     thoughts = "".join(delta.get("reasoning_content", "") for delta in deltas)
     calls: list[dict[str, Any]] = []
@@ -298,7 +306,7 @@ def _content(text: str) -> list[Delta]:
 
 
 def _overlap(text: str, tags: Sequence[str]) -> int:
-    """Number of characters at the end of ``text`` that may be the beginning of a tag."""
+    """Return how many characters at the end of ``text`` may be the beginning of a tag."""
     longest = max(map(len, tags)) - 1
     starts = (size for size in range(min(longest, len(text)), 0, -1))
     return next((n for n in starts if any(tag.startswith(text[-n:]) for tag in tags)), 0)

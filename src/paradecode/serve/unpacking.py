@@ -1,4 +1,4 @@
-"""Unpacks compressed bodies of requests, within a bound on what they become."""
+"""Decompress the bodies of requests, within a bound on their size."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import zstandard
 from paradecode.serve.errors import ApiError
 
 RATIO, ALWAYS = 64, 1 << 12
-"""The most bytes that one byte may become, beside so many that any body may become."""
+"""A body of n bytes may become at most the first number times n bytes, plus the second number."""
 
 WINDOW = 1 << 23
-"""The most bytes that a zstd body may refer back to; what writes RFC 8878 stays below it."""
+"""The most bytes that a zstd body may refer back to.
+
+RFC 8878 recommends that writers stay below.
+"""
 
 
 def _gzip(body: bytes, most: int) -> bytes:
@@ -35,15 +38,16 @@ CODINGS: dict[str, Callable[[bytes, int], bytes]] = {
 
 
 def room(size: int, most: int) -> int:
-    """The most bytes that a body of ``size`` bytes may become, of ``most`` for all bodies."""
+    """Return the most bytes that a body of ``size`` bytes may become, with the limit ``most``."""
     return min(most, RATIO * size + ALWAYS)
 
 
 def unpacked(body: bytes, coding: str, most: int) -> bytes:
-    """The body without its coding.
+    """Return the decompressed body.
 
     Raises:
-        ApiError: 400 for what is not of this coding, 413 for what becomes more than ``most`` bytes.
+        ApiError: 400 if the body does not have this coding, 413 if it becomes more than ``most``
+            bytes.
     """
     try:
         found = CODINGS[coding](body, most)

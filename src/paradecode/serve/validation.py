@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into an error and a path for users."""
+"""Turn pydantic's errors into one error for users, with the path of the wrong field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 100
 
 
 def first_error(value: Any, error: ValidationError) -> InvalidInput:
-    """The first error in ``value``."""
+    """Return the first error in ``value``."""
     if error.error_count() > MOST:  # Pydantic would write them all down first.
         fix = "use the fields that the message has"
         return InvalidInput("line", f"{error.error_count()} errors", fix)
@@ -34,7 +34,7 @@ def first_error(value: Any, error: ValidationError) -> InvalidInput:
 
 
 def path_of(value: Any, detail: ErrorDetails) -> list[str | int]:
-    """The place of an error in ``value``: pydantic's location without its notes on types."""
+    """Return the path of an error in ``value``: pydantic's location without its notes on types."""
     path: list[str | int] = []
     location = list(detail["loc"])
     for step in location:
@@ -49,6 +49,6 @@ def path_of(value: Any, detail: ErrorDetails) -> list[str | int]:
 
 
 def spelled(path: list[str | int]) -> str:
-    """The path as a text such as ``messages[0].content``."""
+    """Return the path as a text such as ``messages[0].content``."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
     return "".join(steps).lstrip(".")

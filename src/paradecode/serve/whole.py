@@ -1,4 +1,4 @@
-"""Whole answers as JSON. A long one is written piece by piece, while other requests go on."""
+"""Write whole answers as JSON. Long answers are written in pieces, while other requests run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 PIECE = 1 << 16
-"""Characters that are written at once, which takes some milliseconds; more let others wait
-longer."""
+"""Number of characters that are written at once, in some milliseconds.
+
+More delay other requests.
+"""
 
 
 def whole(answer: dict[str, Any]) -> Response:
-    """The response; iterators in the answer become lists and are never held as a whole."""
+    """Return the response. Iterators in the answer become lists, and are never held as a whole."""
     pieces = _grouped(_texts(answer))
     first = next(pieces)
     second = next(pieces, None)
@@ -45,7 +47,7 @@ def _grouped(texts: Iterator[str]) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The JSON text of a value, part by part."""
+    """Yield the JSON text of a value in pieces."""
     if isinstance(value, dict):
         yield "{"
         for number, (name, inner) in enumerate(value.items()):

@@ -1,4 +1,4 @@
-"""The interface of workers: a pool of processes here, or a fleet of replicas on Ray."""
+"""The interface of workers: a pool of processes on this machine, or a fleet of replicas on Ray."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Events = AsyncGenerator[wire.OutputEvent, None]
 
 
 class RequestFailed(ParadecodeError):
-    """A request failed before it had a stream of events; ``failure`` says how to answer it."""
+    """A request failed before it had a stream of events. ``failure`` is the answer to it."""
 
     def __init__(self, failure: wire.Failure) -> None:
         super().__init__(failure.message)
@@ -32,7 +32,7 @@ class Workers(ABC):
     """Workers of one or more models.
 
     Args:
-        observe: called with requests' fates, for metrics; must not raise or block.
+        observe: called with the fate of each request, for metrics; must not raise or block.
 
     Attributes:
         draining: whether new requests are refused because the server stops.
@@ -47,7 +47,7 @@ class Workers(ABC):
     @property
     @abstractmethod
     def ready(self) -> Mapping[str, wire.Ready]:
-        """Model -> the workers' message after loading; it stays while they restart."""
+        """Model -> the workers' message after loading it. The entry stays while they restart."""
 
     @property
     @abstractmethod
@@ -57,46 +57,50 @@ class Workers(ABC):
     @property
     @abstractmethod
     def restarts(self) -> Mapping[str, int]:
-        """Model -> how often its workers were started again."""
+        """Model -> how many times its workers were restarted."""
 
     @abstractmethod
     def submit(self, model: str, request: wire.Generate) -> Events:
-        """The events of a request: ``Accepted``, chunks, and ``Done`` for each of its ``n``
-        outputs; or at any point a ``Failure``, which is the last event. It never raises for a
-        request's fault.
+        """Yield the events of a request:
 
-        Closing the generator early (use ``contextlib.aclosing``) or cancelling the task that waits
-        for it cancels the request.
+        ``Accepted``, chunks, and ``Done`` for each of its outputs.
+
+        A ``Failure`` may come at any point, and is the last event. A request's own mistakes never
+        raise an exception.
+
+        Closing the generator early (use ``contextlib.aclosing``), or cancelling the task that waits
+        for it, cancels the request.
         """
 
     @abstractmethod
     async def stats(self) -> Mapping[str, Sequence[wire.WorkerStats | None]]:
-        """Model -> statistics of each worker; None for a worker that does not answer in time."""
+        """Return model -> statistics of each worker, or None for one that does not answer soon."""
 
     @abstractmethod
     async def blocks(self, model: str, since: Mapping[str, int]) -> Mapping[str, wire.CachedBlocks]:
-        """Worker -> contents of its prefix cache, and its load. A worker that was started again has
-        a new name.
+        """Return worker -> contents of its prefix cache, and its load.
+
+        A restarted worker has a new name.
 
         Args:
             since: worker -> the last ``next`` that it sent.
         """
 
     async def tokenize(self, model: str, prompt: wire.PromptInput) -> wire.TokenizedPrompt:
-        """Token ids of a prompt. Raises RequestFailed."""
+        """Return the token ids of a prompt. Raise RequestFailed if that fails."""
         answer = await self._ask(model, wire.Tokenize(id=self._question(), prompt=prompt))
         assert isinstance(answer, wire.TokenizedPrompt)
         return answer
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> wire.DecodedText:
-        """Text of token ids. Raises RequestFailed."""
+        """Return the text of token ids. Raise RequestFailed if that fails."""
         answer = await self._ask(model, wire.Detokenize(id=self._question(), tokens=list(tokens)))
         assert isinstance(answer, wire.DecodedText)
         return answer
 
     @abstractmethod
     async def _ask(self, model: str, question: wire.Question) -> wire.Event:
-        """The answer to a question. Raises RequestFailed."""
+        """Return a worker's answer to a question. Raise RequestFailed if there is none."""
 
     def _question(self) -> str:
         return f"question-{next(self._questions)}"

@@ -1,4 +1,4 @@
-"""Every policy with every block rule and cache on every kind of attention: does it run?
+"""Try every policy with every block rule and cache on every type of attention.
 
 python -m paradecode.testing.canvas_matrix bench/results/diffusion_matrix.json
 """
@@ -32,13 +32,16 @@ ATTENTION: Mapping[str, Mapping[str, Any]] = {
     "block-shift": {"attention": "block", "block_length": 4, "shift": True},
     "causal": {"masked": True, "shift": True},
 }
-"""Every kind of model that a canvas may be decoded with, as settings of ``toy_config``."""
+"""Every type of model that can decode a canvas, as settings of ``toy_config``."""
 PROMPTS = ((5, 6, 7, 28, 9, 4, 1), tuple(4 + (3 * i * i + i) % 24 for i in range(37)))
-"""The first one holds the mask token, an ordinary one there."""
+"""Two prompts.
+
+The first one contains the id of the mask token, which is an ordinary token there.
+"""
 
 
 def policies() -> list[str]:
-    """The policies of the package that are methods."""
+    """Return the names of the package's policies that are methods."""
     return sorted(
         name
         for name in known("policy").keys() & methods().keys()
@@ -47,18 +50,18 @@ def policies() -> list[str]:
 
 
 def combinations() -> Iterator[tuple[str, str, str]]:
-    """Policy, block rule and cache."""
+    """Yield all combinations of policy, block rule and cache."""
     return product(policies(), known("blocks"), known("cache"))
 
 
 def spec(policy: str, blocks: str, cache: str) -> str:
-    """The method with these parts; those that have to be trained get random weights."""
+    """Return the spec of a method with these parts. Trained parts get random weights."""
     own = settings().get(policy, "")
     return f"{policy}({own}blocks={blocks},cache={cache},block_length=8)"
 
 
 def refusal(policy: str, blocks: str, cache: str) -> str | None:
-    """Why the registry refuses the combination, whatever the model."""
+    """Return why the registry refuses the combination for every model, or None if it does not."""
     try:
         parse(spec(policy, blocks, cache))
     except InvalidInput as error:
@@ -67,14 +70,15 @@ def refusal(policy: str, blocks: str, cache: str) -> str | None:
 
 
 def run() -> dict[str, Any]:
-    """Decode with every combination, two requests together and one alone.
+    """Decode with every combination, once with two requests together and once with one alone.
 
     Returns:
-        The names, how many cases ran, and for each that did not its policy, block rule, cache,
-        attention (or ``any``) and the reason.
+        The names, the number of cases that ran, and for each other case its policy, block rule,
+            cache, attention (or ``any``) and the reason.
 
     Raises:
-        AssertionError: if one fails in any way but by refusing, or the batch changes a text.
+        AssertionError: if a case fails in another way than by a refusal, or if the batch changes a
+            text.
     """
     refused: list[list[str]] = []
     ran = 0
@@ -99,7 +103,7 @@ def run() -> dict[str, Any]:
 
 
 def _decode(method: Spec, kind: str) -> str | None:
-    """Why the method cannot decode with such a model; None if it can."""
+    """Return why the method cannot decode with such a model, or None if it can."""
     together = _serve(method, kind, PROMPTS)
     (alone,) = _serve(method, kind, PROMPTS[:1])
     for sequence in together:

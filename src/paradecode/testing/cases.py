@@ -1,4 +1,4 @@
-"""The cases for every method. Each is a function of a :class:`Run`, with a docstring.
+"""The conformance cases for every method. Each is a function of a :class:`Run` and says what holds.
 
 To add one, write a function and decorate it with ``@case``.
 """
@@ -19,14 +19,14 @@ from paradecode.testing.harness import Job, Run, limits_of
 
 Case = Callable[[Run], None]
 Values = Mapping[str, Any]
-"""Sampling parameters."""
+"""Sampling parameters by name."""
 CASES: dict[str, Case] = {}
 
 LOOP = (5, 6, 7, 8, 9) * 4
-"""Repeats itself, so drafters find text to copy."""
+"""A prompt that repeats itself, so that drafters find text to copy."""
 PAIR = (11, 12) * 7 + (11,)
 LONG = tuple(4 + (3 * i * i + i) % 24 for i in range(37))
-"""More than two pages of K/V, without a pattern."""
+"""A prompt that takes more than two pages of K/V, and has no pattern."""
 MIXED = LONG[:9] + LOOP + LONG[3:12] + (5, 6)
 PROMPTS = (LOOP, PAIR, (7,), LONG, MIXED)
 
@@ -46,18 +46,21 @@ def crossed(
     other: Sequence[Values] = ({},),
     **all: Any,
 ) -> list[Job]:
-    """Every prompt with every one of ``each`` and of ``other``; all have the values ``all``."""
+    """Return a job for every combination of a prompt, an entry of ``each`` and one of ``other``.
+
+    All jobs have the values ``all``.
+    """
     every = product(prompts, each, other)
     return [Job(prompt, ask(**{**all, **one, **two})) for prompt, one, two in every]
 
 
 def warm(temperature: float) -> tuple[Values, Values]:
-    """Greedy, and at a temperature."""
+    """Return parameters for greedy decoding, and for sampling at a temperature."""
     return {"temperature": 0.0}, {"temperature": temperature}
 
 
 def variety(run: Run) -> list[Job]:
-    """Sixteen requests that differ in prompt and in every sampling parameter."""
+    """Return sixteen requests that differ in prompt and in every sampling parameter."""
     eos = run.eos
     params = [
         ask(),
@@ -81,21 +84,21 @@ def variety(run: Run) -> list[Job]:
 
 
 def serve(run: Run, part: slice, limits: Limits) -> None:
-    """A part of the sixteen requests, in an engine with these limits."""
+    """Serve a part of the sixteen requests in an engine with these limits."""
     run.serve(variety(run)[part], limits)
 
 
 ALL, EVEN, ODD, THIRD = slice(None), slice(0, None, 2), slice(1, None, 2), slice(0, None, 3)
 LIMITED = {
     "one-at-a-time": (slice(1, None, 3), limits_of(batch=1)),
-    # The batch changes as requests end and others are admitted.
+    # The batch changes when requests end and others are admitted.
     "batch-of-4": (EVEN, limits_of(batch=4)),
     "batch-of-16": (ALL, limits_of(batch=16)),
-    # A step has room for a few rows: prompts arrive in pieces, and share steps with drafts.
+    # A step has room for a few rows, so prompts arrive in pieces and share steps with drafts.
     "chunks-of-1": (THIRD, limits_of(batch=4, step_tokens=1)),
     "chunks-of-3": (EVEN, limits_of(batch=4, step_tokens=3)),
     "chunks-of-7": (ODD, limits_of(batch=8, step_tokens=7)),
-    # Requests wait for one another, and cached prefixes are recycled.
+    # Memory is small, so requests wait for each other, and cached prefixes are dropped.
     "little-memory": (ODD, limits_of(batch=8, kv_tokens=512)),
 }
 CASES |= {name: partial(serve, part=part, limits=at) for name, (part, at) in LIMITED.items()}
@@ -103,14 +106,14 @@ CASES |= {name: partial(serve, part=part, limits=at) for name, (part, at) in LIM
 
 @case
 def mixed_methods(run: Run) -> None:
-    """Every other request of the batch is decoded plainly."""
+    """Every other request of the batch is decoded plainly, and no result changes."""
     jobs = variety(run)
     run.serve([replace(job, plain=i % 2 == 0) for i, job in enumerate(jobs)])
 
 
 @case
 def prefix_cache(run: Run) -> None:
-    """The same requests again: long prompts come from the cache, and no result changes."""
+    """When the requests are repeated, long prompts come from the cache, and no result changes."""
     jobs = [job for job in variety(run) if len(job.prompt) > 16][1::2]
     engine = run.engine()
     run.serve(jobs, engine=engine)
@@ -122,7 +125,7 @@ def prefix_cache(run: Run) -> None:
 
 @case
 def no_prefix_cache(run: Run) -> None:
-    """The cache is off: the same requests again, from nothing."""
+    """When the cache is off, repeated requests are computed again, and nothing is cached."""
     jobs, engine = variety(run)[::3], run.engine(limits_of(prefix_cache=False))
     run.serve(jobs, engine=engine)
     for sequence in run.serve(jobs, engine=engine):
@@ -131,7 +134,7 @@ def no_prefix_cache(run: Run) -> None:
 
 @case
 def tenants(run: Run) -> None:
-    """Requests under different salts never share a page, even of one and the same prompt."""
+    """Requests with different salts never share a page, even if their prompts are the same."""
     engine = run.engine()
     for salt in ("", "a", "b"):
         jobs = [Job(LONG, ask(), salt), Job(MIXED, ask(temperature=0.8, seed=5), salt)]
@@ -143,7 +146,7 @@ def tenants(run: Run) -> None:
 
 @case
 def cancelled_neighbour(run: Run) -> None:
-    """Requests are cancelled at all stages; the others do not notice."""
+    """When requests are cancelled at all stages, the other results do not change."""
 
     def cancel(engine: Engine, sequences: list[LiveSequence], step: int) -> None:
         if step < 8 and 2 * step < len(sequences):
@@ -154,7 +157,7 @@ def cancelled_neighbour(run: Run) -> None:
 
 @case
 def stop_strings(run: Run) -> None:
-    """Stop strings that end at each position of the text, inside accepted drafts too."""
+    """Outputs end at stop strings at each position of the text, also inside accepted drafts."""
     jobs = []
     for prompt in (LOOP, PAIR, MIXED):
         params = ask(18, ignore_eos=True)
@@ -167,7 +170,7 @@ def stop_strings(run: Run) -> None:
 
 @case
 def stop_tokens(run: Run) -> None:
-    """Stop tokens at each position of the text, inside accepted drafts too."""
+    """Outputs end at stop tokens at each position of the text, also inside accepted drafts."""
     jobs = []
     for prompt in (LOOP, PAIR, MIXED):
         params = ask(18, ignore_eos=True)
@@ -180,7 +183,7 @@ def stop_tokens(run: Run) -> None:
 
 @case
 def end_of_text(run: Run) -> None:
-    """EOS is likely, and part of the prompt's pattern, so that drafts contain it."""
+    """Outputs end at EOS, which is likely and in the prompt's pattern, so drafts contain it."""
     loop = (*(5, 6, run.eos, 8) * 4, 5, 6)
     values: tuple[Values, ...] = ({}, {"min_tokens": 6}, {"ignore_eos": True}, {"temperature": 1.0})
     pushes = [{"logit_bias": {run.eos: push}} for push in (2.0, 5.0, 30.0, 1000.0)]
@@ -189,13 +192,13 @@ def end_of_text(run: Run) -> None:
 
 @case
 def max_tokens(run: Run) -> None:
-    """Outputs of one, two and three tokens."""
+    """Outputs of one, two and three tokens are right."""
     run.serve([Job(prompt, ask(n, seed=1)) for n in (1, 2, 3) for prompt in PROMPTS])
 
 
 @case
 def context_end(run: Run) -> None:
-    """Texts that run into the end of the context, at every distance from it."""
+    """Outputs that reach the end of the context are right, at several distances from it."""
     room = run.config.context_length
     jobs = [
         Job((LOOP * room)[: room - left], ask(64, ignore_eos=True, temperature=t, seed=4))
@@ -207,11 +210,11 @@ def context_end(run: Run) -> None:
 
 @case
 def penalties(run: Run) -> None:
-    """Penalties that count along the draft, on texts that repeat themselves."""
+    """Penalties count along the draft, in texts that repeat themselves."""
     values = (
         {"repetition_penalty": 1.5},
         {"repetition_penalty": 0.5},
-        # Two tokens take turns until a draft has one of them too often.
+        # Two tokens alternate until a draft has one of them too often.
         {"presence_penalty": -2.0, "frequency_penalty": 2.0, "logit_bias": {11: 12.0, 12: 12.0}},
     )
     run.serve(crossed((LOOP, PAIR), values, warm(0.8), seed=9, ignore_eos=True))
@@ -219,7 +222,7 @@ def penalties(run: Run) -> None:
 
 @case
 def bans(run: Run) -> None:
-    """Biases that ban the expected token, or force one token again and again."""
+    """Biases that ban the expected token, or force one token, hold in every step."""
     jobs = []
     for prompt in (LOOP, PAIR):
         first = run.expected(prompt, ask()).tokens[0]
@@ -230,7 +233,7 @@ def bans(run: Run) -> None:
 
 @case
 def log_probabilities(run: Run) -> None:
-    """Log-probabilities are the model's own, independent of drafts, biases and filters."""
+    """Log-probabilities are the model's own, and do not depend on drafts, biases or filters."""
     values = (
         {"logprobs": 0},
         {"logprobs": 1, "temperature": 0.8},
@@ -243,7 +246,7 @@ def log_probabilities(run: Run) -> None:
 
 @case
 def several_choices(run: Run) -> None:
-    """The outputs of one prompt: seeds of their own, the first one the request's."""
+    """The outputs of one prompt have seeds of their own, and the first one has the request's."""
     jobs = []
     for prompt in (LOOP, LONG):
         params = ask(temperature=1.0, seed=42, n=4)
@@ -253,8 +256,12 @@ def several_choices(run: Run) -> None:
 
 
 def records(vocab_size: int) -> TokenAutomaton:
-    """A little grammar: ``5 6 7``, one to four of ``5 8 9 11``, then ``10`` and another record, or
-    ``12``, behind which the text may end or go on with ``13``, the only end that ends it."""
+    """Return a small grammar of records over token ids, as an automaton.
+
+    A record is ``5 6 7``, and then one to four of ``5 8 9 11``. After it comes ``10`` and another
+    record, or ``12``. After ``12`` the text may end, begin another record, or continue with ``13``,
+    after which it must end.
+    """
     values = [dict.fromkeys((5, 8, 9, 11), state + 1) for state in range(3, 7)]
     more = [*values, {}]
     for step in more[1:]:
@@ -265,7 +272,7 @@ def records(vocab_size: int) -> TokenAutomaton:
 
 @case
 def constrained(run: Run) -> None:
-    """A constraint with forced tokens, choices and ends; every processor on top of it."""
+    """A constraint with forced tokens, choices and ends holds together with every processor."""
     constraint = records(run.config.vocab_size)
     eos = run.eos
     params = [
@@ -294,12 +301,12 @@ def constrained(run: Run) -> None:
 
 
 def repetitive(run: Run) -> list[LiveSequence]:
-    """Texts that repeat themselves, on which a drafter should find something to draft."""
+    """Serve prompts that repeat themselves, in which a drafter should find something to draft."""
     prompts = (LOOP, PAIR, MIXED)
     return run.serve(crossed(prompts, warm(1.5), max_tokens=60, seed=1, ignore_eos=True))
 
 
 @case
 def repetitive_texts(run: Run) -> None:
-    """Long outputs, with as many drafts as there can be."""
+    """Long outputs with as many drafts as possible are right."""
     repetitive(run)

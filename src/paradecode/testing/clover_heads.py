@@ -1,4 +1,4 @@
-"""What random heads of Clover and Clover-2 have beside their layers."""
+"""Random tensors that Clover and Clover-2 heads have beside their layers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ CELLS = {"clover": ("",), "clover-2": ("", "2")}
 
 
 def clover_tensors(kind: str, d: int, normal: Normal) -> dict[str, NDArray[Any]]:
-    """Cells, norms and what lies between them and the LM head; three levels of Clover.
+    """Return random cells and norms, and the layers between them and the LM head.
 
     Args:
-        normal: makes random numbers of a shape.
+        normal: returns random numbers of a given shape.
     """
     tensors = {"clover_norm.weight": 1 + 0.1 * normal(d), "clover_head_norm.weight": normal(d)}
     for number in CELLS[kind]:

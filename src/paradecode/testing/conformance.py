@@ -1,4 +1,4 @@
-"""The conformance suite: every promise that a decoding method makes, put to the test.
+"""The conformance suite, which tests every promise that a decoding method makes.
 
     from paradecode.testing.conformance import check
     check("prompt-lookup(max_ngram=4)")          # a registered method
@@ -8,7 +8,7 @@ A method that promises ``exact`` must give, token by token, what plain decoding 
 with any neighbours, prompt chunks, cached prefixes, penalties, stops and seeds. The others must
 keep the structural promises: bounds, stops, counts, and every page given back.
 
-Whether a method gains anything is another question, and says nothing about its correctness:
+Whether a method saves forwards is another question, and says nothing about its correctness:
 
     print(useful("prompt-lookup"))
 
@@ -40,8 +40,10 @@ __all__ = [
 ]  # fmt: skip
 
 FEWEST = 10
-"""Accepted draft tokens without which equal outputs say nothing of a method: what drafts nothing is
-plain decoding and equals itself."""
+"""Number of accepted draft tokens below which equal outputs prove nothing about a method.
+
+A method that drafts nothing is plain decoding, and always equals it.
+"""
 _BENCHES: dict[tuple[Kind, BackendFactory], Bench] = {}
 
 
@@ -58,7 +60,7 @@ class ConformanceCase:
         return f"{self.subject.name}-{self.kind.name}-{self.name}"
 
     def run(self) -> None:
-        """Raise ConformanceFailure unless the method passes."""
+        """Raise ConformanceFailure unless the method passes the case."""
         CASES[self.name](Run(self.name, self.subject, _bench(self.kind, self.factory)))
 
 
@@ -67,10 +69,10 @@ def check(
     backend_factory: BackendFactory = oracle_backends,
     **chosen: Any,
 ) -> None:
-    """Run a method through the cases that :func:`cases` gives for these arguments.
+    """Run a method through the cases that :func:`cases` returns for these arguments.
 
     Raises:
-        ConformanceFailure: naming the case, the request, and the first token that is wrong.
+        ConformanceFailure: naming the case, the request, and the first wrong token.
     """
     for each in cases(spec, backend_factory, **chosen):
         each.run()
@@ -85,16 +87,16 @@ def cases(
     kinds: Sequence[str] | None = None,
     only: Iterable[str] | None = None,
 ) -> list[ConformanceCase]:
-    """The cases of a method, one by one.
+    """Return the cases of a method.
 
     Args:
-        spec: a registered method with its settings, or anything that makes a decoder when called.
-        backend_factory: makes the models; by default the toy, and torch in fp64.
-        guarantee, family: of a decoder that is not registered.
-        kinds, only: names of the models and of the cases to use; all by default.
+        spec: a registered method with its settings, or a function that returns a decoder.
+        backend_factory: returns the models; by default the toy, and torch in fp64.
+        guarantee, family: guarantee and family of a decoder that is not registered.
+        kinds, only: names of the models, and of the cases, to use; all by default.
 
     Raises:
-        InvalidInput: a name of a model or of a case that is not known.
+        InvalidInput: if a name of a model or of a case is unknown.
     """
     subject, family = _subject(spec, guarantee, family)
     models = {kind.name: kind for kind in KINDS}
@@ -110,10 +112,10 @@ def cases(
 
 @dataclass(frozen=True)
 class Gain:
-    """What a method saved on repetitive texts: ``generated`` tokens of ``forwards`` forwards.
+    """What a method saved on repetitive texts: ``generated`` tokens took ``forwards`` forwards.
 
     Attributes:
-        accepted: draft tokens.
+        accepted: number of accepted draft tokens.
     """
 
     accepted: int
@@ -121,7 +123,7 @@ class Gain:
     generated: int
 
     def __bool__(self) -> bool:
-        """Whether there was enough to say that it drafts."""
+        """Whether the method drafts well enough to save forwards."""
         return self.accepted >= FEWEST and self.forwards < self.generated
 
     def __str__(self) -> str:
@@ -134,12 +136,12 @@ class Gain:
 def useful(
     spec: str | Spec | DecoderFactory, backend_factory: BackendFactory = oracle_backends
 ) -> Gain:
-    """Decode repetitive texts of the toy, greedily and seeded at 1.5; see :class:`Gain`.
+    """Decode repetitive texts of the toy, greedily and at temperature 1.5; see :class:`Gain`.
 
-    The same on every machine: a drafter that has become worse has another gain.
+    The result is the same on every machine, so it changes if a drafter becomes worse.
 
     Raises:
-        ConformanceFailure: if the method broke a promise on the way.
+        ConformanceFailure: if the method broke a promise meanwhile.
     """
     subject, _ = _subject(spec, "exact", "autoregressive")
     run = Run("repetitive", subject, _bench(KINDS[0], backend_factory))
@@ -152,8 +154,10 @@ def useful(
 
 
 def specs(names: Iterable[str] | None = None) -> list[Spec]:
-    """The specs of every registered method that runs without training: its defaults, and its
-    extremes.
+    """Return specs of every registered method that runs without training.
+
+    Extremes have all numbers at their lowest, or all at their highest. For autoregressive methods,
+    there is also a spec for each value of a text setting.
 
     Numbers all lowest, all highest; of autoregressive methods every text that may be chosen too.
     """
@@ -166,7 +170,7 @@ def specs(names: Iterable[str] | None = None) -> list[Spec]:
 
 
 def with_parts(name: str) -> list[Spec]:
-    """A draft-and-verify method with every budget and, apart, with every verifier there is."""
+    """Return specs of a draft-and-verify method with every budget, and with every verifier."""
     chosen = [p for p in methods()[name].parameters if p.kind in ("budget", "verifier")]
     return [parse({"method": name, p.name: part}) for p in chosen for part in p.options]
 

@@ -1,4 +1,4 @@
-"""Draft heads with random or chosen weights, for targets that nobody trained one for."""
+"""Make draft heads with random or chosen weights, for targets without a trained head."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class Sizes:
     """Sizes of a head's layers.
 
     Attributes:
-        size, inner: numbers of an attention head, and within the MLP.
-        taps: layers of the target that EAGLE-3 and P-EAGLE read; empty means two of them.
-        vocabulary: tokens that these two may guess; 0 means half of the target's.
+        size, inner: widths of an attention head, and of the MLP's inner layer.
+        taps: layers of the target that EAGLE-3 and P-EAGLE read; empty means two layers.
+        vocabulary: number of tokens that EAGLE-3 and P-EAGLE may draft; 0 means half of the
+            target's.
     """
 
     heads: int = 2
@@ -48,7 +49,7 @@ class Sizes:
         }  # fmt: skip
 
     def layer(self, name: str, d: int, into: int, make: Any) -> Arrays:
-        """Tensors of a layer; ``into`` numbers enter its attention."""
+        """Return the tensors of a layer, whose attention takes inputs of ``into`` numbers."""
         wide, narrow = self.heads * self.size, self.kv_heads * self.size
         shapes = {
             "self_attn.q_proj": (wide, into), "self_attn.k_proj": (narrow, into),
@@ -65,7 +66,7 @@ SMALL = Sizes()
 def random_head(
     kind: str, config: ModelConfig, folder: Path, seed: int = 0, sizes: Sizes = SMALL
 ) -> str:
-    """Write a head of random weights that needs nothing of the target; returns the folder.
+    """Write a head with random weights that needs no tensors of the target. Return its folder.
 
     Args:
         kind: one of KINDS; ``medusa-own`` has LM heads of its own.
@@ -181,7 +182,7 @@ def random_head(
 def _longspec(
     config: ModelConfig, folder: Path, tensors: Arrays, normal: Any, gain: Any, sizes: Sizes
 ) -> str:
-    """LongSpec's layer under its published names, and the target's last layer's keys and values."""
+    """Write a LongSpec head under its published names, with the target's last keys and values."""
     d, rows = config.hidden_size, config.kv_heads * config.head_dim
     last = f"verifier_layers.{config.layers - 1}."
     sizes = replace(sizes, heads=config.heads, kv_heads=config.kv_heads, size=config.head_dim)
@@ -203,7 +204,7 @@ def _longspec(
 
 
 def _streamed(config: ModelConfig, folder: Path, tensors: Arrays, normal: Any) -> str:
-    """A stream beside layers of the target, which come along."""
+    """Write a residual stream that runs beside layers of the target, with these layers."""
     d, asked, rank = config.hidden_size, config.heads * config.head_dim, 3
     layers, shapes = range(1, (config.layers + 1) // 2 + 1), config.tensors()
     for number, layer in enumerate(layers):
@@ -220,7 +221,7 @@ def _masked(
     kind: str, config: ModelConfig, folder: Path, tensors: Arrays, normal: Any, gain: Any,
     sizes: Sizes,
 ) -> str:  # fmt: skip
-    """A head that drafts on masks."""
+    """Write a head that drafts on mask tokens."""
     d, vocabulary = config.hidden_size, config.vocab_size
     taps = sizes.taps or (0, config.layers - 1)
     tensors |= {
@@ -249,7 +250,7 @@ def _masked(
 
 
 def knowing_head(config: ModelConfig, folder: Path) -> str:
-    """Write an EAGLE-1 head that says the usual successor of each token of the toy."""
+    """Write an EAGLE-1 head that predicts the usual successor of each token of the toy."""
     d, vocabulary = config.hidden_size, config.vocab_size
     angles = 2 * np.pi * np.arange(vocabulary) / vocabulary
     embedding = np.zeros((vocabulary, d), np.float32)

@@ -1,4 +1,4 @@
-"""Runs requests through an engine, and checks every step and every result."""
+"""Run requests through an engine, and check every step and every result."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from paradecode.testing.toy import LetterText
 DecoderFactory = Callable[[], Decoder]
 LOGPROB_TOLERANCE = 1e-9
 END = -1
-"""A token outside of the vocabulary, to ask a constraint whether a text may end."""
+"""A token outside of the vocabulary. It asks a constraint whether the text may end."""
 Hook = Callable[[Engine, list[LiveSequence], int], None]
 """Called before step i (0, 1, ...) of :meth:`Run.serve`."""
 
 
 class ConformanceFailure(AssertionError):
-    """A method broke its promise; the message says in which case, for which request, and where."""
+    """A method broke its promise. The message names the case, the request, and the place."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The method under test; ``block_length`` matters to canvas methods, 0 is the usual one."""
+    """The method under test. ``block_length`` is for canvas methods; 0 means the usual one."""
 
     name: str
     make: DecoderFactory
@@ -43,7 +43,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Job:
-    """One request of a case; ``plain`` ones are neighbours that use plain decoding."""
+    """One request of a case. A request with ``plain`` is a neighbour that uses plain decoding."""
 
     prompt: tuple[int, ...]
     params: SamplingParams = field(default_factory=SamplingParams)
@@ -54,7 +54,7 @@ class Job:
 
 @dataclass(eq=False)
 class Watched:
-    """A decoder that keeps its errors, because the engine does not report those after the end."""
+    """A decoder that keeps its errors, because the engine reports none after a sequence's end."""
 
     inner: Decoder
     errors: list[Exception]
@@ -68,11 +68,11 @@ class Watched:
 
 
 class Bench:
-    """The models of one kind, and their plain outputs that are known so far.
+    """The models of one kind, and the results of plain decoding that are already computed.
 
     Args:
-        kind: which model.
-        factory: makes it; each engine gets new ones, so cases share no state.
+        kind: the kind of model.
+        factory: returns the models. Each engine gets new ones, so cases share no state.
     """
 
     def __init__(self, kind: Kind, factory: BackendFactory) -> None:
@@ -91,8 +91,10 @@ class Bench:
         blocks: int | None = None,
         constraint: Constraint | None = None,
     ) -> Outcome:
-        """The output of plain decoding, or of static blocks of a length; it is computed only
-        once."""
+        """Return the output of plain decoding, or of static blocks of the length ``blocks``.
+
+        Each result is computed only once.
+        """
         key = tuple(prompt), repr(params), blocks, constraint
         if key not in self._known:
             self._known[key] = (
@@ -133,12 +135,12 @@ class Run:
         *,
         constraint: Constraint | None = None,
     ) -> Outcome:
-        """What the reference of the method's family gives."""
+        """Return the output of the reference for the method's family."""
         blocks = self.subject.block_length if self.bench.kind.family == "diffusion" else None
         return self.bench.expected(prompt, params, blocks, constraint)
 
     def engine(self, limits: Limits | None = None) -> Engine:
-        """A new engine, with memory small enough that pages are used again and again."""
+        """Return a new engine, whose memory is so small that pages are reused again and again."""
         weights = checkpoint(self.bench.kind)[1] if self.bench.kind.architecture else {}
         return Engine(self.bench.models(), limits or limits_of(), LetterText, weights=weights)
 
@@ -149,10 +151,10 @@ class Run:
         engine: Engine | None = None,
         before: Hook | None = None,
     ) -> list[LiveSequence]:
-        """Run ``jobs`` to their ends in one engine, checking every step and every result."""
+        """Run ``jobs`` to their ends in one engine, and check every step and every result."""
         engine = engine or self.engine(limits)
         sequences = [self.add(engine, job) for job in jobs]
-        # A step may carry a single row; every output token needs a few rows and a commit.
+        # A step may have a single row, and every output token needs a few rows and a commit.
         enough = sum(len(job.prompt) + 16 * job.params.max_tokens for job in jobs) + 64
         step = 0
         while engine.busy:
@@ -194,7 +196,8 @@ class Run:
             self.fail(f"{who} ended with {seq.error!r}")
         for complaint in structure(job, seq, self.config.context_length, self.config.eos_tokens):
             self.fail(f"{who}: {complaint}")
-        # A canvas is filled in an order of its own, so a constraint has no one right answer.
+        # A canvas is filled in an order of its own, so with a constraint there is not one right
+        # output.
         free = job.constraint is None or self.bench.kind.family == "autoregressive"
         if (self.exact and free) or job.plain:
             self._equal(who, job, seq)
@@ -238,7 +241,7 @@ class Run:
 
 
 def structure(job: Job, seq: LiveSequence, context: int, eos: Iterable[int]) -> Iterable[str]:
-    """The errors of a finished request that no method may make, lossy ones included."""
+    """Yield the errors of a finished request that no method may make, not even a lossy one."""
     output, params, stats = seq.output, job.params, seq.stats
     ends = {*(() if params.ignore_eos else eos), *params.stop_token_ids}
     if seq.tokens[: seq.prompt_length].tolist() != list(job.prompt):
@@ -294,7 +297,7 @@ def limits_of(
 
 
 def divergence(got: Sequence[int], wanted: Sequence[int]) -> int:
-    """The first position at which two sequences differ."""
+    """Return the first position at which two sequences differ."""
     for at, (a, b) in enumerate(zip(got, wanted)):
         if a != b:
             return at

@@ -1,4 +1,4 @@
-"""The models that the suite decodes with: tiny, random, and nothing like one another."""
+"""The models that the suite decodes with. They are tiny and random, and differ much."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from paradecode.models.weights import Tensor, Weights
 from paradecode.testing.toy import ToyBackend, toy_config
 
 DRAFT = "draft"
-"""Name of the small model that a method may bring."""
+"""Name of the small model that a method may use for drafts."""
 
 CONTEXT = 128
-"""Context length of every model here: short, so that texts reach its end."""
+"""Context length of every model here. It is short, so that texts reach its end."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,11 @@ class Kind:
     """One target model.
 
     Attributes:
-        name: what a failure is reported under.
-        family: of the methods it serves.
-        architecture, near_tie: of a tiny random transformer; an empty architecture is the toy.
-        attention, shift: of a toy for canvas methods.
+        name: name under which failures are reported.
+        family: family of the methods that it serves.
+        architecture, near_tie: properties of a tiny random transformer; an empty architecture means
+            the toy.
+        attention, shift: properties of a toy for canvas methods.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Kind:
 
     @property
     def reference(self) -> str:
-        """What exact methods must equal."""
+        """Name of the reference that exact methods must equal."""
         return "plain decoding" if self.family == "autoregressive" else "static decoding"
 
 
@@ -63,18 +64,18 @@ KINDS = (
 )
 
 BackendFactory = Callable[[Kind], Mapping[str, Backend]]
-"""Makes fresh models by name: ``target``, and ``draft`` for methods that bring a small model."""
+"""Returns new models by name: ``target``, and ``draft`` for methods that draft with a model."""
 
 
 def oracle_backends(kind: Kind) -> Mapping[str, Backend]:
-    """The toy, or the torch backend in fp64: arithmetic in which a batch changes no token."""
+    """Return the toy, or torch in fp64. In their arithmetic, a batch changes no token."""
     if not kind.architecture:
         config, surprise = toy_config(context_length=CONTEXT), 200
         if kind.family == "diffusion":
             block = 4 if kind.attention == "block" else 0
             config = toy_config(29, CONTEXT, kind.attention, block, kind.shift, masked=True)
             surprise = 700  # Masks all look alike: let more depend on what is around them.
-        # Draft models have a mask token, for methods that draft on masks.
+        # Draft models have a mask token, for methods that draft on mask tokens.
         config_of_draft = replace(config, mask_token=config.vocab_size - 1)
         draft = ToyBackend(config_of_draft, seed=1, surprise=surprise)
         return {TARGET: ToyBackend(config, surprise=surprise), DRAFT: draft}
@@ -86,10 +87,11 @@ def oracle_backends(kind: Kind) -> Mapping[str, Backend]:
 
 @cache
 def checkpoint(kind: Kind, blur: float = 0.0) -> tuple[ModelConfig, Weights]:
-    """A tiny random model.
+    """Return a tiny random model.
 
     Args:
-        blur: relative noise, for a draft model that often agrees; it has a mask token, too.
+        blur: relative noise on the weights, for a draft model that often agrees with the target.
+            Such a model also has a mask token.
     """
     config, weights = tiny_checkpoint(kind.architecture, near_tie=kind.near_tie)
     config = replace(config, context_length=CONTEXT)

@@ -1,4 +1,4 @@
-"""Networks in plain NumPy: what the backends are compared with."""
+"""Run networks in plain NumPy, as the reference for backends."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from paradecode.core.network import KINDS, Array, Item, Network, Op
 
 
 def apply_network(network: Network, items: Sequence[Item]) -> list[Array]:
-    """Run a network for one item after the other; arguments and result are those of
-    ``Backend.apply``."""
+    """Run a network for one item after the other.
+
+    Arguments and result are those of ``Backend.apply``.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return [_run(network, item) for item in items]
 

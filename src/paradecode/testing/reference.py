@@ -1,8 +1,8 @@
 """The reference for exact methods: plain decoding, and canvases with one token a forward.
 
-It uses no engine, no cache, no batch and no draft. For every token the whole text is computed
-again, and the end of an output is decided here independently. So a mistake of the engine or of a
-loop cannot also be in the reference.
+It uses no engine, no cache, no batch and no draft. It computes the whole text again for every
+token, and decides the end of an output independently. So a mistake of the engine or of a loop
+cannot also be in the reference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paradecode.testing.toy import letter
 
 USUAL_BLOCK = 32
 Entry = tuple[int, float, tuple[int, ...], tuple[float, ...]]
-"""A decided token, its log-probability, and the best tokens with theirs."""
+"""A decided token, its log-probability, the most likely tokens, and their log-probabilities."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,11 @@ class Outcome:
     """The right result of a request.
 
     Attributes:
-        tokens, finish_reason, text: of the output; a letter per token that is no stop token.
-        logprobs: of each token, when asked for.
-        top_ids, top_logprobs: of the best tokens at each position, when asked for.
+        tokens, finish_reason, text: the output, why it ended, and its text, which has a letter for
+            each token that is no stop token.
+        logprobs: log-probability of each token, if the request wants them.
+        top_ids, top_logprobs: the most likely tokens at each position, and their log-probabilities,
+            if the request wants them.
     """
 
     tokens: tuple[int, ...]
@@ -52,7 +54,7 @@ def plain(
     params: SamplingParams,
     constraint: Constraint | None = None,
 ) -> Outcome:
-    """The result of plain decoding, on a backend with memory reserved."""
+    """Return the result of plain decoding on a backend whose memory is reserved."""
     ends = _ends(backend.config, params)
     matcher = None if constraint is None else constraint.follow(sorted(ends))
     sampler = Sampler(params, np.asarray(prompt, np.int32), sorted(ends), matcher)
@@ -71,11 +73,11 @@ def plain(
 def static(
     backend: Backend, prompt: Sequence[int], params: SamplingParams, block_length: int = 0
 ) -> Outcome:
-    """The result of ``static``: each forward decides the block's most confident masked position.
+    """Return the result of ``static``. Each forward decides the block's most confident position.
 
     Args:
-        backend: with memory reserved.
-        block_length: 0 is the model's own, or 32.
+        backend: a backend whose memory is reserved.
+        block_length: number of positions of a block; 0 means the model's own, or 32.
     """
     config, start = backend.config, len(prompt)
     length = min(params.max_tokens, config.context_length - start)
@@ -113,11 +115,12 @@ def static(
 def fresh_logits(
     backend: Backend, row: Sequence[int], asked: Sequence[int] | None = None, block: int = 1
 ) -> Logits:
-    """From one forward that neither reads nor writes a slot.
+    """Return the logits of one forward that neither reads nor writes a slot.
 
     Args:
-        asked: positions whose logits are returned; by default the last one.
-        block: positions see their own block of so many, and the blocks before it.
+        asked: positions whose logits are returned; None means the last position.
+        block: number of positions of a block. A position sees its own block, and the blocks before
+            it.
     """
     at = np.arange(len(row))
     span = Span(
@@ -177,7 +180,7 @@ def _outcome(
     start: int,
     complete: bool = False,
 ) -> Outcome:
-    """The output as far as it is known; the reason is empty if it is not finished.
+    """Return the output so far. ``finish_reason`` is empty if it has not ended.
 
     Args:
         complete: whether the constraint ends the output here.

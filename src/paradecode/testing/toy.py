@@ -1,12 +1,12 @@
-"""A model made of hashes: whatever a row wrongly sees, or fails to see, changes its logits.
+"""A model made of hashes: an error in what a row sees almost certainly changes its logits.
 
 It has the parts of a transformer (embedding, layers that store one value per slot and position,
 visibility, a residual stream, a head), but "attention" is a sum of 64-bit hashes. So a wrong mask,
-slot, position, page, copy or layer almost certainly gives other logits, while the logits of a real
-model might hardly change. It is also a hundred times faster.
+slot, position, page, copy or layer almost certainly gives other logits, while those of a real model
+might hardly change. It is also a hundred times faster.
 
-A layer's attention adds the visible values to the stream; its MLP mixes the bits of the stream (in
-the same way in every layer).
+A layer's attention adds the visible values to the stream. Its MLP mixes the bits of the stream, in
+the same way in every layer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paradecode.testing.network_reference import apply_network
 
 Hashes = NDArray[np.uint64]
 WIDTH = 5
-"""Hidden size: four 16-bit pieces of the hash, and the token; all exact in float32."""
+"""Hidden size: four 16-bit pieces of the hash, and the token id. All are exact in float32."""
 _ADDED = np.uint64(GOLDEN)
 _PIECES = np.array([0, 16, 32, 48], np.uint64)
 
@@ -41,7 +41,10 @@ def toy_config(
     shift: bool = False,
     masked: bool = False,
 ) -> ModelConfig:
-    """Shapes of a toy model; if it is not causal, or ``masked``, the last token is its mask."""
+    """Return the config of a toy model.
+
+    If it is not causal, or if it is ``masked``, its last token is the mask token.
+    """
     return ModelConfig(
         name="toy",
         architecture="toy",
@@ -65,13 +68,14 @@ def toy_config(
 class ToyBackend:
     """Implements :class:`paradecode.backends.interface.Backend` in NumPy, without weights.
 
-    Its attention weights are hashes, too, of a row and of what it sees.
+    Its attention weights are hashes of a row and of what the row sees.
 
     Args:
-        config: from :func:`toy_config`.
-        seed: of the hashes. Models of two seeds agree on most tokens (see :meth:`head`), so one can
-            draft for the other.
-        surprise: how often, in 1024, the next token is not the usual successor of the last one.
+        config: a config of :func:`toy_config`.
+        seed: seed of the hashes. Models with different seeds agree on most tokens (see
+            :meth:`head`), so one can draft for the other.
+        surprise: in how many of 1024 cases the next token is not the usual successor of the last
+            one.
     """
 
     gives_attention = True
@@ -96,7 +100,8 @@ class ToyBackend:
         check_spans(self.config, self.pages, spans)
         x, tokens = self._entering(spans)
         positions = np.concatenate([span.positions for span in spans])
-        # Masks have the same token and may see the same rows: only their places differ.
+        # All mask tokens are equal and may see the same rows, so only their positions tell them
+        # apart.
         place = positions.astype(np.uint64) * np.uint64(self.config.mask_token is not None)
         seen = list(map(_Seen, spans, _slices(len(span.positions) for span in spans)))
         layers = spans[0].layers if spans[0].layers is not None else range(self.config.layers)
@@ -132,11 +137,14 @@ class ToyBackend:
         self.pages = 0
 
     def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
-        """float32 [K, WIDTH]: what a span may carry as ``embeddings`` in place of tokens."""
+        """Return embeddings that a span may carry in place of tokens, float32 [K, WIDTH]."""
         return _pack(self._hashes(tokens), tokens)
 
     def head(self, states: Hashes, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
-        """float64 [R, V]: mostly the successor of the last token; else what the hash says."""
+        """Return logits, float64 [R, V], which mostly favour the usual successor of the last token.
+
+        In other cases the hash decides.
+        """
         noise = mix(states[:, None] + self._ids)
         logits = (noise >> np.uint64(11)).astype(np.float64) * 2.0**-53
         (usual,) = (states % np.uint64(1024) >= np.uint64(self.surprise)).nonzero()
@@ -144,16 +152,16 @@ class ToyBackend:
         return logits
 
     def plain_logits(self, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
-        """float64 [V]: what follows ``tokens``, straight from the definition, without a cache."""
+        """Return the logits after ``tokens``, float64 [V], by the definition, without a cache."""
         return self.logits_of(self.embed(tokens))
 
     def logits_of(
         self, embeddings: NDArray[np.float32], positions: NDArray[np.integer] | None = None
     ) -> NDArray[np.float64]:
-        """float64 [V]: the same for embeddings [K, WIDTH], which need not be those of tokens.
+        """Return the logits after embeddings [K, WIDTH], float64 [V]. They need not be of tokens.
 
         Args:
-            positions: where they are; default: side by side.
+            positions: positions of the embeddings; None means 0, 1, ....
         """
         x, last = _unpack(embeddings)
         positions = np.arange(len(x)) if positions is None else positions
@@ -165,7 +173,7 @@ class ToyBackend:
         return mix(tokens.astype(np.uint64) + np.uint64(self.seed << 20))
 
     def _entering(self, spans: Sequence[Span]) -> tuple[Hashes, NDArray[np.int64]]:
-        """What enters the first layer that runs, and the token of each row."""
+        """Return what enters the first layer that runs, and the token of each row."""
         given = [span.resume if span.resume is not None else span.embeddings for span in spans]
         if all(one is None for one in given):
             tokens = np.concatenate([span.tokens for span in spans])
@@ -178,11 +186,11 @@ class ToyBackend:
 
 
 class _Seen:
-    """What the rows of a span see: of the cache, of tentative rows before them, of one another.
+    """What the rows of a span see: cached rows, tentative rows before them, and one another.
 
     Attributes:
-        rows: where they are in the packed forward.
-        shares: the attention weights that the span asks for, by layer.
+        rows: the slice of the packed forward that has the span's rows.
+        shares: layer -> the attention weights that the span asks for.
     """
 
     def __init__(self, span: Span, rows: slice) -> None:
@@ -198,11 +206,11 @@ class _Seen:
         self._tail = np.ones((count, tail), bool) if span.mask is None else span.mask[:, :tail]
 
     def attend(self, layer: int, cached: Hashes, x: Hashes, new: Hashes) -> Hashes:
-        """uint64 [K]: the sum of the values that each row sees; stores the rows' own.
+        """Return the sum of the values that each row sees, uint64 [K]. Store the rows' own values.
 
         Args:
             cached: the layer's values in all slots.
-            x, new: stream and values of all rows of the packed forward.
+            x, new: stream, and new values, of all rows of the packed forward.
         """
         x, new, mask = x[self.rows], new[self.rows], self._mask
         before, behind = cached[self._before], cached[self._behind]
@@ -220,19 +228,22 @@ class _Seen:
 
 
 def _slices(counts: Iterable[int]) -> list[slice]:
-    """One behind the other."""
+    """Return consecutive slices of these lengths."""
     return [slice(*ends) for ends in pairwise(accumulate(counts, initial=0))]
 
 
 def successor(tokens: NDArray[np.integer], vocab_size: int) -> NDArray[np.int64]:
-    """int64: the token that usually follows; short cycles, so that texts repeat themselves."""
+    """Return the token that usually follows each token, int64.
+
+    The tokens form short cycles, so that texts repeat themselves.
+    """
     ids = tokens.astype(np.int64)
     inside = ids // 5 * 5 + (ids + 1) % 5
     return np.where(inside < vocab_size, inside, ids // 5 * 5)
 
 
 class LetterText:
-    """A detokeniser: each token is a letter at once."""
+    """A detokenizer that writes one letter for each token at once."""
 
     def push(self, token: int) -> str:
         return letter(token)
@@ -246,17 +257,17 @@ def letter(token: int) -> str:
 
 
 def mix(values: Hashes) -> Hashes:
-    """SplitMix64's finaliser, elementwise."""
+    """Apply SplitMix64's finalizer to each element."""
     return mixed(values + _ADDED)
 
 
 def _value(x: Hashes, positions: NDArray[np.integer], layer: int) -> Hashes:
-    """What one layer stores for rows with residual ``x`` at ``positions``."""
+    """Return what one layer stores for rows with residual ``x`` at ``positions``."""
     return mix(mix(x + np.uint64(layer)) + positions.astype(np.uint64))
 
 
 def _shares(span: Span, x: Hashes, values: Hashes, seen: NDArray[np.bool_]) -> Array:
-    """float32 [A, 1, S]: positive hashes of rows and of the values that they see, scaled."""
+    """Return attention weights, float32 [A, 1, S]: scaled positive hashes of rows and values."""
     at = np.concatenate([span.tail_positions, span.positions])
     first = len(values) - len(at)
     order = np.concatenate([np.arange(first), first + np.argsort(at, kind="stable")])

@@ -1,4 +1,4 @@
-"""Trained parts of canvas methods with chosen or random weights."""
+"""Make trained parts of canvas methods with chosen or random weights."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from paradecode.testing.toy import WIDTH
 
 
 def constant_filter(logit: float, block: int = 8) -> UnmaskFilter:
-    """A filter with one answer for every position: -40 is never final, 40 always."""
+    """Return a filter with one answer for every position: -40 is never final, 40 always is."""
     made = random_filter(block)
     tensors = {name: np.zeros_like(values) for name, values in made.tensors.items()}
     return UnmaskFilter(made.facts, {**tensors, "b2": np.full(block, logit, np.float32)})
 
 
 def random_filter(block: int = 8, seed: int = 0) -> UnmaskFilter:
-    """A filter with random weights."""
+    """Return a filter with random weights."""
     random = np.random.default_rng(seed)
     facts = {"block": block, "width": 5}
     shapes = UnmaskFilter(facts, {}).shapes()
@@ -34,7 +34,7 @@ def random_filter(block: int = 8, seed: int = 0) -> UnmaskFilter:
 def joint_layer(
     size: float = 1.0, vocab_size: int = 29, hidden_size: int = WIDTH, seed: int = 0
 ) -> JointLayer:
-    """A random layer; ``size`` 0 leaves the states as they are."""
+    """Return a random layer. With ``size`` 0 it leaves the states unchanged."""
     facts = {"vocab_size": vocab_size, "hidden_size": hidden_size, "width": 8, "heads": 2}
     facts["inner"] = 12
     random = np.random.default_rng(seed)
@@ -48,7 +48,7 @@ def joint_layer(
 
 @cache
 def folder() -> Path:
-    """The folder for such files; it is removed when the process ends."""
+    """Return the folder for files of trained parts. It is removed when the process ends."""
     place = tempfile.mkdtemp(prefix="paradecode-parts-")
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     return Path(place)
@@ -56,10 +56,10 @@ def folder() -> Path:
 
 @cache
 def settings() -> Mapping[str, str]:
-    """Methods that need a trained part -> settings that name such a part, and a comma."""
+    """Return method that needs a trained part -> settings that name such a part, and a comma."""
     path = folder() / "filter"
     random_filter().save(path)
-    # A toy's states are pieces of a hash, so a layer must not change them.
+    # The toy's hidden states are pieces of a hash, so a layer must not change them.
     layer = folder() / "layer"
     joint_layer(size=0.0).save(layer)
     return {"learn2pd": f"filter='{path}',sure=0.5,", "joint-sampler": f"layer='{layer}',"}

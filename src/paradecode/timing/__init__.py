@@ -1,1 +1,1 @@
-"""Timing that can be trusted: one-off costs are paid first, and doubtful speed-ups are marked."""
+"""Reliable timing: one-off costs are paid first, and doubtful speed-ups are marked."""

@@ -1,4 +1,4 @@
-"""Methods beside plain decoding, on a user's own prompts."""
+"""Compare methods with plain decoding on a user's own prompts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 FEW = 3
-"""Fewer prompts than these give an impression, and no measurement."""
+"""With fewer prompts than this, the result is an impression and no measurement."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,10 @@ class Comparison:
     """Answers of a method beside plain decoding's answers to the same prompts.
 
     Attributes:
-        spec: the method.
-        plain, made: the answers of both, in the order of the prompts.
-        bounded: forwards bound the speed-up, as the method verifies every token.
+        spec: spec of the method.
+        plain, made: answers of plain decoding, and of the method, in the order of the prompts.
+        bounded: whether the number of forwards bounds the speed-up, because the method verifies
+            every token.
     """
 
     spec: Spec
@@ -45,12 +46,12 @@ class Comparison:
 
     @property
     def over(self) -> float:
-        """Speed relative to plain decoding's, over all prompts; 0 where nothing was timed."""
+        """Speed relative to plain decoding's, over all prompts; 0 if nothing was timed."""
         return _ratio(speed(self.made), speed(self.plain))
 
     @property
     def each(self) -> list[float]:
-        """The same for each prompt."""
+        """Speed relative to plain decoding's, for each prompt; 0 if nothing was timed."""
         return [_ratio(speed([made]), speed([plain])) for made, plain in self._pairs]
 
     @property
@@ -60,13 +61,13 @@ class Comparison:
 
     @property
     def suspicious(self) -> bool:
-        """Whether the forwards behind the first commits do not explain the speed-up."""
+        """Whether the forwards after the first commits do not explain the speed-up."""
         forwards = sum(answer.stats.forwards - 1 for answer in self.made)
         return self.bounded and is_suspicious(self.over, _later(self.made), forwards)
 
     @cached_property
     def differences(self) -> list[int | None]:
-        """For each prompt the place of the first token that differs; None where none does."""
+        """For each prompt, the index of the first token that differs, or None if all are equal."""
         return [_difference(made.token_ids, plain.token_ids) for made, plain in self._pairs]
 
     @property
@@ -89,26 +90,28 @@ def compare(
     """Answer prompts plainly and with methods, one request at a time, and compare the speeds.
 
     The model and the methods are warmed up on another prompt first. Each prompt is then answered
-    plainly and with each method in turn. Each of them is a tenant of its own, so that none finds
-    what another one has read or learned.
+    plainly and with each method in turn. Each method is a tenant of its own, so none uses what
+    another one has read or learned.
 
     Args:
-        prompts: as in :meth:`paradecode.LLM.chat`.
+        prompts: prompts in a form that :meth:`paradecode.LLM.chat` takes.
         methods: specs of methods, such as ``"suffix"``.
-        model: a loaded model, or what :class:`paradecode.LLM` takes; None is the default model.
-        sampling: fields of :class:`paradecode.SamplingParams`. ``max_tokens`` is 128 and ``seed``
-            is 0 where they are not given.
+        model: a loaded model, or the name or path of one for :class:`paradecode.LLM`; None is the
+            default model.
+        sampling: fields of :class:`paradecode.SamplingParams`. The defaults are 128 for
+            ``max_tokens`` and 0 for ``seed``.
 
     Returns:
-        A row for plain decoding and for each method. ``tokens/s`` is the speed behind the first
-        commit. ``speed-up`` is the ratio to plain decoding's, over all prompts, and ``lowest`` and
-        ``highest`` are those of single prompts. ``same tokens`` counts the prompts whose tokens
+        A row for plain decoding and for each method. ``tokens/s`` is the speed after the first
+            commit. ``speed-up`` is the ratio to plain decoding's, over all prompts, and ``lowest``
+            and ``highest`` are the extremes over single prompts. ``same tokens`` counts the prompts
+            whose tokens
         equal plain decoding's. The notes say what makes the speeds doubtful.
 
     Raises:
-        InvalidInput: for prompts, methods or settings that cannot be used.
-        InvalidModel: for a model that cannot be loaded.
-        Exception: what ended a request.
+        InvalidInput: if prompts, methods or settings cannot be used.
+        InvalidModel: if the model cannot be loaded.
+        Exception: the error that ended a request.
     """
     params = SamplingParams.from_mapping({"max_tokens": 128, "seed": 0, **sampling})
     asked = each_of(prompts)
@@ -143,7 +146,7 @@ def _compared(
 
 
 def _row(one: Comparison) -> Mapping[str, Any]:
-    """The figures of one method."""
+    """Return the figures of one method."""
     return {
         "method": str(one.spec),
         "guarantee": one.spec.guarantee,
@@ -158,12 +161,12 @@ def _row(one: Comparison) -> Mapping[str, Any]:
 
 
 def speed(outputs: Sequence[Completion]) -> float:
-    """Tokens a second behind the first commits; 0 where nothing was timed."""
+    """Return the tokens per second after the first commits; 0 if nothing was timed."""
     return _ratio(_later(outputs), sum(output.stats.decode_seconds for output in outputs))
 
 
 def _later(outputs: Sequence[Completion]) -> int:
-    """Tokens behind the first commits."""
+    """Return the number of tokens after the first commits."""
     return sum(output.stats.generated - output.stats.first_tokens for output in outputs)
 
 

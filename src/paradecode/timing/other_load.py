@@ -1,4 +1,4 @@
-"""The processor time that other processes use while something is timed."""
+"""Measure the processor time that other processes use while something is timed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 QUIET = 0.2
-"""Cores that others may keep busy before a measurement counts as disturbed."""
+"""Number of cores that others may keep busy before a measurement counts as disturbed."""
 
 
 def busy_seconds() -> float | None:
-    """Processor time that all processes of this machine have used since it started (Linux)."""
+    """Return the processor seconds that all processes have used since the system start (Linux)."""
     try:
         fields = Path("/proc/stat").read_text("utf-8").split("\n", 1)[0].split()[1:]
         user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
@@ -22,16 +22,16 @@ def busy_seconds() -> float | None:
 
 
 def own_seconds() -> float:
-    """Processor time that this process has used."""
+    """Return the processor seconds that this process has used."""
     times = os.times()
     return times.user + times.system
 
 
 class OtherLoad:
-    """The processor time that other processes use, from the moment when this object is made.
+    """Measures the processor time that other processes use after this object was made.
 
     Args:
-        own: processor seconds that the measured processes have used so far.
+        own: returns the processor seconds that the measured processes have used so far.
     """
 
     def __init__(self, own: Callable[[], float] = own_seconds) -> None:
@@ -39,7 +39,10 @@ class OtherLoad:
         self._began = time.perf_counter(), busy_seconds(), own()
 
     def look(self) -> tuple[float, float | None]:
-        """Seconds since then, and the cores that others kept busy meanwhile; None where unknown."""
+        """Return the seconds since then, and the mean number of cores that others kept busy.
+
+        The number of cores is None if it is unknown.
+        """
         began, busy, own = self._began
         seconds, now = time.perf_counter() - began, busy_seconds()
         if busy is None or now is None or seconds <= 0:

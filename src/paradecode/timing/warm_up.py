@@ -1,10 +1,9 @@
-"""One-off costs, paid before a clock runs.
+"""Pay one-off costs before a clock runs.
 
-The first forwards of a process allocate memory, start threads, load weights, and build objects that
-later forwards use; the first draft of a method reads tables and packs heads. The first thing that
-is timed pays for this. It is often plain decoding, and all other methods then look faster than they
-are. A benchmark begins with :func:`warm_up`, or with :func:`until` for an engine of another
-process.
+The first forwards of a process allocate memory, start threads, load weights, and build objects for
+later forwards. The first draft of a method reads tables and packs heads. What is timed first would
+pay for this. It is often plain decoding, and then all other methods look faster than they are. A
+benchmark begins with :func:`warm_up`, or with :func:`until` for an engine in another process.
 """
 
 from __future__ import annotations
@@ -19,10 +18,12 @@ from paradecode.methods.specs import Spec
 from paradecode.prompts import encoder
 
 TOKENS = 80
-"""Tokens of plain greedy decoding. First forwards touch the weights and the first pages of the
-cache. More tokens also warm up later costs, and take longer."""
+"""Number of tokens of plain greedy decoding. More tokens also warm up later costs, and take longer.
+
+The first forwards touch the weights and the first pages of the cache.
+"""
 FIRST_DRAFTS = 32
-"""Tokens that each method decodes, because its first draft may load tables or pack a head."""
+"""Number of tokens that each method decodes. Its first draft may load tables or pack a head."""
 PROMPT = "Repeat this list three times: copper, iron, zinc, tin, copper, iron, zinc, tin, copper."
 """A prompt that repeats itself, so that methods draft from the beginning. It is never measured."""
 
@@ -30,14 +31,14 @@ PROMPT = "Repeat this list three times: copper, iron, zinc, tin, copper, iron, z
 def warm_up(
     llm: LLM, methods: Iterable[str | Spec], sampling: SamplingParams | None = None
 ) -> None:
-    """Decode a prompt of its own: 80 tokens plainly and greedily, then 32 with each method.
+    """Decode a special prompt: 80 tokens with plain greedy decoding, then 32 with each method.
 
-    A canvas has 32 positions in either case: its forwards have many rows.
+    A canvas has 32 positions in both cases, because its forwards have many rows.
 
-    Each method is a tenant of its own, so that nothing learned here helps what is measured.
+    Each method is a tenant of its own, so nothing learned here helps what is measured.
 
     Args:
-        sampling: sampling parameters of the methods; greedy with seed 0 if None.
+        sampling: sampling parameters of the methods; None means greedy with seed 0.
 
     Raises:
         Exception: the error that ended a request.
@@ -48,22 +49,23 @@ def warm_up(
 
 
 def warm_up_plain(llm: LLM) -> None:
-    """Pay the one-off costs of the model itself; raises the error that ended a request."""
+    """Pay the one-off costs of the model itself. Raise the error that ended a request."""
     family = llm.families[0]
     tokens = TOKENS if family == "autoregressive" else FIRST_DRAFTS
     _decode(llm, PLAIN_DECODERS[family], SamplingParams(seed=0), tokens)
 
 
 def warm_up_method(llm: LLM, method: str | Spec, sampling: SamplingParams | None = None) -> None:
-    """Pay the one-off costs of a method; arguments and errors are those of :func:`warm_up`."""
+    """Pay the one-off costs of a method. Arguments and errors are those of :func:`warm_up`."""
     _decode(llm, method, sampling or SamplingParams(seed=0), FIRST_DRAFTS)
 
 
 def until(tokens: int, answer: Callable[[int, int], int]) -> None:
-    """Ask for answers until they have ``tokens`` tokens together, because an answer may end early.
+    """Ask for answers until they have ``tokens`` tokens together. A single answer may end early.
 
     Args:
-        answer: (number of the turn, missing tokens) -> tokens of the answer; 0 ends the loop.
+        answer: (number of the turn, missing tokens) -> number of tokens of the answer; 0 ends the
+            loop.
     """
     turn = 0
     while tokens > 0 and (made := answer(turn, tokens)) > 0:

@@ -1,4 +1,4 @@
-"""Traces: as a page that replays a generation, in the terminal, and as JSON."""
+"""Traces of generations: as a page that replays one, in the terminal, and as JSON."""
 
 from paradecode.trace.page import page
 from paradecode.trace.record import Trace, trace_of, trace_record

@@ -1,7 +1,7 @@
-"""The viewer: one page with its style, its program and a trace; it loads nothing else.
+"""Make the viewer: one page with its style, its program and a trace. It loads nothing else.
 
 Text from a model may be hostile. It is embedded as JSON without characters that could end the
-element, the program writes it only as text, and the page's policy allows no other script.
+element. The program writes it only as text, and the page's policy allows no other script.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCRIPTS = ("dom.js", "replay.js", "output.js", "tree.js", "canvas.js", "search.j
 
 
 def page(trace: Trace) -> str:
-    """A complete HTML document; only the viewer's own signs are not ASCII."""
+    """Return a complete HTML document. Only the viewer's own signs are not ASCII."""
     style = _asset("page.css")
     program = '"use strict";\n{\n' + "\n".join(_asset(name) for name in SCRIPTS) + "}\n"
     policy = (
@@ -35,12 +35,12 @@ def page(trace: Trace) -> str:
         "trace": embedded(trace),
         "program": program,
     }
-    # The parts are not searched for marks.
+    # Text that is filled in is not searched for placeholders again.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
 
 
 def embedded(value: object) -> str:
-    """JSON for a script element: ASCII, without ``<``, ``>`` and ``&``."""
+    """Return JSON for a script element: ASCII, without ``<``, ``>`` and ``&``."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

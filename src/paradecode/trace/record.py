@@ -1,6 +1,6 @@
-"""The JSON form of a trace, for the viewer and for other tools, and how a completion becomes one.
+"""The JSON form of a trace, for the viewer and other tools, and how a completion becomes one.
 
-A reader should refuse another ``format`` or a greater ``version``. Within a version fields may be
+A reader should refuse another ``format`` or a greater ``version``. Within a version, fields may be
 added, but no field changes its meaning or disappears.
 """
 
@@ -23,17 +23,20 @@ VERSION = 1
 
 
 class TokenRecord(TypedDict):
-    """One output token, in the order of the text.
+    """One output token. Tokens are in the order of the text.
 
     Attributes:
         id: token id.
-        text: the text that the token adds; empty inside of a character and for control tokens.
-        step: index of the last step that committed it; -1 if it was placed before the first step.
+        text: the text that the token adds; empty for a control token, or if a character is
+            incomplete.
+        step: index of the last step that committed the token; -1 if it was placed before the first
+            step.
         forward: number of that step's forward, from 1; 0 if there is no such step.
-        drafted: whether it came from the draft.
-        probability: the model's own at temperature 1, or the confidence at its commit; None if it
-            was not recorded.
-        top: most likely tokens at this place with their probabilities, best first; may be empty.
+        drafted: whether the token came from the draft.
+        probability: the model's probability at temperature 1, or the confidence at the commit; None
+            if neither was recorded.
+        top: the most likely tokens at this place with their probabilities, best first; may be
+            empty.
     """
 
     id: int
@@ -46,13 +49,13 @@ class TokenRecord(TypedDict):
 
 
 class TreeRecord(TypedDict):
-    """A draft tree as parallel lists; a parent comes before its children.
+    """A draft tree as parallel lists. A parent comes before its children.
 
     Attributes:
         tokens: token id of each node.
-        parents: index of each node's parent; -1 is the last committed token.
+        parents: index of each node's parent; -1 means the last committed token.
         estimates: the drafter's probability that a node is accepted if its parent is.
-        accepted: nodes of the accepted path, from the root down.
+        accepted: indices of the nodes of the accepted path, from the root down.
     """
 
     tokens: list[int]
@@ -62,13 +65,13 @@ class TreeRecord(TypedDict):
 
 
 class DraftStepRecord(TypedDict):
-    """One commit of an autoregressive method; times are seconds since the commit before it.
+    """One commit of an autoregressive method. Times are seconds since the commit before it.
 
     Attributes:
-        forward: target forwards used so far, this one included.
-        seconds: wall time since the commit before (or since admission).
-        tokens: committed ids.
-        accepted: how many of them, counted from the first, came from the draft.
+        forward: number of target forwards so far, including this one.
+        seconds: wall time since the commit before, or since admission, in seconds.
+        tokens: ids of the committed tokens.
+        accepted: how many of ``tokens``, counted from the first, came from the draft.
         drafted: number of draft rows that the target scored since the commit before.
         tree: the draft of the last forward.
     """
@@ -82,7 +85,7 @@ class DraftStepRecord(TypedDict):
 
 
 class Placed(TypedDict):
-    """Tokens at canvas positions, as parallel lists; position 0 follows the prompt."""
+    """Tokens at canvas positions, as parallel lists. Position 0 follows the prompt."""
 
     positions: list[int]
     tokens: list[int]
@@ -93,12 +96,13 @@ class CanvasStepRecord(TypedDict):
     """One forward of a diffusion method. A reader applies ``remasked`` first, then ``committed``.
 
     Attributes:
-        forward: target forwards used so far, this one included.
-        seconds: wall time since the step before.
-        block: first position that could be committed, and one past the last.
+        forward: number of target forwards so far, including this one.
+        seconds: wall time since the step before, in seconds.
+        block: the first position that could be committed, and the one after the last such position.
         remasked: positions that lost their token.
-        committed: positions that got a token; a position may get a new token.
-        provisional: proposals at positions that stay masked.
+        committed: positions that got a token, with the tokens. A position may get a new token
+            later.
+        provisional: proposed tokens at positions that stay masked.
     """
 
     forward: int
@@ -110,20 +114,22 @@ class CanvasStepRecord(TypedDict):
 
 
 class Trace(TypedDict):
-    """A whole request.
+    """The trace of a whole request.
 
     Attributes:
-        paradecode: version of the program that wrote it.
-        family: says whether ``steps`` has DraftStepRecords or CanvasStepRecords.
+        paradecode: version of the program that wrote the trace.
+        family: family of the method; it says whether ``steps`` has DraftStepRecords or
+            CanvasStepRecords.
         prompt, text: the prompt with its control tokens, and the output.
         finish_reason: as in a completion.
         canvas: number of positions of the canvas; 0 for autoregressive methods.
-        preset: tokens on the canvas before the first forward.
-        stats: counts and seconds, the fields of :class:`paradecode.core.trace.Stats`.
+        preset: tokens that were on the canvas before the first forward.
+        stats: counts and times in seconds, as in :class:`paradecode.core.trace.Stats`.
         pieces: token id (as text) -> the token's own text, for every id that occurs.
-        control: those of the ids that are control tokens.
-        branches: of the search that found the output, in the order in which they began, or empty;
-            each has the attributes of :class:`paradecode.completion.SearchedBranch`.
+        control: the ids in ``pieces`` that are control tokens.
+        branches: branches of the search that found the output, in the order in which they began;
+            empty without a search. Each has the attributes of
+            :class:`paradecode.completion.SearchedBranch`.
     """
 
     format: Literal["paradecode-trace"]
@@ -146,14 +152,14 @@ class Trace(TypedDict):
     branches: list[dict[str, Any]]
 
 
-# Steps of a completion's trace in their JSON form.
+# Convert the steps of a completion's trace to their JSON form.
 
 DIGITS = 4
-"""Decimals of probabilities."""
+"""Number of decimals of probabilities."""
 
 
 def draft_step(step: Step) -> DraftStepRecord:
-    """One commit, with the nodes of its tree that were accepted."""
+    """Return the record of one commit, with the accepted nodes of its draft tree."""
     return {
         "forward": step.forward,
         "seconds": step.seconds,
@@ -180,10 +186,10 @@ def _tree(tree: TokenTree, accepted: Sequence[int]) -> TreeRecord:
 
 
 def canvas_step(step: Step) -> CanvasStepRecord:
-    """One forward of a canvas.
+    """Return the record of one forward of a canvas.
 
     Raises:
-        ValueError: if the step is one of an autoregressive method.
+        ValueError: if the step belongs to an autoregressive method.
     """
     canvas = step.canvas
     if canvas is None:
@@ -199,7 +205,7 @@ def canvas_step(step: Step) -> CanvasStepRecord:
 
 
 def placed(entries: Iterable[tuple[int, int, float]]) -> Placed:
-    """(position, token, confidence) as parallel lists."""
+    """Return tuples of (position, token, confidence) as parallel lists."""
     rows = list(entries)
     return {
         "positions": [position for position, _, _ in rows],
@@ -209,24 +215,24 @@ def placed(entries: Iterable[tuple[int, int, float]]) -> Placed:
 
 
 def shares(values: Iterable[float]) -> list[float]:
-    """Probabilities for JSON; undefined ones become 0."""
+    """Return probabilities rounded for JSON. Undefined ones become 0."""
     return [round(value, DIGITS) if isfinite(value) else 0.0 for value in values]
 
 
 def trace_of(completion: Completion, llm: LLM) -> Trace:
-    """The trace of an output of ``llm``."""
+    """Return the trace of an output of ``llm``."""
     return trace_record(completion, llm.tokenizer, llm.model, str(llm.decoder), llm.backend.name)
 
 
 def trace_record(
     completion: Completion, tokenizer: Tokenizer, model: str, decoder: str, backend: str
 ) -> Trace:
-    """The trace of one output.
+    """Return the trace of one output.
 
     Args:
-        completion: its ``logprobs``, if there are any, give the probabilities.
-        tokenizer: of the model that wrote the output.
-        model, decoder, backend: names to show.
+        completion: the output. Its ``logprobs``, if there are any, give the probabilities.
+        tokenizer: tokenizer of the model that wrote the output.
+        model, decoder, backend: names that viewers show.
     """
     searched = completion.search
     diffusion = any(step.canvas is not None for step in completion.trace)
@@ -288,7 +294,7 @@ def _canvas_tokens(completion: Completion, steps: list[CanvasStepRecord]) -> lis
     }
     records: list[TokenRecord] = []
     for position, token in enumerate(completion.token_ids):
-        # The method placed tokens that no step committed before the first forward.
+        # A token that no step committed was placed by the method before the first forward.
         index, confidence = last.get(position, (-1, None))
         forward = steps[index]["forward"] if index >= 0 else 0
         records.append({**_token(token, index, forward, False), "probability": confidence})
@@ -325,9 +331,9 @@ def _add_probabilities(tokens: list[TokenRecord], completion: Completion) -> Non
 
 
 def piece(tokenizer: Tokenizer, token: int) -> str:
-    """The text of a token alone; control tokens are shown by their names."""
+    """Return the text of a single token. A control token is shown by its name."""
     if tokenizer.byte_level or tokenizer.is_control(token):
         stream = tokenizer.stream(skip_special=False)
         return stream.push(token) + stream.flush()
-    # A SentencePiece stream would strip the space of a first token.
+    # A SentencePiece stream would remove the space before a first token.
     return tokenizer.token(token).replace("▁", " ")

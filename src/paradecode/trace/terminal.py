@@ -1,4 +1,4 @@
-"""A trace in the terminal: a line for each forward, the text in their colours, a search's tree."""
+"""Show a trace in the terminal: a line for each forward, the coloured text, a search's tree."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from paradecode.trace.record import CanvasStepRecord, DraftStepRecord, TokenReco
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode categories that could control the terminal, or hide or reorder text."""
+"""Unicode categories of characters that could control the terminal, or hide or reorder text."""
 
 SEEN = {"\n", "\u200c", "\u200d"}
 """Characters of these categories that are shown: line feeds, and joiners of letters and emoji."""
 
 
 def terminal_view(trace: Trace) -> RenderableType:
-    """A table of the forwards, the coloured text, and the tree of a search; for both families."""
+    """Return a table of the forwards, the coloured text, and the tree of a search.
+
+    It works for autoregressive and diffusion methods.
+    """
     steps = _canvas_steps(trace) if trace["family"] == "diffusion" else _draft_steps(trace)
     title = Text(f"{trace['decoder']} on {trace['model']}, {trace['backend']} backend", "bold")
     text = Panel(coloured(trace["tokens"]), title="output")
@@ -33,7 +36,7 @@ def terminal_view(trace: Trace) -> RenderableType:
 
 
 def visible(text: str) -> str:
-    """The text, with the numbers of characters that control a terminal or are not visible."""
+    """Return the text, with code points in place of characters that are invisible or control."""
     return "".join(
         f"⟨{ord(sign):04X}⟩" if unicodedata.category(sign) in UNSEEN and sign not in SEEN else sign
         for sign in text
@@ -67,7 +70,7 @@ def _draft_steps(trace: Trace) -> Table:
 
 
 def _rejected(step: DraftStepRecord) -> list[int]:
-    """Tokens of the likeliest path below the last accepted node."""
+    """Return the tokens of the most likely path below the last accepted node."""
     tree = step["tree"]
     children: dict[int, list[int]] = {}
     for child, parent in enumerate(tree["parents"]):
@@ -109,7 +112,7 @@ def _forward(trace: Trace, step: int) -> int:
 
 
 def _branches(trace: Trace) -> Iterator[RenderableType]:
-    """Every branch below the one that it goes on from, if the answer was searched for."""
+    """Yield the tree of a search, with every branch below the branch that it continues."""
     branches = trace["branches"]
     if len(branches) < 2:
         return
@@ -127,12 +130,12 @@ def _branches(trace: Trace) -> Iterator[RenderableType]:
 
 
 def colour_of(forward: int) -> str:
-    """The colour of a forward's tokens; white for what was there before the first."""
+    """Return the colour of a forward's tokens, or white for what was there before all forwards."""
     return COLOURS[(forward - 1) % len(COLOURS)] if forward else "white"
 
 
 def coloured(tokens: Iterable[TokenRecord]) -> Text:
-    """The output with one colour for each forward; drafted tokens are underlined."""
+    """Return the output with one colour for each forward. Drafted tokens are underlined."""
     text = Text()
     for token in tokens:
         style = colour_of(token["forward"])
@@ -141,7 +144,7 @@ def coloured(tokens: Iterable[TokenRecord]) -> Text:
 
 
 def bracketed(tokens: Iterable[TokenRecord]) -> Text:
-    """The same where there are no colours: each forward's number and tokens in brackets."""
+    """Return the output without colours: each forward's number and tokens in brackets."""
     text = Text()
     for forward, together in groupby(tokens, lambda token: token["forward"]):
         if said := "".join(visible(token["text"]) for token in together):
@@ -150,7 +153,7 @@ def bracketed(tokens: Iterable[TokenRecord]) -> Text:
 
 
 def legend(completion: Completion, has_colours: bool) -> Text:
-    """How to read :func:`coloured` or :func:`bracketed`, and the counts of the output."""
+    """Return how to read :func:`coloured` or :func:`bracketed`, and the counts of the output."""
     stats = completion.stats
     said = _counts(stats.generated, stats.forwards, stats.accepted, stats.drafted)
     how = (
@@ -163,7 +166,7 @@ def legend(completion: Completion, has_colours: bool) -> Text:
 
 
 def _counts(generated: int, forwards: int, accepted: int, drafted: int) -> str:
-    """A line of what an output cost; it mentions drafts only if there were any."""
+    """Return a line about the cost of an output. It mentions drafts only if there were any."""
     said = f"{generated} token{_s(generated)} in {forwards} forward{_s(forwards)}"
     return f"{said}, {accepted} of {drafted} draft tokens accepted" if drafted else said
 
@@ -184,7 +187,7 @@ def _legend(trace: Trace) -> Text:
 
 
 def _line(trace: Trace, tokens: list[int]) -> str:
-    """Tokens on one line."""
+    """Return tokens as one line of text."""
     return visible("".join(trace["pieces"][str(token)] for token in tokens).replace("\n", "⏎"))
 
 

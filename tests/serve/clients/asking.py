@@ -1,6 +1,6 @@
-"""What real client packages ask of a server, each in a function; run as ``asking.py NAME URL``.
+"""Requests of real client packages, each in a function. Run as ``asking.py NAME URL``.
 
-Runs in an environment that has the packages, and prints what came back as JSON.
+The script runs in an environment that has the packages, and prints the answers as JSON.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def instructor(url: str) -> Any:
         city: str = Field(max_length=2)
 
     found = {}
-    # Its mode JSON sends no schema, so nothing but the model would have to follow one.
+    # The mode JSON sends no schema, so only the model could follow one.
     for mode in ("TOOLS", "JSON_SCHEMA"):
         client = structured.from_openai(
             OpenAI(base_url=f"{url}/v1", api_key="none"), mode=structured.Mode[mode]
@@ -160,7 +160,7 @@ def lm_eval(url: str, folder: str) -> Any:
 
 
 def guidellm(url: str, folder: str) -> Any:
-    """Its load, in the form of each route; what it counted of its requests."""
+    """Run guidellm's load in the form of each route, and return what it counted."""
     found = {}
     for route in ("/v1/chat/completions", "/v1/completions"):
         with tempfile.TemporaryDirectory() as place:

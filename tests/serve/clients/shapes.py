@@ -1,7 +1,8 @@
-"""Every parameter and kind of item that the types of the openai and anthropic packages allow.
+"""Every parameter and type of item that the openai and anthropic packages allow.
 
-``shapes.py`` prints a request for each as a line of JSON; ``shapes.py names`` prints the listing
-``shapes.json``. Runs in an environment that has the packages, which ``make clients`` makes.
+``shapes.py`` prints a request for each of them as a line of JSON. ``shapes.py names`` prints the
+listing ``shapes.json``. The script runs in an environment that has the packages, which ``make
+clients`` makes.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from typing_extensions import get_type_hints, is_typeddict
 SAMPLES: dict[Any, Any] = {str: "x", int: 1, float: 1, bool: True, object: {}, bytes: "x"}
 NOTHING = type(None)
 LISTED = 3
-"""Levels of the listing."""
+"""Number of levels in the listing."""
 MOST = 5
-"""Levels of objects that are entered: deeper ones belong to items that the server leaves alone."""
+"""How many levels of objects are entered.
+
+Deeper ones are in items that the server does not read.
+"""
 
 
 def routes() -> dict[str, list[Any]]:
-    """The types of a request's parameters for each API; the anthropic package's beta as well."""
+    """Return API -> the types of its requests' parameters, also of the anthropic package's beta."""
     from anthropic.types import message_create_params as messages
     from anthropic.types.beta import message_create_params as beta
     from openai.types import completion_create_params as completions
@@ -42,7 +46,7 @@ def routes() -> dict[str, list[Any]]:
 
 
 def bare(kind: Any) -> Any:
-    """The type without its wrappers."""
+    """Return the type without its wrappers, such as ``Annotated``."""
     while get_origin(kind) in (typing.Annotated, typing.Required, typing.NotRequired) or (
         get_origin(kind) is not None and "Required" in str(get_origin(kind))
     ):
@@ -51,7 +55,7 @@ def bare(kind: Any) -> Any:
 
 
 def choices(kind: Any) -> list[Any]:
-    """The types that a type allows, one after the other."""
+    """Return the types that a union or a single type allows."""
     kind = bare(kind)
     if get_origin(kind) in (typing.Union, types.UnionType):
         return [one for part in get_args(kind) for one in choices(part)]
@@ -59,7 +63,7 @@ def choices(kind: Any) -> list[Any]:
 
 
 def inner(kind: Any) -> tuple[Any, bool]:
-    """What a list holds, and whether the type is a list."""
+    """Return the type of a list's entries, and whether the type is a list."""
     origin = get_origin(kind)
     listed = origin is not None and getattr(origin, "__name__", "") in (
         "list", "Iterable", "Sequence", "SequenceNotStr"
@@ -68,7 +72,7 @@ def inner(kind: Any) -> tuple[Any, bool]:
 
 
 def mark(kind: Any) -> str:
-    """The word by which an object's kind is known: its ``type``, or its ``role``."""
+    """Return the word that names an object's type: its ``type``, or its ``role``."""
     hints = get_type_hints(kind)
     for name in ("type", "role"):
         words = get_args(bare(hints.get(name))) if name in hints else ()
@@ -78,7 +82,7 @@ def mark(kind: Any) -> str:
 
 
 def sample(kind: Any, depth: int = 0) -> Any:
-    """The smallest value of a type."""
+    """Return the smallest value of a type."""
     found = choices(kind)
     if not found:
         return None
@@ -96,8 +100,10 @@ def sample(kind: Any, depth: int = 0) -> Any:
 
 
 def shapes(kind: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Places in a type, each with a value that has it: ``.name`` is a field, ``[kind]`` an object
-    of that kind."""
+    """Yield the places in a type, each with a value that has it.
+
+    ``.name`` is the place of a field, and ``[kind]`` that of an object of this type.
+    """
     for one in choices(kind):
         entry, listed = inner(one)
         if listed:
@@ -117,7 +123,7 @@ def shapes(kind: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 
 def tree(places: Iterable[str]) -> dict[str, Any]:
-    """The places as objects in objects, so far as :data:`LISTED` levels."""
+    """Return the places as nested objects, up to :data:`LISTED` levels."""
     top: dict[str, Any] = {}
     for place in sorted(places):
         here = top

@@ -1,7 +1,7 @@
-"""The constraint ``python``: every attribute that is written after a dot exists. It runs no code.
+"""The constraint ``python``: each attribute that the output writes after a dot exists.
 
-The package imports this folder only when a request asks for the constraint, and uses only
-:func:`python_constraint`.
+It runs no code from a request. This folder is imported only when a request asks for the constraint,
+and only :func:`python_constraint` is used from outside.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MAX_CODE = 1 << 18
 
 
 def python_constraint(value: object, spellings: Sequence[bytes]) -> MonitoredText:
-    """The constraint ``{"files": {file name: source}, "code": text before the output}``.
+    """Return the constraint ``{"files": {file name: source}, "code": text before the output}``.
 
     Args:
         spellings: the bytes of each token id; empty for ids that are not text.
 
     Raises:
-        InvalidInput: another value, one that is too large, or files that are not Python.
+        InvalidInput: if the value has another form, if it is too large, or if a file is not Python.
     """
     if not isinstance(value, Mapping) or not {"files"} <= value.keys() <= {"files", "code"}:
         fix = 'give {"files": {file name: source}, "code": text before the output}'

@@ -1,7 +1,8 @@
-"""A monitor in a process of its own, within bounds of time and memory.
+"""Run a monitor in a process of its own, within bounds on time and memory.
 
-Its code is ours, but its input is anybody's: files that Python's parser reads. What goes wrong
-there, whether it hangs, takes all memory or ends the process, ends the request that asked.
+The process runs only this project's code, but its input may come from anybody: files that Python's
+parser reads. If the process hangs, takes too much memory or dies, only the request that asked
+fails.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.handoff import wait_for
 
 SECONDS = 2
-"""Processor time for one answer. A real text takes milliseconds."""
+"""Seconds of processor time for one answer. An ordinary text takes milliseconds."""
 PATIENCE = 20.0
-"""Seconds of wall time for one answer: it may share its core with many, or do nothing at all."""
+"""Seconds of wall time for one answer, because the process may share its core or be blocked."""
 MEMORY = 1 << 30
-"""Bytes that it may take for its answers."""
+"""Bytes of memory that the process may take for its answers."""
 MOST = 8
-"""Processes that are kept; the one that was asked longest ago ends first."""
+"""How many processes are kept. The one whose last question is the oldest is ended first."""
 
 COMMAND = (sys.executable, "-m", __name__)
 
@@ -40,16 +41,17 @@ _books = threading.Lock()
 
 
 class MonitorApart(AttributesExist):
-    """Implements :class:`paradecode.constraints.python.masks.Monitor` by a process that is asked.
+    """Implements :class:`paradecode.constraints.python.masks.Monitor` by asking another process.
 
-    The process is started when it is needed, and again after it had to make room for others.
+    The process is started when it is needed, and again if it had to make room for others.
 
     Args:
         files: file name -> source text.
-        command: of the process.
+        command: command that starts the process.
 
     Raises:
-        InvalidInput: a file is not Python, or the files are too large, or take too long to read.
+        InvalidInput: if a file is not Python, or if the files are too large or take too long to
+            read.
     """
 
     def __init__(self, files: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
@@ -65,7 +67,7 @@ class MonitorApart(AttributesExist):
         return wait_for(self._asked(text))
 
     def end(self) -> None:
-        """End the process; the next question starts another one."""
+        """End the process. The next question starts another one."""
         process, self._process = self._process, None
         if process is not None:
             _kill(process.pid)
@@ -136,14 +138,14 @@ def _kill(group: int) -> None:
 
 
 def _mapped() -> int:
-    """Bytes of address space in use, where the system says it."""
+    """Return the bytes of address space in use, or 0 if the system does not report them."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     return 0
 
 
 def main() -> None:
-    """Read the files from the first line, and answer the others, each a text."""
+    """Read the files from the first line, and answer each further line, which is a text."""
     for kind, most in ((resource.RLIMIT_AS, _mapped() + MEMORY), (resource.RLIMIT_CORE, 0),
                        (resource.RLIMIT_NPROC, 0), (resource.RLIMIT_FSIZE, 0)):  # fmt: skip
         resource.setrlimit(kind, (most, most))

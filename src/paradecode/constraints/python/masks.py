@@ -1,4 +1,4 @@
-"""A monitor as a constraint: the names that may follow become masks over tokens."""
+"""Turn a monitor into a constraint: the names that may follow become masks over tokens."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from paradecode.core.errors import DecoderError, InvalidInput
 
 
 class Names(NamedTuple):
-    """The names that may follow, sorted, and what of one has been written.
+    """The names that may follow, in sorted order, and the beginning of a name that is written.
 
-    Without names, none has begun, or its possible ends are not known.
+    If ``known`` is empty, anything may follow: no name has begun, or its possible ends are unknown.
     """
 
     known: tuple[bytes, ...] = ()
@@ -27,19 +27,19 @@ class Names(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether no name has begun, or the one that has begun may end here."""
+        """Whether no name has begun, or the name that has begun may end here."""
         at = bisect_left(self.known, self.begun)
         return not self.known or self.known[at : at + 1] == (self.begun,)
 
     def then(self, written: bytes) -> Names | None:
-        """The same behind more of a name; None if no name goes on like that."""
+        """Return the state after more of a name is written, or None if no name has this form."""
         begun = self.begun + written
         at = bisect_left(self.known, begun)
         fits = at < len(self.known) and self.known[at].startswith(begun)
         return Names(self.known, begun) if fits else None
 
     def ahead(self) -> set[bytes]:
-        """Everything that may be written next of a name, to its end or not."""
+        """Return every text that may continue the name, whether or not it completes the name."""
         start, found = len(self.begun), set()
         for name in self.known[bisect_left(self.known, self.begun) :]:
             if not name.startswith(self.begun):
@@ -52,7 +52,7 @@ FREE = Names()
 
 
 class Monitor(Protocol):
-    """Says which names may follow a text (Agrawal et al. 2023, arXiv 2306.10763).
+    """Tells which names may follow a text (Agrawal et al. 2023, arXiv 2306.10763).
 
     A monitor has no state: its answer depends only on the text, so going back costs nothing. It
     works on bytes, because a token may end in the middle of a character.
@@ -60,21 +60,21 @@ class Monitor(Protocol):
 
     @property
     def triggers(self) -> frozenset[int]:
-        """The bytes after which a name may begin that :meth:`names` knows."""
+        """Bytes after which a name may begin that :meth:`names` knows."""
 
     def names(self, text: bytes) -> Collection[bytes] | None:
-        """The names that may follow ``text``, which ends with a trigger.
+        """Return the names that may follow ``text``, which ends with a trigger.
 
-        None, or no names, allows anything. After a name the text ends, or a byte follows that ends
-        names.
+        None, or no names, means that anything may follow. After a name, the text ends or a byte
+        follows that ends names.
         """
 
     def ends(self, value: int) -> bool:
-        """Whether a byte ends a name because no name can contain it."""
+        """Whether a byte ends a name, because no name can contain it."""
 
 
 class _TokenWords:
-    """What each token writes of a name, which is the same for all texts.
+    """What each token writes of a name. This is the same for all texts.
 
     Args:
         spellings: the bytes of each token id; empty for ids that are not text.
@@ -82,10 +82,12 @@ class _TokenWords:
         ending: the bytes that end a name.
 
     Attributes:
-        text: bool [V], which tokens are text.
-        beginning: tokens in which a name begins; others are all allowed while none has begun.
-        by_word: tokens by what they write of a name before the byte that ends it.
-        ended: bool [V], which tokens begin with a byte that ends a name.
+        text: bool [V], whether each token is text.
+        beginning: tokens in which a name begins. All other tokens are allowed while no name has
+            begun.
+        by_word: bytes that are written of a name, before a byte that ends it -> tokens that write
+            them.
+        ended: bool [V], whether each token begins with a byte that ends a name.
     """
 
     def __init__(
@@ -105,14 +107,14 @@ class _TokenWords:
 
 
 _token_words = lru_cache(maxsize=2)(_TokenWords)
-"""Walking a vocabulary takes long, and requests of one model have the same."""
+"""Returns a cached :class:`_TokenWords`, because it is slow to make and the same for a model."""
 
 
 class MonitoredText:
     """Implements :class:`paradecode.core.constraint.Constraint` by a monitor.
 
     Args:
-        monitor: says which names may follow.
+        monitor: tells which names may follow.
         spellings: the bytes of each token id; empty for ids that are not text.
         before: the text that the output continues.
         waits: whether the monitor may take long (:func:`paradecode.core.handoff.wait_for`).
@@ -131,7 +133,7 @@ class MonitoredText:
         return MonitorMatcher(self, ends)
 
     def begin(self) -> Names:
-        """What may follow the text before the output, which may end in the middle of a name."""
+        """Return what may follow the text before the output. That text may end within a name."""
         start = len(self.before)
         while start and not self.monitor.ends(self.before[start - 1]):
             start -= 1
@@ -141,9 +143,9 @@ class MonitoredText:
         return self.read(self.before[:start], known, self.before[start:]) or FREE
 
     def read(self, text: bytes, names: Names, piece: bytes) -> Names | None:
-        """What may follow ``text + piece`` if ``names`` may follow ``text``.
+        """Return what may follow ``text + piece``, if ``names`` may follow ``text``.
 
-        None if the piece is forbidden.
+        Return None if the piece is forbidden.
         """
         at = 0
         while at < len(piece):
@@ -161,14 +163,14 @@ class MonitoredText:
         return names
 
     def _word(self, piece: bytes, start: int) -> int:
-        """Where the part of a name ends that begins at ``start``."""
+        """Return the end of the part of a name that begins at ``start``."""
         end = start
         while end < len(piece) and not self.monitor.ends(piece[end]):
             end += 1
         return end
 
     def allowed(self, text: bytes, names: Names) -> NDArray[np.bool_]:
-        """The tokens that may follow ``text`` if ``names`` may follow it, bool [V]."""
+        """Return the tokens that may follow ``text`` if ``names`` may follow it, as bool [V]."""
         words = self.words
         if not names:
             mask, tokens = words.text.copy(), words.beginning
@@ -186,14 +188,14 @@ class MonitoredText:
 class MonitorMatcher:
     """Implements :class:`paradecode.core.constraint.Matcher`.
 
-    It keeps the text and what may follow for each path since the last commit. So going back is a
-    look-up, and the monitor is only asked about drafts that are read.
+    It keeps the text, and for each path since the last commit what may follow. So going back is a
+    look-up, and the monitor is asked only about drafts that are read.
     """
 
     def __init__(self, constraint: MonitoredText, ends: Sequence[int]) -> None:
         self._constraint, self._ends = constraint, frozenset(ends)
         self._end_ids = np.array(sorted(ends), np.int32)
-        # What may follow is found out when it is asked: that may take long.
+        # What may follow is determined only when it is asked for, because that may take long.
         self._text, self._names = constraint.before, FREE
         self._unread: list[int] | None = []
         self._known: dict[tuple[int, ...], tuple[bytes, Names] | None] = {}
@@ -248,7 +250,7 @@ class MonitorMatcher:
         self.advance(committed)
 
     def _place(self, path: Sequence[int]) -> tuple[bytes, Names] | None:
-        """The text with a path appended, and what may follow; None if the path is impossible."""
+        """Return the text after a path, and what may follow, or None if the path is impossible."""
         if self._unread is not None:
             self._begin(self._unread)
         if not path:

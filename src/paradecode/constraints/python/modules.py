@@ -1,4 +1,4 @@
-"""The attributes of modules and classes, found by reading their source files."""
+"""Find the attributes of modules and classes by reading their source files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.core.errors import InvalidInput
 MAX_FILES, MAX_SOURCE = 256, 1 << 20
 FIELD = "constraint.value.files"
 PLAIN_DECORATORS = {"dataclass", "final", "total_ordering", "unique", "runtime_checkable"}
-"""Class decorators that do not change the attributes."""
+"""Class decorators that do not change the attributes of a class."""
 PROPERTIES = {"property", "cached_property"}
 NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 """The errors that ``ast.parse`` may raise."""
@@ -24,15 +24,15 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Class:
-    """A class: its own attributes, and its bases.
+    """A class of a source file: its own attributes, and its base classes.
 
     Attributes:
         names: attributes and methods of the class itself.
-        on_self: attributes that its methods set on ``self``.
-        types: attribute -> the expression that is its value, or None if there are several.
-        returns: method -> the expression that is its return value, or None likewise.
-        bases: expressions, as written.
-        open: it may have attributes that cannot be read from the source, because of
+        on_self: attributes that the class's methods set on ``self``.
+        types: attribute -> the expression of its value, or None if there are several.
+        returns: method -> the expression of its return value, or None if there are several.
+        bases: expressions of the base classes, as written.
+        open: whether the class may have attributes that cannot be read from the source, because of
             `__getattr__`, a metaclass or a decorator.
     """
 
@@ -47,13 +47,14 @@ class Class:
 
 @dataclass
 class Module:
-    """A file's top level.
+    """The top level of a source file.
 
     Attributes:
-        names: all names that it binds.
+        names: all names that the file binds.
         imports: local name -> dotted name of what was imported.
-        types, returns: of variables and functions, as for classes.
-        open: it may have more names, because of ``import *`` or `__getattr__`.
+        types, returns: the types of variables and the return values of functions, as in
+            :class:`Class`.
+        open: whether the file may have more names, because of ``import *`` or `__getattr__`.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Module:
 
 
 def check_files(files: Mapping[str, str]) -> None:
-    """Raise InvalidInput for files that are too many or too large, or are no texts."""
+    """Raise InvalidInput if the files are too many or too large, or are no texts."""
     if not isinstance(files, Mapping) or not 0 < len(files) <= MAX_FILES:
         raise InvalidInput(FIELD, files, f"map 1 to {MAX_FILES} file names to their text")
     if not all(isinstance(name, str) and isinstance(text, str) for name, text in files.items()):
@@ -76,10 +77,12 @@ def check_files(files: Mapping[str, str]) -> None:
 
 
 def read_modules(files: Mapping[str, str]) -> dict[str, Module]:
-    """Modules by dotted name: ``pkg/shop.py`` is ``pkg.shop``, and ``shop`` if no other file is.
+    """Read modules, and return them by dotted name.
+
+    ``pkg/shop.py`` is ``pkg.shop``, and also ``shop`` if no other file has this name.
 
     Raises:
-        InvalidInput: the files are too large, or one is not Python.
+        InvalidInput: if the files are too large, or if one is not Python.
     """
     check_files(files)
     modules: dict[str, Module] = {}
@@ -147,7 +150,7 @@ def _bind_all(node: ast.stmt, owner: Class | Module) -> None:
 
 
 def _read_self(method: Function, made: Class) -> None:
-    """What a method sets on its first argument."""
+    """Record the attributes that a method sets on its first argument."""
     arguments = [*method.args.posonlyargs, *method.args.args]
     if not arguments:
         return
@@ -162,20 +165,24 @@ def _read_self(method: Function, made: Class) -> None:
         for target, value in _assignments(node):
             match target:
                 case ast.Attribute(ast.Name(name), attribute) if name == me:
-                    # Names are the method's own: only its annotated arguments say what they are.
+                    # A name here is local to the method, and only the annotations of the arguments
+                    # tell its type.
                     known = given.get(value.id) if isinstance(value, ast.Name) else value
                     _bind(made.types, attribute, known)
 
 
 def _bind(types: Values, name: str, value: ast.expr | None) -> None:
-    """One binding says what a name is; two that differ say nothing."""
+    """Record the value of a name. If two bindings differ, the value is unknown."""
     before = types.get(name, value)
     same = before is not None and value is not None and ast.dump(before) == ast.dump(value)
     types[name] = value if same else None
 
 
 def as_value(annotation: ast.expr | None) -> ast.expr | None:
-    """An expression with a value of the annotated type: ``"Shop | None"`` is ``Shop()``."""
+    """Return an expression with a value of the annotated type: ``"Shop
+
+    None"`` gives ``Shop()``.
+    """
     match annotation:
         case ast.Constant(value=str(text)):
             try:
@@ -193,7 +200,7 @@ def as_value(annotation: ast.expr | None) -> ast.expr | None:
 
 
 def bindings(node: ast.stmt) -> list[tuple[str, ast.expr | None]]:
-    """The names that a statement binds, each with the expression of its type or value."""
+    """Return the names that a statement binds, each with the expression of its type or value."""
     match _assignments(node):
         case [(ast.Name(name), value)]:
             return [(name, value)]
@@ -208,7 +215,7 @@ def bindings(node: ast.stmt) -> list[tuple[str, ast.expr | None]]:
 
 
 def _assignments(node: ast.AST) -> list[tuple[ast.expr, ast.expr | None]]:
-    """Targets of an assignment, each with the expression of its type or value."""
+    """Return the targets of an assignment, each with the expression of its type or value."""
     if isinstance(node, ast.Assign):
         return [(target, node.value) for target in node.targets]
     if isinstance(node, ast.AnnAssign):
@@ -217,7 +224,7 @@ def _assignments(node: ast.AST) -> list[tuple[ast.expr, ast.expr | None]]:
 
 
 def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
-    """The bodies inside of a compound statement that is neither function nor class."""
+    """Return the bodies inside a compound statement that is neither a function nor a class."""
     bodies = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
     bodies += [handler.body for handler in getattr(node, "handlers", [])]
     bodies += [case.body for case in getattr(node, "cases", [])]
@@ -225,7 +232,7 @@ def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def imports_of(node: ast.Import | ast.ImportFrom, module: str) -> dict[str, str]:
-    """Local name -> dotted name of what it is."""
+    """Return local name -> dotted name of what an import statement binds to it."""
     found = {}
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -241,7 +248,7 @@ def imports_of(node: ast.Import | ast.ImportFrom, module: str) -> dict[str, str]
 
 
 def _called(node: ast.expr) -> str:
-    """The last part of a name, called or not."""
+    """Return the last part of a dotted name, which may be called."""
     match node:
         case ast.Call(function):
             return _called(function)
@@ -250,7 +257,7 @@ def _called(node: ast.expr) -> str:
     return ""
 
 
-# The type of an expression, as far as the source tells it, and its attributes.
+# The type of an expression, as far as the source tells it, and the attributes of that type.
 
 DEEPEST = 16
 HERE = ""
@@ -275,7 +282,7 @@ class InstanceOf:
 
 @dataclass(frozen=True, eq=False)
 class Returns:
-    """A function, with its return value as an expression of a module."""
+    """A function, with its return value as an expression in a module."""
 
     value: ast.expr
     module: str
@@ -283,7 +290,7 @@ class Returns:
 
 Type = Module | Class | type | InstanceOf | Returns
 Scope = Mapping[str, "Type | None"]
-"""The type of each name; None if it is unknown. Other names may be built-in."""
+"""Name -> its type, or None if the type is unknown. Names that are missing may be built-in."""
 
 
 @dataclass
@@ -294,11 +301,11 @@ class Resolver:
     _scopes: dict[str, dict[str, Type | None]] = field(default_factory=dict)
 
     def enter(self, names: dict[str, Type | None]) -> None:
-        """Use these names for the text itself; more may be added later."""
+        """Set the names of the text itself. More names may be added to ``names`` later."""
         self._scopes[HERE] = names
 
     def what_is(self, node: ast.expr | None, scope: Scope, depth: int = 0) -> Type | None:
-        """The type of an expression, or None."""
+        """Return the type of an expression, or None if it is unknown."""
         if depth > DEEPEST or node is None:
             return None
         if type(node) in LITERALS:
@@ -320,7 +327,7 @@ class Resolver:
         return None
 
     def member(self, owner: Type | None, name: str, depth: int = 0) -> Type | None:
-        """The type of an attribute, or None."""
+        """Return the type of an attribute, or None if it is unknown."""
         if depth > DEEPEST:
             return None
         if isinstance(owner, Module):
@@ -341,7 +348,7 @@ class Resolver:
         return None
 
     def attributes(self, owner: Type | None) -> set[str] | None:
-        """The attributes of a type; None if some of them may be unknown."""
+        """Return the attributes of a type, or None if some of them may be unknown."""
         if isinstance(owner, Module):
             inside = {
                 name[len(owner.name) + 1 :].partition(".")[0]
@@ -363,7 +370,7 @@ class Resolver:
         return found | (set() if isinstance(owner, InstanceOf) else set(dir(type)))
 
     def line_of(self, kind: Class | type, depth: int = 0) -> list[Class | type] | None:
-        """A class and its bases, nearest first; None if one of them is unknown or open."""
+        """Return a class and its bases, the nearest first, or None if one is unknown or open."""
         if isinstance(kind, type):
             return [kind]
         if kind.open or depth > DEEPEST:
@@ -385,7 +392,7 @@ class Resolver:
         return line
 
     def scope_of(self, module: str) -> Scope:
-        """The names at the top level of a file; they are resolved at the first call."""
+        """Return the names at the top level of a file. They are resolved at the first call."""
         if module in self._scopes:
             return self._scopes[module]
         found = self.modules.get(module)
@@ -402,7 +409,7 @@ class Resolver:
         return scope
 
     def imported(self, dotted: str) -> Type | None:
-        """What ``import`` finds for a dotted name among the files that were read."""
+        """Return what ``import`` finds for a dotted name among the files that were read."""
         if dotted in self.modules:
             return self.modules[dotted]
         owner, _, name = dotted.rpartition(".")

@@ -1,4 +1,4 @@
-"""The monitor: after a dot come attributes of the value before the dot."""
+"""The monitor for Python: after a dot come attributes of the value before the dot."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Names = dict[str, "Type | None"]
 
 
 def names_at_end(code: str, indent: int, resolver: Resolver) -> Names | None:
-    """The names that are visible after ``code`` (whole lines) in a line indented by ``indent``.
+    """Return the names visible after ``code`` (whole lines), in a line indented by ``indent``.
 
-    None if the code cannot be parsed.
+    Return None if the code cannot be parsed.
     """
     tree = _parsed(code, indent)
     if tree is None:
@@ -44,7 +44,8 @@ def _parsed(code: str, indent: int) -> ast.Module | None:
     lines = code.splitlines()
     for cut in range(min(CUTS, len(lines)) + 1):
         kept = "\n".join(lines[: len(lines) - cut])
-        # ``pass`` takes the place of the line that is being written or of what was cut away.
+        # ``pass`` takes the place of the line that is being written, or of the lines that were cut
+        # away.
         for text in (f"{kept}\n{' ' * indent}pass\n", kept + "\n"):
             try:
                 return ast.parse(text)
@@ -55,7 +56,7 @@ def _parsed(code: str, indent: int) -> ast.Module | None:
 
 def _walk(body: list[ast.stmt], names: Names, indent: int, resolver: Resolver) -> None:
     for node in body:
-        # The code ends in this statement if it is the last one and the line is indented more.
+        # If this statement is the last one and the line is indented more, the code ends inside it.
         last = node is body[-1] and indent > node.col_offset
         if isinstance(node, Function):
             names[node.name] = None
@@ -63,7 +64,7 @@ def _walk(body: list[ast.stmt], names: Names, indent: int, resolver: Resolver) -
                 _enter(node, names, resolver)
                 _walk(node.body, names, indent, resolver)
         elif isinstance(node, ast.ClassDef):
-            # A class that is still being written may get any attribute.
+            # A class that is still being written may get any attribute later.
             names[node.name] = None if last else read_class(node, HERE)
             if last:
                 _walk(node.body, names, indent, resolver)
@@ -81,7 +82,7 @@ def _walk(body: list[ast.stmt], names: Names, indent: int, resolver: Resolver) -
 
 
 def _perhaps(block: list[ast.stmt], names: Names, resolver: Resolver) -> None:
-    """A block that may have run or not: the names that it changes become unknown."""
+    """Walk a block that may or may not run: names that it changes become unknown."""
     after = dict(names)
     _walk(block, after, 0, resolver)
     for name, kind in after.items():
@@ -90,7 +91,7 @@ def _perhaps(block: list[ast.stmt], names: Names, resolver: Resolver) -> None:
 
 
 def _enter(node: Function, names: Names, resolver: Resolver) -> None:
-    """The arguments of the function in which the code ends."""
+    """Add the arguments of the function in which the code ends."""
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     found = {a.arg: resolver.what_is(as_value(a.annotation), names) for a in arguments}
     stars = [star for star in (node.args.vararg, node.args.kwarg) if star is not None]
@@ -104,9 +105,9 @@ QUOTED = re.compile(
     r"|'(?:\\.|[^'\\\n])*(?:'|\Z|(?=\n))|\"(?:\\.|[^\"\\\n])*(?:\"|\Z|(?=\n))",
     re.DOTALL,
 )
-"""A comment or a string literal, which may be unfinished."""
+"""Matches a comment or a string literal, which may be unfinished."""
 MAX_NAMES = 4096
-"""Attributes of one value; of more nothing is said, as masks would take long."""
+"""The most attributes of a value. A value with more is not constrained, because masks take long."""
 WORDS = re.compile(r"(\w+|:)(\s*:=)?")
 WORD = frozenset(b"_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
@@ -114,15 +115,15 @@ WORD = frozenset(b"_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 class AttributesExist:
     """Implements :class:`paradecode.constraints.python.masks.Monitor` for Python.
 
-    It finds out what the name before the dot is from the given files and the code so far: imports,
-    classes, assignments, annotations and annotated return values. Files are parsed and never
-    imported or run. If the value is not known for sure, anything may follow.
+    It finds out the type of the value before the dot from the given files and the code so far:
+    imports, classes, assignments, annotations and annotated return values. Files are parsed, and
+    are never imported or run. If the type is not known for sure, anything may follow.
 
     Args:
         files: file name -> source text.
 
     Raises:
-        InvalidInput: a file is not Python, or the files are too large.
+        InvalidInput: if a file is not Python, or if the files are too large.
     """
 
     triggers = frozenset(b".")
@@ -164,7 +165,7 @@ class AttributesExist:
 
 
 def current(text: str) -> str:
-    """The code that is being written; in a text with fences, what is in the last open one."""
+    """Return the code that is being written: the text, or what is in its last open fence."""
     fences = list(FENCE.finditer(text))
     if not fences:
         return text
@@ -184,7 +185,8 @@ def _is_code(code: str) -> bool:
 def _bound_here(name: str, line: str) -> bool:
     """Whether the line that is being written binds the name itself.
 
-    A ``lambda`` binds names up to its colon, ``for`` up to ``in``, and ``:=`` the name before it.
+    A ``lambda`` binds the names before its colon, ``for`` those before ``in``, and ``:=`` the name
+    before it.
     """
     binding = {"lambda": False, "for": False}
     for word, after in WORDS.findall(line):

@@ -1,4 +1,4 @@
-"""Makes the smallest automaton over bytes for an expression, and from it one over tokens."""
+"""Make the smallest automaton over bytes for a regular expression, and from it one over tokens."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MOST_STATES = 4000
 MOST_STEPS = 20_000
 """The most states of the nondeterministic automaton, in which repeats are written out."""
 MOST_WORK = 5_000_000
-"""The most states that are visited while the deterministic automaton is made: about a second."""
+"""The most states that are visited to make the deterministic automaton, in about a second."""
 MOST_CELLS_REFINED = 30_000_000
-"""The most table entries that are read while equal states are merged: about a second."""
+"""The most table entries that are read to merge equivalent states, in about a second."""
 
 
 def too_large() -> InvalidInput:
@@ -35,10 +35,12 @@ def too_large() -> InvalidInput:
 
 
 def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Next states, int32 [S, 256], and accepting states, bool [S]; state 0 is the start.
+    """Return next states, int32 [S, 256], and whether each state accepts, bool [S].
+
+    State 0 is the start.
 
     Raises:
-        InvalidInput: the automaton would be too large.
+        InvalidInput: if the automaton would be too large.
     """
     nfa = _NFA()
     end = nfa.end = nfa.build(expression, nfa.new())
@@ -79,7 +81,7 @@ class _NFA:
         self._closures: dict[int, frozenset[int]] = {}
 
     def new(self) -> int:
-        """A new state."""
+        """Add a state, and return its number."""
         if len(self.moves) >= MOST_STEPS:
             raise too_large()
         self.moves.append([])
@@ -92,7 +94,7 @@ class _NFA:
             raise too_large()
 
     def build(self, part: Expression, start: int) -> int:
-        """Add ``part`` after ``start``; returns the state after it."""
+        """Add ``part`` after the state ``start``. Return the state after it."""
         self.spend(1)  # Parts without a state count, too: there may be a million of them.
         if isinstance(part, Bytes):
             end = self.new()
@@ -129,13 +131,13 @@ class _NFA:
         return end
 
     def _after(self, state: int) -> int:
-        """A new state after ``state``, so that a loop that begins there cannot reach ``state``."""
+        """Return a new state after ``state``. A loop that begins there cannot reach ``state``."""
         new = self.new()
         self.empty[state].append(new)
         return new
 
     def alphabet(self) -> tuple[NDArray[np.int64], dict[frozenset[int], list[int]]]:
-        """The class of each byte, int64 [256], and the classes of each move's bytes.
+        """Return each byte's class, int64 [256], and each move's classes of bytes.
 
         Bytes of one class occur in the same moves.
         """
@@ -147,7 +149,10 @@ class _NFA:
         return classes, {values: np.unique(classes[list(values)]).tolist() for values in sets}
 
     def closure(self, state: int) -> frozenset[int]:
-        """The end and the states with moves by bytes that empty moves reach from ``state``."""
+        """Return the states that empty moves reach from ``state``.
+
+        Only the end and states with moves by bytes are returned.
+        """
         if state not in self._closures:
             seen, todo = {state}, [state]
             while todo:
@@ -163,12 +168,12 @@ class _NFA:
 def _smallest(
     table: NDArray[np.int32], accepting: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Merge equivalent states (Moore's partition refinement); the start stays 0.
+    """Merge equivalent states (Moore's partition refinement). The start stays state 0.
 
-    It begins with what tells most states of a long chain apart, so that few rounds are left: how
-    far away the next accepting state is, and the next one that is not.
+    The first partition is by the distance to the next accepting state and to the next state that
+    does not accept. It tells most states of a long chain apart, so few rounds are left.
     """
-    # Row -1 is the state of no return, which does not accept.
+    # Row -1 is the dead state, which does not accept.
     steps = np.vstack([table, np.full((1, table.shape[1]), DEAD, np.int32)])
     ends = np.append(accepting, False)
     groups = np.unique([_distance(steps, ends), _distance(steps, ~ends)], axis=1,
@@ -195,7 +200,7 @@ def _smallest(
 
 
 def _distance(steps: NDArray[np.int32], goals: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """int64 [S]: how many bytes at least lead from each state to a goal; -1: none does."""
+    """Return the fewest bytes from each state to a goal, int64 [S]; -1 if there is no way."""
     found = np.where(goals, 0, -1)
     while True:
         known = found >= 0
@@ -206,24 +211,24 @@ def _distance(steps: NDArray[np.int32], goals: NDArray[np.bool_]) -> NDArray[np.
 
 
 MOST_CELLS = 8_000_000
-"""The most entries (states times columns) of the table; they take 32 MB."""
+"""The most entries (states times columns) of the table. They take 32 MB."""
 
 
 def token_automaton(expression: Expression, spellings: Sequence[bytes]) -> TokenAutomaton:
-    """The automaton of an expression over tokens.
+    """Return the automaton over tokens of a regular expression.
 
     Args:
         spellings: the bytes of each token id; empty for ids that are not text.
 
     Raises:
-        InvalidInput: it is too large, or no text meets it.
+        InvalidInput: if the automaton is too large, or if no text matches.
     """
     table, accepting = byte_automaton(expression)
     states = len(table)
-    # Bytes with equal columns become one byte; then most tokens have the same spelling.
+    # Bytes with equal columns are replaced by one byte. Then many tokens have the same spelling.
     classes, inverse = np.unique(table, axis=1, return_inverse=True)
     alike = bytes(np.ravel(inverse).astype(np.uint8))
-    # One entry more, so that a step from no state (-1) leads to no state.
+    # An extra entry at the end lets a step from the dead state (-1) lead to the dead state.
     steps = [np.append(column, np.int32(DEAD)) for column in classes.T]
     tokens: dict[bytes, list[int]] = {}
     for token, spelled in enumerate(spellings):
@@ -253,7 +258,7 @@ def token_automaton(expression: Expression, spellings: Sequence[bytes]) -> Token
 
 
 def _shared(one: bytes, other: bytes, most: int) -> int:
-    """Length of the common beginning, at most ``most``."""
+    """Return the length of the common prefix, at most ``most``."""
     end = min(len(one), len(other), most)
     for at in range(end):
         if one[at] != other[at]:

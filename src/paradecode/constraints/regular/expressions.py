@@ -13,35 +13,35 @@ MOST_REPEATS = 1000
 
 @dataclass(frozen=True)
 class Bytes:
-    """Any one of these bytes."""
+    """Matches any one of these bytes."""
 
     values: frozenset[int]
 
 
 @dataclass(frozen=True)
 class Literal:
-    """These bytes, one after the other."""
+    """Matches these bytes, one after the other."""
 
     value: bytes
 
 
 @dataclass(frozen=True)
 class Concatenation:
-    """The parts, one after the other."""
+    """Matches the parts, one after the other."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
 class Alternation:
-    """One of the parts; an alternation without parts matches nothing."""
+    """Matches one of the parts. Without parts it matches nothing."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """The part ``least`` to ``most`` times; None is no limit."""
+    """Matches the part ``least`` to ``most`` times, where None means no upper limit."""
 
     part: Expression
     least: int
@@ -53,7 +53,7 @@ EMPTY = Literal(b"")
 
 
 def text(value: str) -> Expression:
-    """The text in UTF-8."""
+    """Return an expression that matches the text in UTF-8."""
     return Literal(value.encode())
 
 
@@ -70,7 +70,7 @@ def optional(part: Expression) -> Expression:
 
 
 def _byte(low: int, high: int) -> Bytes:
-    """A byte from ``low`` to ``high``."""
+    """Return an expression that matches a byte from ``low`` to ``high``."""
     return Bytes(frozenset(range(low, high + 1)))
 
 
@@ -86,11 +86,14 @@ WIDE = one_of(
         sequence(_byte(0xF4, 0xF4), _byte(0x80, 0x8F), _NEXT, _NEXT),
     ]
 )
-"""Any character that UTF-8 writes with several bytes."""
+"""Matches any character that takes several bytes in UTF-8."""
 
 
 def between(low: int, high: int) -> Expression:
-    """All whole numbers from ``low`` to ``high``, without leading zeros or ``-0``."""
+    """Return an expression of the whole numbers from ``low`` to ``high``.
+
+    The numbers have no leading zeros, and 0 has no sign.
+    """
     parts: list[Expression] = []
     if low < 0:
         parts.append(sequence(text("-"), _natural(max(1, -high), -low)))
@@ -100,7 +103,7 @@ def between(low: int, high: int) -> Expression:
 
 
 def _natural(low: int, high: int) -> Expression:
-    """Natural numbers: one part for each number of digits."""
+    """Return an expression of natural numbers, with one part for each number of digits."""
     parts = []
     while len(str(low)) < len(str(high)):
         edge = 10 ** len(str(low)) - 1
@@ -110,7 +113,7 @@ def _natural(low: int, high: int) -> Expression:
 
 
 def _digits(low: str, high: str) -> Expression:
-    """Numbers of one length, leading zeros included."""
+    """Return an expression of numbers with equally many digits, where leading zeros are allowed."""
     if not low:
         return EMPTY
     if low == "0" * len(low) and high == "9" * len(high):
@@ -126,10 +129,10 @@ def _digits(low: str, high: str) -> Expression:
     return one_of(parts)
 
 
-# Simple patterns, for which automata can be built quickly. They have literals, ``.``, classes,
-# groups, ``|`` and repeats, ``^`` at the beginning and ``$`` at the end. Where dialects differ
-# (does ``\d`` include Arabic digits?) the smaller set is used, so every text of the automaton
-# matches in all dialects.
+# Simple patterns, for which automata are built quickly. They have literals, ``.``, classes, groups,
+# ``|``, repeats, ``^`` at the beginning and ``$`` at the end. If dialects differ (does ``\d``
+# include Arabic digits?), the smaller set is used, so every text that the automaton accepts matches
+# in all dialects.
 
 ASCII = frozenset(range(128))
 DIGITS = frozenset(b"0123456789")
@@ -144,11 +147,11 @@ DEEPEST = 50
 
 @dataclass(frozen=True)
 class Characters:
-    """A set of characters: ASCII codes, some other characters, or all others.
+    """A set of characters: ASCII codes, and either some other characters or all others.
 
     Attributes:
-        disputed: whether dialects differ about the others: neither this set nor its opposite has
-            any of them.
+        disputed: whether dialects differ about characters beyond ASCII. Then neither this set nor
+            its complement has any of them.
     """
 
     ascii: frozenset[int]
@@ -157,7 +160,10 @@ class Characters:
     disputed: bool = False
 
     def expression(self, quoted: bool) -> Expression:
-        """One character of the set; ``quoted`` as in a JSON string, without control characters."""
+        """Return an expression of one character of the set.
+
+        With ``quoted``, the character is written as in a JSON string, without control characters.
+        """
         plain, parts = self.ascii, list[Expression]()
         if quoted:
             plain = plain - {*range(32), 34, 92, 127}
@@ -174,10 +180,10 @@ ANY = Characters(ASCII - frozenset(b"\n"), others=True)
 
 
 def parse(pattern: str, quoted: bool = False) -> Expression:
-    """The expression of all texts that match ``pattern`` as a whole.
+    """Return an expression of all texts that match ``pattern`` as a whole.
 
     Raises:
-        InvalidInput: a syntax error, or unsupported syntax.
+        InvalidInput: if the pattern has a syntax error, or unsupported syntax.
     """
     reader = _PatternReader(pattern, quoted)
     made = reader.alternatives(0)
@@ -260,7 +266,7 @@ class _PatternReader:
         return _one(letter)
 
     def characters(self) -> Characters:
-        """A class, after its opening bracket."""
+        """Read a character class, after its opening bracket."""
         negated = self.next == "^"
         if negated:
             self.take()

@@ -1,6 +1,6 @@
-"""The regular part of JSON Schema as an expression over bytes.
+"""Turn the regular part of JSON Schema into a regular expression over bytes.
 
-Every text of the expression validates, but not every valid document is a text of it: objects have
+Every text that the expression matches is valid, but not every valid document matches. Objects have
 only their declared properties, in the schema's order, and there is no whitespace.
 """
 
@@ -32,14 +32,14 @@ from paradecode.core.errors import InvalidInput
 
 NOTES = {"title", "description", "default", "examples", "deprecated", "$schema", "$id", "$comment",
          "$defs", "definitions", "additionalProperties", "x-guidance"}  # fmt: skip
-"""Keywords that need no work here."""
+"""Keywords that do not change the expression."""
 BOUNDS: dict[str, Callable[[float], int]] = {
     "minimum": ceil,
     "exclusiveMinimum": lambda value: floor(value) + 1,
     "maximum": floor,
     "exclusiveMaximum": lambda value: ceil(value) - 1,
 }
-"""Keyword of a number -> the smallest or largest whole number that it allows."""
+"""Keyword of a number -> the function that gives the smallest or largest allowed whole number."""
 KEYWORDS = {
     "string": {"minLength", "maxLength", "pattern"},
     "integer": {*BOUNDS},
@@ -59,11 +59,11 @@ LARGEST = 10**15
 
 
 def schema_expression(schema: object) -> Expression:
-    """The documents of a schema.
+    """Return an expression of the documents of a schema.
 
     Raises:
-        InvalidInput: a keyword is not supported on a canvas, the schema is recursive, or its
-            references make it too large.
+        InvalidInput: if a keyword is not supported on a canvas, if the schema is recursive, or if
+            its references make it too large.
     """
     return _SchemaReader(schema).read(schema, ())
 
@@ -73,7 +73,7 @@ class _SchemaReader:
         self.root, self.count = root, 0
 
     def read(self, schema: object, inside: tuple[str, ...]) -> Expression:
-        """``inside``: the references that led here."""
+        """Return the expression of a schema, where ``inside`` are the references that led to it."""
         self.count += 1
         if self.count > MOST_STEPS:  # References that double: each schema is a state at least.
             raise too_large()
@@ -156,7 +156,7 @@ class _SchemaReader:
             (sequence(_literal(str(name)), text(":"), self.read(each, inside)), name in required)
             for name, each in properties.items()
         ]
-        # Each property after the first one that is written follows a comma.
+        # A comma precedes each property after the first one that is written.
         rests: list[Expression] = [EMPTY]
         for entry, needed in reversed(entries):
             later = sequence(text(","), entry)
@@ -198,7 +198,7 @@ def _number(kind: str, schema: Mapping[str, Any]) -> Expression:
 
 
 def _meets(value: object, schema: Mapping[str, Any]) -> bool:
-    """Whether a value of ``enum`` or ``const`` also meets ``type`` and ``enum``."""
+    """Whether a value of ``enum`` or ``const`` also meets the schema's ``type`` and ``enum``."""
     kinds = schema.get("type", list(KEYWORDS))
     kinds = [kinds] if isinstance(kinds, str) else kinds
     kind = KINDS_OF.get(type(value), "")

@@ -1,1 +1,1 @@
-"""Scorers of branches: the registry's kind ``scorer``."""
+"""Scorers of branches, which are the kind ``scorer`` of the registry."""

@@ -1,4 +1,4 @@
-"""Scorers with a reward: a head on the target's hidden state, and a model from a folder."""
+"""Scorers that predict a reward: a head on the target's hidden state, and a model from a folder."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class RewardHead(ResidualHead):
-    """The probability that a partial answer becomes right, from the target's last hidden state.
+    """Predicts from the target's last hidden state whether a partial answer becomes right.
 
-    Facts and tensors are those of :class:`ResidualHead` that reads states.
+    Facts and tensors are those of a :class:`ResidualHead` that reads states. Its output is a
+    probability.
     """
 
     kind = "reward head 1"
@@ -36,9 +37,10 @@ class RewardHead(ResidualHead):
     paper="Math-Shepherd (labels from continuations)",
 )  # fmt: skip
 class ProcessReward:
-    """The chance that a branch leads to a right answer, predicted by a trained head.
+    """The probability that a branch leads to a right answer, predicted by a trained head.
 
-    It reads the target's hidden state of the last token, so a step costs one row of a forward.
+    The head reads the target's hidden state of the last token, so a score costs one row of a
+    forward.
 
     When: tasks like those that it was trained for.
     """
@@ -65,9 +67,11 @@ class RewardJudge:
     network: Network
 
     def tokens(self, rated: Rated) -> list[list[int]]:
-        """Prompt and output of each branch as tokens. The target's own ids are used if they mean
-        the same in the reward model, also for control tokens; else the texts are tokenized
-        again."""
+        """Return prompt and output of each branch as token ids of the reward model.
+
+        The target's ids are used if they mean the same in the reward model, also for control
+        tokens. Otherwise the texts are tokenized again.
+        """
         own, prompt = self.checkpoint.tokenizer, rated.prompt_tokens.tolist()
         told = [own.decode(branch.tokens) for branch in rated.branches]
         same = all(said.startswith(branch.text) for said, branch in zip(told, rated.branches))
@@ -78,11 +82,12 @@ class RewardJudge:
 
 @declare("scorer", "reward-model", training="a folder with score weights")
 class RewardModel:
-    """The score of a reward model, a sequence classifier with one output, for prompt and answer.
+    """The score that a reward model (a sequence classifier) gives to prompt and answer.
 
     The folder has the weights of a supported architecture and ``score.weight``, as transformers
-    writes a ``LlamaForSequenceClassification``. It is read at the last token; of two outputs the
-    chance of the second counts. The model is loaded once, with a cache of its own.
+    writes a ``LlamaForSequenceClassification``. The score is read at the last token. If the
+    classifier has two outputs, the probability of the second one counts. The model is loaded once,
+    and has a cache of its own.
 
     When: there is a reward model for the kind of task at hand.
     """
@@ -118,8 +123,8 @@ class RewardModel:
 
 @read_once("reward-model.path")
 def open_judge(path: str) -> RewardJudge:
-    """Load a reward model; raises InvalidModel for a folder without one."""
-    # The list of methods imports this file, and needs nothing that reads models.
+    """Load a reward model. Raise InvalidModel for a folder without one."""
+    # The list of methods imports this file without a need for the modules that read models.
     from paradecode.backends import open_backend
     from paradecode.models.safetensors_dir import read_classifier
 
@@ -139,7 +144,7 @@ def open_judge(path: str) -> RewardJudge:
 
 
 def _score_steps(scores: Mapping[str, Array]) -> Sequence[Op]:
-    """One linear layer, or two with a ReLU between them."""
+    """Return the operations of the score: one linear layer, or two with a ReLU between them."""
     names = ("score",) if "score.weight" in scores else ("score.0", "score.2")
     known = {f"{name}.{part}" for name in names for part in ("weight", "bias")}
     wrong = sorted({f"{name}.weight" for name in names} - scores.keys() or scores.keys() - known)
@@ -157,5 +162,5 @@ def _score_steps(scores: Mapping[str, Array]) -> Sequence[Op]:
 
 
 def _used(values: Array) -> Array:
-    """An array in the form in which networks multiply: matrices are [inputs, outputs]."""
+    """Return an array in the form in which networks multiply: matrices are [inputs, outputs]."""
     return np.ascontiguousarray(values.T) if values.ndim == 2 else values

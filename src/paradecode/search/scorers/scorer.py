@@ -17,7 +17,7 @@ from paradecode.search.branch import Branch
 
 Reads = Literal["texts", "logprobs", "states"]
 ScoreFunction = Callable[[str, Sequence[str]], Sequence[float]]
-"""The prompt's text and outputs, whole or partial -> a finite number for each output."""
+"""(text of the prompt, texts of whole or partial outputs) -> a finite number for each output."""
 
 Scorer = Union[str, ScoreFunction, "BranchScorer"]
 """A scorer as callers give it: a spec such as ``likelihood(norm=sum)``, a function, or a part."""
@@ -25,11 +25,12 @@ Scorer = Union[str, ScoreFunction, "BranchScorer"]
 
 @dataclass(frozen=True)
 class Rated:
-    """Branches to score.
+    """Branches that a scorer has to score.
 
     Attributes:
-        prompt, prompt_tokens: the prompt as text and as token ids.
-        outputs: float32 [branches, width], results of the scorer's network; no rows without one.
+        prompt, prompt_tokens: the prompt as text, and as token ids.
+        outputs: float32 [branches, width], outputs of the scorer's network; without a network there
+            are no rows.
     """
 
     prompt: str
@@ -39,23 +40,27 @@ class Rated:
 
 
 class BranchScorer(Protocol):
-    """A part of the kind ``scorer``: a dataclass of settings, made once for each search.
+    """A part of the kind ``scorer``: a dataclass of settings, which is made once for each search.
 
     Attributes:
-        reads: ``texts`` for the branches' texts; ``logprobs`` for the log-probabilities of their
-            tokens; ``states`` for the target's last hidden state of each, through ``network``.
-        network: a network whose input ``x`` is the state before the final norm; for ``states``
-            only.
+        reads: what the scorer needs: ``texts`` of the branches, ``logprobs`` of their tokens, or
+            ``states``, the outputs of ``network`` for the target's last hidden state of each
+            branch.
+        network: a network whose input ``x`` is the hidden state before the final norm; only for
+            ``states``.
     """
 
     reads: Reads
 
     def rate(self, rated: Rated) -> Sequence[float]:
-        """A finite number for each branch; higher is better. An exception ends the search."""
+        """Return a finite number for each branch; higher is better.
+
+        An exception ends the search.
+        """
 
 
 class ReadsStates(BranchScorer, Protocol):
-    """A scorer that reads hidden states."""
+    """A scorer that reads hidden states through its network."""
 
     network: Network
 
@@ -72,19 +77,19 @@ class FunctionScorer:
 
 
 def scorers() -> Mapping[str, parts.Part]:
-    """Every scorer: built in, or registered by the program."""
+    """Return all scorers by name: built-in ones, and those that the program has registered."""
     parts.load_room(__name__.rpartition(".")[0])
     return parts.known("scorer")
 
 
 def find_scorer(given: Any, trusted: bool = True) -> BranchScorer:
-    """The scorer that a caller gave; None is the mean log-probability of a token.
+    """Return the scorer that a caller gave. None means the mean log-probability of a token.
 
     Args:
-        trusted: False for a text from a request, which may not name files of this machine.
+        trusted: False if ``given`` comes from a request, which may not name files of this machine.
 
     Raises:
-        InvalidInput: for a name or setting that is unknown or does not fit.
+        InvalidInput: if a name or setting is unknown or does not fit.
     """
     if given is None or isinstance(given, str):
         scorers()
@@ -98,13 +103,15 @@ def find_scorer(given: Any, trusted: bool = True) -> BranchScorer:
     raise InvalidInput("scorer", given, fix)
 
 
-# A scorer by how far a branch follows a constraint: a JSON schema, a regex, a grammar.
+# A scorer that tells how far a branch follows a constraint: a JSON schema, a regex or a grammar.
 
 
 @dataclass
 class Follows:
-    """1 for a branch that meets a constraint as a whole, else half of the share of its tokens that
-    the constraint allows. A whole answer therefore beats every other.
+    """Scores 1 for a branch that meets a constraint completely, else at most 0.5.
+
+    The lower score is half of the share of tokens up to the first one that the constraint forbids.
+    So a complete answer beats every other.
 
     Args:
         ends: token ids that end an output.

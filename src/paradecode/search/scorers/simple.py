@@ -1,4 +1,4 @@
-"""Scorers that compute little: the model's own log-probability, and the right answer."""
+"""Scorers that compute little: the model's own log-probability, and a known right answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.search.scorers.scorer import Rated, Reads
 class LikelihoodScorer:
     """The log-probability that the model itself gives to the tokens of a branch.
 
-    In a partial answer only the newest tokens count: those behind the branch that it continues.
+    For a partial answer only the newest tokens count, which follow the branch that it continues.
 
     When: nothing better is known. ``sum`` prefers short answers.
     """
@@ -33,13 +33,13 @@ class LikelihoodScorer:
 
 @declare("scorer", "answer")
 class AnswerScorer:
-    """1 for a branch whose final answer is the given one, 0 for another.
+    """Scores 1 for a branch with the given final answer, and 0 for any other branch.
 
     The final answer is found as ``majority`` finds it, so ``7``, ``7.0`` and "The answer is 7." are
     the same.
 
-    When: the answer is known, and what is wanted is a way to it; or to see what a search could
-    reach at best.
+    When: the answer is known and a way to it is wanted, or to see what a search could reach at
+    best.
     """
 
     right: str = text(str, "the right answer")

@@ -1,4 +1,4 @@
-"""The web page at `/`: static files of the package, and the methods in its picker."""
+"""The web page at `/`: its static files, and the list of methods that the page offers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASSETS = {
     **dict.fromkeys(SCRIPTS, "text/javascript"),
 }
 HEADERS = {
-    # The page runs its own files and talks to its own server: nothing else, nobody's frame.
+    # The page loads its own files, talks to its own server only, and cannot be put into a frame.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -32,16 +32,16 @@ HEADERS = {
 router = APIRouter(include_in_schema=False)
 
 
-# Coroutines: a thread for each of a storm of requests would take the event loop's time.
+# The routes are coroutines, because a thread for each request would delay the event loop.
 @router.get("/")
 async def index() -> Response:
-    """The page."""
+    """Return the web page."""
     return _file("index.html")
 
 
 @router.get("/page/methods")
 async def listed() -> list[dict[str, str | None]]:
-    """The entries of the method picker: name, family, guarantee and a line about each method."""
+    """Return name, family, guarantee, needed model and summary of each method, for the menu."""
     return [
         {
             "name": method.name,
@@ -56,7 +56,7 @@ async def listed() -> list[dict[str, str | None]]:
 
 @router.get("/page/{name}")
 async def asset(name: str) -> Response:
-    """One of the page's own files."""
+    """Return one of the page's own files, or raise 404."""
     if name not in ASSETS:
         raise HTTPException(404, "there is no such file")
     return _file(name)

@@ -1,1 +1,1 @@
-"""OpenAI's and Anthropic's requests. They are bounded, and what has no effect is named."""
+"""Requests of OpenAI's and Anthropic's APIs, with bounds, and a report of fields without effect."""

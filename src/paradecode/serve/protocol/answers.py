@@ -1,4 +1,4 @@
-"""Classes of the answers for the OpenAPI document; routes build answers as plain objects."""
+"""Classes that describe answers in the OpenAPI document. Routes build answers as plain objects."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TextCompletion(AnyAnswer):
 
 
 class StreamedCommit(BaseModel):
-    """A piece of a chunk, which one forward decided."""
+    """The text and the number of tokens that one forward decided in a chunk."""
 
     forward: int
     tokens: int
@@ -89,7 +89,7 @@ class StreamedCommit(BaseModel):
 
 
 class StreamedProgress(BaseModel):
-    """Which forwards decided a chunk, and the canvas behind the output."""
+    """Which forwards decided a chunk, and the undecided canvas after the output."""
 
     forward: int
     tokens: list[int]
@@ -98,7 +98,7 @@ class StreamedProgress(BaseModel):
 
 
 class StreamedChoices(BaseModel):
-    """The data of an event, of a chat or a completion."""
+    """The data of a streamed event of a chat or a text completion."""
 
     id: str
     object: Literal["chat.completion.chunk", "text_completion"]

@@ -74,11 +74,11 @@ AnyBody = TypeVar("AnyBody", bound=Body)
 def kinds(
     *own: str, default: str | None = None, others: Mapping[str, str] | None = None
 ) -> Discriminator:
-    """What chooses the class of an object by its ``type``: one of ``own``, or :data:`FOREIGN`.
+    """Return what chooses an object's class by its ``type``: one of ``own``, or :data:`FOREIGN`.
 
     Args:
-        default: the type of objects that name none.
-        others: types whose objects one of ``own`` reads -> that one.
+        default: the type of an object that has no ``type``.
+        others: a type that is read like another one -> that type of ``own``.
     """
 
     def tag(value: Any) -> str | None:
@@ -94,10 +94,10 @@ def kinds(
 
 
 def validated(kind: type[AnyBody], value: Any) -> AnyBody:
-    """The body as an object of its class.
+    """Check a body, and return it as an object of its class.
 
     Raises:
-        ApiError: 400, naming one field that is wrong.
+        ApiError: 400, naming one wrong field.
     """
     if not isinstance(value, Mapping):
         raise ApiError(400, "the body must be a JSON object")
@@ -108,21 +108,22 @@ def validated(kind: type[AnyBody], value: Any) -> AnyBody:
             message = f"the body has {error.error_count()} errors: more than are told one by one"
             raise ApiError(400, message) from None
         found = [(path_of(value, detail), detail) for detail in error.errors(include_url=False)]
-    # Of a choice of types each one complains; who got deepest was probably meant.
+    # If a value fits none of several types, each type reports an error. The one that got deepest
+    # was probably meant.
     path, detail = max(found, key=lambda entry: len(entry[0]))
     there = dict.fromkeys(other["msg"] for where, other in found if where == path)
     raise _refusal(path, detail, list(there))
 
 
 def settle(body: Body, strict: bool = False, ignore_unknown: bool = False) -> list[str]:
-    """Remove what has no effect from a body, and tell where it was.
+    """Remove from a body what has no effect, and return the places where it was.
 
     Args:
-        strict: whether only what the table names may be without effect.
-        ignore_unknown: whether names that are nearly known ones are ignored as well.
+        strict: whether names that are in no table are refused.
+        ignore_unknown: whether a name that is close to a known one is ignored, too.
 
     Raises:
-        ApiError: 400 for what cannot be ignored, with the reason.
+        ApiError: 400 for a part that cannot be ignored, with the reason.
     """
     ignored: dict[str, None] = {}
     seen: set[tuple[type[Body], str]] = set()
@@ -164,7 +165,7 @@ def settle(body: Body, strict: bool = False, ignore_unknown: bool = False) -> li
 
 
 def _check_name(kind: type[Body], name: str, param: str, strict: bool) -> None:
-    """Raise ApiError 400 for a misspelt name; with ``strict`` for each that is unknown."""
+    """Raise ApiError 400 for a misspelt name, or with ``strict`` for any unknown name."""
     near = nearest(name, _own(kind))
     if strict and not near:
         near = next(iter(difflib.get_close_matches(name[:100], _own(kind), 1)), None)
@@ -174,7 +175,7 @@ def _check_name(kind: type[Body], name: str, param: str, strict: bool) -> None:
 
 
 def _parts(value: Any, path: list[str | int]) -> Iterator[tuple[Body | Said, list[str | int]]]:
-    """A body and all bodies and texts of parts inside of it, with their places."""
+    """Yield a body, and all bodies and joined texts inside it, each with its path."""
     if isinstance(value, (Body, Said)):
         yield value, path
     if isinstance(value, Body):
@@ -188,8 +189,10 @@ def _parts(value: Any, path: list[str | int]) -> Iterator[tuple[Body | Said, lis
 
 
 def nearest(name: str, names: tuple[str, ...]) -> str | None:
-    """The name that differs by at most :data:`NEAR` letters, if there is one; short names may
-    differ by half of theirs."""
+    """Return the name that differs by at most :data:`NEAR` letters, or None.
+
+    A short name may differ by half of its letters.
+    """
     most = min(NEAR, len(name) // 2)
     letters = set(name)
     close = (
@@ -201,7 +204,7 @@ def nearest(name: str, names: tuple[str, ...]) -> str | None:
 
 
 def _distance(one: str, other: str) -> int:
-    """Letters to insert, delete, replace or swap (the optimal string alignment distance)."""
+    """Count the letters to insert, delete, replace or swap (optimal string alignment distance)."""
     older, row = [0] * (len(other) + 1), list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         before, older, row = older, row, [i]
@@ -215,7 +218,7 @@ def _distance(one: str, other: str) -> int:
 
 @lru_cache
 def _own(kind: type[Body]) -> tuple[str, ...]:
-    """Every field name that objects of a class may have."""
+    """Return every field name that objects of a class may have."""
     fields = [field.alias or name for name, field in kind.model_fields.items()]
     rules = rules_of(kind)
     return (*fields, *rules.unused, *rules.refused)

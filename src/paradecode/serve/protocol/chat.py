@@ -31,14 +31,17 @@ from paradecode.serve.wire import ConstraintSpec, PromptInput
 
 MAX_MESSAGES = 1 << 12
 FIXED = {"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"}
-"""Variables of a template that a request cannot choose; names that end in ``_token`` are others."""
+"""Template variables that a request cannot set.
+
+Names that end in ``_token`` cannot be set either.
+"""
 
 Variable = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Plain = bool | int | float | Annotated[str, StringConstraints(max_length=1024)] | None
 
 
 class Message(Body):
-    """One message; what a tool has shown may have parts that are no text."""
+    """One message. The message of a tool may have parts that are no text, such as images."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Content | None = None
@@ -104,10 +107,10 @@ class ChatRequest(Sampled):
         return chosen
 
     def callable_tools(self) -> list[Tool]:
-        """The tools that this request may call: all tools, the tool that it names, or none.
+        """Return the tools that the request may call: all, the ones that it allows, or none.
 
         Raises:
-            ApiError: 400, for a choice that does not fit the tools.
+            ApiError: 400 if the choice does not fit the tools.
         """
         given, choice = self.tools or [], self.tool_choice
         tools = [tool for tool in given if isinstance(tool, Tool)]
@@ -132,7 +135,7 @@ class ChatRequest(Sampled):
 
     @property
     def must_call(self) -> bool:
-        """Whether only a call is an answer. Where all tools are foreign, nothing can be called."""
+        """Whether the answer has to be a call. If no tool is a function, nothing can be called."""
         choice, given = self.tool_choice, self.tools or []
         named = {tool.function.name for tool in given if isinstance(tool, Tool)}
         if isinstance(choice, AllowedChoice):
@@ -141,7 +144,10 @@ class ChatRequest(Sampled):
         return isinstance(choice, ToolChoice) or (choice == "required" and bool(named or not given))
 
     def constraint(self) -> ConstraintSpec | None:
-        """The constraint on the output; a call that must be made is one as well."""
+        """Return the constraint on the output.
+
+        A call that the model must make is a constraint, too.
+        """
         wanted = super().constraint()
         tools = self.callable_tools()
         if wanted is not None and tools and wanted.type not in ("json_schema", "json_object"):
@@ -154,21 +160,25 @@ class ChatRequest(Sampled):
         return wanted
 
     def calls(self, thinks: Callable[[], bool] = bool) -> CallReader:
-        """A reader of the thoughts and calls in an output; raises like :meth:`callable_tools`.
+        """Return a reader of the reasoning and the calls in an output.
 
         Args:
-            thinks: asked when the output begins: whether the template has begun a thought.
+            thinks: returns whether the template has opened a block of reasoning; called when the
+                output begins.
+
+        Raises:
+            ApiError: as :meth:`callable_tools`.
         """
         functions = {t.function.name: t.function.parameters for t in self.callable_tools()}
         apart = self.separate_reasoning is not False
         return CallReader(functions, self.parallel_tool_calls is not False, apart, thinks)
 
     def prompt(self, template_has_tools: bool) -> PromptInput:
-        """The conversation for the model's template.
+        """Return the conversation in the form for the model's template.
 
         Args:
-            template_has_tools: whether the template shows tools and calls by itself; if not, they
-                become messages.
+            template_has_tools: whether the template shows tools and calls. If not, tools and calls
+                become texts of messages.
         """
         tools = self.callable_tools()
         said, begun = self._said()
@@ -184,10 +194,10 @@ class ChatRequest(Sampled):
         return PromptInput(messages=messages, begun=begun, variables=variables)
 
     def _said(self) -> tuple[list[Message], str | None]:
-        """The messages to answer, and the beginning of the answer, if the last message is that.
+        """Return the messages to answer, and the beginning of the answer if the last one is that.
 
         Raises:
-            ApiError: 400, if the last message should be the beginning of the answer but is not.
+            ApiError: 400 if the answer should continue the last message, but cannot.
         """
         *before, last = self.messages
         goes_on = self.continue_final_message or False
@@ -205,7 +215,7 @@ class ChatRequest(Sampled):
 
 
 def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[str, Any]]:
-    """The messages in the form of templates; see :meth:`ChatRequest.prompt`."""
+    """Return the messages in the form for templates; see :meth:`ChatRequest.prompt`."""
     return [_for_template(message, template_has_tools) for message in messages]
 
 

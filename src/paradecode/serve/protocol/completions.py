@@ -21,7 +21,7 @@ from paradecode.serve.protocol.fields import (
 from paradecode.serve.wire import PromptInput
 
 DEFAULT_MAX_TOKENS = 16
-"""The default of OpenAI's completions route."""
+"""Default of ``max_tokens``, as in OpenAI's route for completions."""
 
 SomeTokenIds = Annotated[TokenIds, Field(min_length=1)]
 
@@ -46,8 +46,10 @@ class CompletionRequest(Sampled):
 
     @property
     def scored(self) -> int | None:
-        """How many tokens to report beside each of the prompt's; None if the prompt need not be
-        scored."""
+        """How many tokens to report beside each token of the prompt, or None.
+
+        None means that the prompt's tokens need no log-probabilities.
+        """
         wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
         asked = [top for top in wanted if top is not None]
         return max(asked) if asked else (0 if self.max_tokens == 0 else None)
@@ -63,13 +65,13 @@ class CompletionRequest(Sampled):
         return chosen if self.logprobs is None else {**chosen, "logprobs": self.logprobs}
 
     def prompts(self, fim: Sequence[str] = ()) -> list[PromptInput]:
-        """The prompts for a worker.
+        """Return the prompts for a worker.
 
         Args:
-            fim: the model's marks of a prefix, a suffix and the middle, if it has them.
+            fim: the model's tokens before a prefix, a suffix and the middle; empty if it has none.
 
         Raises:
-            ApiError: 400 for a suffix that cannot be used.
+            ApiError: 400 if the suffix cannot be used.
         """
         found = prompt_inputs(self.prompt)
         if not self.suffix:
@@ -85,7 +87,7 @@ class ExtraFile(Body):
 
 
 class InfillRequest(Sampled):
-    """llama.cpp's request for what stands between two texts."""
+    """llama.cpp's request to write the text between a prefix and a suffix."""
 
     input_prefix: Text = ""
     input_suffix: Text = ""
@@ -94,20 +96,20 @@ class InfillRequest(Sampled):
 
     @property
     def prefix(self) -> str:
-        """The text in front, behind other files."""
+        """The text before the gap, after the texts of other files."""
         files = [f"{file.filename}\n{file.text}\n" for file in self.input_extra or ()]
         return "".join(files) + self.input_prefix
 
 
 def between(fim: Sequence[str], prefix: str, suffix: str, begun: str = "") -> PromptInput:
-    """The prompt for what stands between two texts.
+    """Return the prompt that asks for the text between a prefix and a suffix.
 
     Args:
-        fim: the model's marks of a prefix, a suffix and the middle.
-        begun: its beginning.
+        fim: the model's tokens before a prefix, a suffix and the middle.
+        begun: the beginning of the text that is to be written.
 
     Raises:
-        ApiError: 400 for a model without such marks.
+        ApiError: 400 if the model has no such tokens.
     """
     if not fim:
         raise wrong("suffix", "this model has no tokens that fill in the middle")
@@ -115,7 +117,7 @@ def between(fim: Sequence[str], prefix: str, suffix: str, begun: str = "") -> Pr
 
 
 def prompt_inputs(given: Any) -> list[PromptInput]:
-    """The prompts for a worker, from one text, one list of token ids, or several of these."""
+    """Return the prompts for a worker, from a text, a list of token ids, or a list of several."""
     one = isinstance(given, str) or isinstance(given[0], int)
     return [
         PromptInput(text=entry) if isinstance(entry, str) else PromptInput(tokens=entry)
@@ -124,7 +126,7 @@ def prompt_inputs(given: Any) -> list[PromptInput]:
 
 
 class TokenizeRequest(Body):
-    """Either ``prompt``, a text, or ``messages``, a conversation."""
+    """A request with either ``prompt``, a text, or ``messages``, a conversation."""
 
     model: Name | None = None
     prompt: Text | None = None

@@ -1,4 +1,4 @@
-"""Constraints on the output: OpenAI's ``response_format``, and vLLM's two sets of fields."""
+"""Fields for constraints on the output: OpenAI's ``response_format``, and two sets of vLLM's."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ Choice = Annotated[
 
 
 class NamedSchema(Body):
-    """A schema with a name. It is always enforced; with ``strict`` it is refused if a part of it
-    cannot be."""
+    """A JSON schema with a name. The output always follows it.
+
+    With ``strict``, the schema is refused if one of its rules cannot be enforced.
+    """
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=64)] = "answer"
     description: Annotated[str, StringConstraints(max_length=1 << 14)] | None = None
@@ -37,8 +39,10 @@ class ResponseFormat(Body):
 
 
 class StructuredOutputs(Body):
-    """vLLM's newer fields, of which one is given. ``grammar`` is Lark; ``python`` is this
-    project's own."""
+    """vLLM's newer fields, of which one is given.
+
+    ``grammar`` is a grammar in Lark's syntax. ``python`` exists in this project only.
+    """
 
     json_: Schema | None = Field(None, alias="json")
     regex: Regex | None = None
@@ -57,10 +61,10 @@ class Constrained(Body):
     guided_grammar: Grammar | None = None
 
     def constraint(self) -> ConstraintSpec | None:
-        """The one constraint of the request, if it has any.
+        """Return the request's constraint, or None.
 
         Raises:
-            ApiError: 400, if there are two.
+            ApiError: 400 if the request has two constraints.
         """
         own = self.structured_outputs or StructuredOutputs.model_construct()
         structured: dict[ConstraintType, Any] = {

@@ -1,4 +1,4 @@
-"""The content of a message: a text, or a list of parts which all are text."""
+"""Read the content of a message: a text, or a list of parts that are texts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TEXT_PARTS = {
     "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal",
     "search_result": "content", "document": "source",
 }  # fmt: skip
-"""Types of parts that are text -> the field that has it."""
+"""Types of parts that are texts -> the field that holds the text."""
 THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text")
-"""Types of parts that models think in: they are left out."""
+"""Types of parts that hold a model's reasoning. These parts are left out."""
 
 _PART = {
     "type": "object",
@@ -28,10 +28,11 @@ _PART = {
 
 
 def text_of(value: Any, shown: bool = False) -> str:
-    """The text of a content. Newlines join its parts, as in vLLM.
+    """Return the text of a content. The texts of its parts are joined by newlines, as in vLLM.
 
     Args:
-        shown: whether parts that are no text leave a word in their place, and do not refuse it.
+        shown: whether a part that is no text becomes a word that names it; otherwise it is an
+            error.
     """
     if isinstance(value, str):
         return _bounded(value)
@@ -45,7 +46,7 @@ def text_of(value: Any, shown: bool = False) -> str:
 
 
 def _part(part: Any, shown: bool, ignored: dict[str, None]) -> str | None:
-    """The text of a part; None for one without effect. Names what is ignored."""
+    """Return the text of a part, or None if it has no effect. Add ignored names to ``ignored``."""
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str):
         raise _wrong("give parts such as {'type': 'text', 'text': '...'}")
@@ -96,4 +97,4 @@ def _by_role(value: Any, info: ValidationInfo) -> str:
 
 Content = Annotated[str, PlainValidator(_by_role), _SCHEMA]
 Shown = Annotated[str, PlainValidator(partial(text_of, shown=True)), _SCHEMA]
-"""What a tool has shown: of an image the model reads only that there was one."""
+"""Content from a tool. For an image the model reads only that there was an image."""

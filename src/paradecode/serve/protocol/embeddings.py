@@ -11,7 +11,7 @@ from paradecode.serve.protocol.fields import Common, Text
 from paradecode.serve.wire import PromptInput
 
 MOST_INPUTS = 1 << 11
-"""The most texts in one request; OpenAI's embeddings route has the same limit."""
+"""The most texts in one request, as in OpenAI's route for embeddings."""
 
 Inputs = (
     Text
@@ -28,8 +28,10 @@ class EmbeddingsRequest(Common):
     @field_validator("input", mode="before")
     @classmethod
     def _few(cls, given: Any) -> Any:
-        """Refuse a list that is too long, before each of its possible types complains about an
-        entry."""
+        """Refuse a list that is too long before its entries are checked.
+
+        Otherwise each type that an entry may have would report an error.
+        """
         many = isinstance(given, list) and len(given) > MOST_INPUTS
         if many and not isinstance(given[0], int):
             raise ValueError(f"give at most {MOST_INPUTS} inputs, not {len(given)}")

@@ -1,4 +1,4 @@
-"""Fields that the generating routes share, and their meaning for a worker."""
+"""Fields that the generating routes share, and how they become a worker's settings."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ SAMPLING = {
     "repetition_penalty", "min_tokens", "max_tokens", "ignore_eos", "stop", "stop_token_ids",
     "seed", "n", "logit_bias",
 }  # fmt: skip
-"""Fields of SamplingParams that requests give under the same names."""
+"""Fields of SamplingParams that have the same name in requests."""
 LLAMA_CPP = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
-"""llama.cpp's names of fields -> ours."""
+"""llama.cpp's names of fields -> this server's names."""
 
 
 class Common(Harmless):
-    """Fields of every generating request, beside its prompt."""
+    """Fields that every generating request has, beside its prompt."""
 
     model: Name | None = Field(None, description="A served name; the first model if left out.")
     stream: bool | None = None
@@ -68,8 +68,7 @@ class Common(Harmless):
     include_metrics: bool | None = Field(None, description="Report forwards, drafts and times.")
 
     def sampling(self) -> dict[str, Any]:
-        """The fields of SamplingParams that the request sets, and OpenAI's defaults for the
-        others."""
+        """Return fields of SamplingParams: those that the request sets, and OpenAI's defaults."""
         return {"temperature": 1.0, **self.model_dump(include=SAMPLING, exclude_none=True)}
 
 
@@ -83,7 +82,7 @@ class Prediction(Body):
 
 
 class Sampled(Common, HarmlessInChoices, Constrained, Searching):
-    """Fields that the chat and completion routes add."""
+    """Fields that requests for chats and completions have beside the common ones."""
 
     max_tokens: Limit = None
     n_predict: int | None = Field(None, ge=-1, le=MAX_TOKENS, description="`max_tokens`.")

@@ -1,6 +1,6 @@
-"""Fields whose only allowed value asks for what this server does anyway.
+"""Fields that may have only the value that asks for what this server does anyway.
 
-Any other value would ask for something else, and is refused.
+Any other value would ask for something else, so it is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from paradecode.serve.protocol.base import Body
 
 
 class Harmless(Body):
-    """Such fields of vLLM and SGLang."""
+    """Fields of vLLM and SGLang with one allowed value."""
 
     skip_special_tokens: Literal[True] | None = None
     include_stop_str_in_output: Literal[False] | None = None
@@ -25,7 +25,7 @@ class Harmless(Body):
 
 
 class HarmlessInChoices(Harmless):
-    """Such fields of the routes that answer with choices."""
+    """Fields with one allowed value, in requests that are answered with choices."""
 
     modalities: Annotated[list[Literal["text"]], Field(min_length=1, max_length=1)] | None = None
     function_call: Literal["none", "auto"] | None = None

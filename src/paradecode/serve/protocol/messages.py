@@ -1,4 +1,4 @@
-"""The request of Anthropic's ``/v1/messages``, turned into a chat request of this server."""
+"""The request of Anthropic's ``/v1/messages``, and how it becomes a chat request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from paradecode.serve.protocol.tools import MAX_TOOLS, ForeignTool, FunctionName
 
 
 class Marked(Body):
-    """A block that may have ``cache_control``, which changes nothing: every prompt is cached."""
+    """A block that may have ``cache_control``.
+
+    That changes nothing, because every prompt is cached.
+    """
 
 
 class TextBlock(Marked):
@@ -26,14 +29,14 @@ class TextBlock(Marked):
 
 
 class Compaction(Marked):
-    """A summary in place of the turns before it."""
+    """A summary that replaces the turns before it."""
 
     type: Literal["compaction"]
     content: Text | None = None
 
 
 class ReadBlock(Marked):
-    """A document or a result of a search, of which the text is read."""
+    """A document or a search result. The model reads its text."""
 
     type: Literal["document", "search_result"]
     text: Text
@@ -49,7 +52,7 @@ class ReadBlock(Marked):
 
 
 class ForeignBlock(Foreign):
-    """Thoughts, and what tools of another server did: the model does not read it."""
+    """Reasoning, or what tools of another server did. The model does not read such a block."""
 
 
 class ToolUse(Marked):
@@ -126,7 +129,7 @@ class NewThread(Body):
 
 
 class ForeignThread(Foreign):
-    """A thread that would be stored here."""
+    """A thread that the server would have to store, so it is refused."""
 
 
 AnyThread = Annotated[
@@ -144,10 +147,10 @@ class CountTokensRequest(Common):
     thinking: Thinking | None = Field(None, description="Sets the template's `enable_thinking`.")
 
     def chat(self) -> ChatRequest:
-        """This request as one of ``/v1/chat/completions``.
+        """Return this request as a request of ``/v1/chat/completions``.
 
         Raises:
-            ApiError: 400, for anything that the chat route refuses.
+            ApiError: 400 if the chat route would refuse the request.
         """
         turns = [_messages(turn) for turn in self.messages]
         messages = [message for turn in turns for message in turn]
@@ -178,7 +181,7 @@ class CountTokensRequest(Common):
         return validated(ChatRequest, {k: v for k, v in given.items() if v is not None})
 
     def settings(self) -> dict[str, Any]:
-        """The fields about the output, in the chat route's names."""
+        """Return the settings of the output, under the chat route's names."""
         return {}
 
 
@@ -193,8 +196,10 @@ class MessagesRequest(CountTokensRequest):
 
 
 def _messages(turn: MessageTurn) -> list[dict[str, Any]]:
-    """A turn as messages; results of tools become messages of their own, in front of the turn's
-    text."""
+    """Return a turn as messages.
+
+    Each result of a tool becomes a message of its own, before the turn's text.
+    """
     if isinstance(turn.content, str):
         return [{"role": turn.role, "content": turn.content}]
     results = [
@@ -234,7 +239,11 @@ def _tool(tool: ToolOffer) -> dict[str, Any]:
 
 
 def _choice(choice: Choice, tools: list[dict[str, Any]], foreign: bool) -> Any:
-    """The choice in the chat route's words; a foreign tool cannot be chosen, and any may be."""
+    """Return the tool choice under the chat route's names.
+
+    A tool that is no function cannot be chosen. A request that wants such a tool leaves the choice
+    to the model.
+    """
     names = [tool["function"]["name"] for tool in tools]
     if foreign and (choice.name not in names if choice.type == "tool" else not names):
         return "none" if choice.type == "none" else "auto"

@@ -16,7 +16,7 @@ SomeText = Annotated[Text, Field(min_length=1)]
 
 
 class RankRequest(Common):
-    """A request to rank continuations of one context."""
+    """A request to rank candidates, each of which continues the same context."""
 
     context: SomeText | SomeTokenIds
     candidates: Annotated[
@@ -36,7 +36,7 @@ class Document(Body):
 
 
 class RerankRequest(Common):
-    """A request to rank documents for a query, in the form of vLLM, Jina and Cohere."""
+    """A request to rank documents by their fit to a query, in vLLM's, Jina's and Cohere's form."""
 
     query: SomeText
     documents: Annotated[list[SomeText | Document], Field(min_length=1, max_length=MOST_CANDIDATES)]

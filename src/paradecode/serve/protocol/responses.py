@@ -1,5 +1,4 @@
-"""The request of ``/v1/responses``, turned into a chat request of this server; nothing is
-stored."""
+"""The request of OpenAI's ``/v1/responses``, and how it becomes a chat request."""
 
 from __future__ import annotations
 
@@ -32,13 +31,13 @@ OTHERS = {
     **dict.fromkeys(CALLS, "function_call"),
     **{f"{name}_output": "function_call_output" for name in CALLS},
 }
-"""Calls of tools that the client runs, and what these said -> the items that they are read as."""
+"""Types of items for calls of other tools, and their results -> the types that they are read as."""
 ABOUT = {"type", "id", "call_id", "status", "name", "caller", "namespace"}
 """Fields of a call that are not its arguments."""
 
 
 class InputMessage(Body):
-    """A message, perhaps one of an earlier answer."""
+    """A message of the conversation. It may come from an earlier answer."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
@@ -46,7 +45,7 @@ class InputMessage(Body):
 
 
 class PastCall(Body):
-    """A call that an earlier answer made."""
+    """A call that the model made in an earlier answer."""
 
     type: Literal["function_call"]
     call_id: Name
@@ -91,7 +90,7 @@ class CallOutput(Body):
 
 
 class ForeignItem(Foreign):
-    """Thoughts, and what tools of another server did: the model does not read it."""
+    """Reasoning, or what tools of another server did. The model does not read such an item."""
 
 
 Item = Annotated[
@@ -156,13 +155,13 @@ class ResponsesRequest(Common):
     previous_response_id: Name | None = Field(None, description="A stored one to go on behind.")
 
     def chat(self, before: Sequence[dict[str, Any]] = ()) -> ChatRequest:
-        """This request as one of ``/v1/chat/completions``.
+        """Return this request as a request of ``/v1/chat/completions``.
 
         Args:
-            before: the messages of the conversation that it goes on with.
+            before: the messages of the conversation that the request continues.
 
         Raises:
-            ApiError: 400, for anything that the chat route refuses.
+            ApiError: 400 if the chat route would refuse the request.
         """
         if isinstance(self.input, str):
             messages = [{"role": "user", "content": self.input}]
@@ -199,8 +198,10 @@ class ResponsesRequest(Common):
 
 
 def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
-    """The items as messages. A call joins the assistant's message before it, or becomes one
-    itself."""
+    """Return the items as messages.
+
+    A call joins the assistant's message before it, or becomes a message of its own.
+    """
     messages: list[dict[str, Any]] = []
     for item in items:
         if isinstance(item, InputMessage):
@@ -218,7 +219,7 @@ def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
 
 
 def answered(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items of an answer as messages."""
+    """Return the items of an answer as messages."""
     return _messages(TypeAdapter(list[Item]).validate_python(items))
 
 

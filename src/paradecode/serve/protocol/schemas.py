@@ -1,8 +1,8 @@
-"""JSON schemas for answers: without what cannot be enforced, and without open objects.
+"""Rewrite JSON schemas of answers: drop rules that cannot be enforced, and close objects.
 
-An object may have no properties but those that its schema names. JSON Schema allows further ones
-unless ``additionalProperties`` forbids them. A model that is held to such a schema may write
-properties until its tokens run out, and no client that sends the schema of a class expects any.
+A closed object has only the properties that its schema names. JSON Schema allows further ones
+unless ``additionalProperties`` forbids them. With an open object, a model may write properties
+until its tokens run out, and clients that send a class as schema expect none of them.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from paradecode.constraints.limits import MAX_TEXT
 from paradecode.serve.errors import wrong
 
 NAMERS = ("properties", "anyOf", "oneOf", "$ref")
-"""Keywords that may name properties of an object; each schema of ``allOf`` may as well."""
+"""Keywords that may name properties of an object. Each schema of ``allOf`` may name some, too."""
 PARTING = ("if", "not", "dependentSchemas", "dependencies")
-"""Keywords that name properties of an object only in some cases."""
+"""Keywords that name properties of an object only under a condition."""
 JOINED = ("allOf", "anyOf", "oneOf", "then", "else", *PARTING)
-"""Keywords whose schemas are about the same object as the schema around them."""
+"""Keywords whose schemas describe the same object as the schema around them."""
 UNENFORCED = (
     "contains", "minContains", "maxContains", "not", "if", "then", "else", "dependentRequired",
     "dependentSchemas", "dependencies", "propertyNames", "unevaluatedProperties",
     "unevaluatedItems", "uniqueItems", "$dynamicRef", "$dynamicAnchor", "$recursiveRef",
     "$recursiveAnchor",
 )  # fmt: skip
-"""Keywords that no parser here follows while it reads from the left."""
+"""Keywords that the parsers here, which read from left to right, cannot enforce."""
 TYPES = {"string", "number", "boolean", "null", "array", "object"}
 LOOKING = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k<")
-"""What no automaton has: a pattern that looks around, or that refers to what it has found."""
+"""Matches regular expressions that no automaton can follow: lookaround, references to groups."""
 DIGITS, STEPS = 15, 1000
-"""Digits behind the point that the step of ``multipleOf`` may have, and the largest step in units
-of the last one."""
+"""Bounds on ``multipleOf``: the most decimal places, and the largest step in its last place."""
 MOST_KINDS = 32
-"""Kinds of ``oneOf``, and values of each, that are compared with one another."""
+"""The most schemas of ``oneOf``, and the most values of each, that are compared with each other."""
 OPENING = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 
 
 def enforceable(schema: Schema) -> tuple[Schema, list[str]]:
-    """The schema without the rules that cannot be enforced, and where each of these was.
+    """Return the schema without rules that cannot be enforced, and the place of each such rule.
 
-    A type that does not exist and a reference that leads nowhere are such rules.
+    An unknown type and a reference that leads nowhere are such rules, too.
 
-    All of its documents are documents of the result. ``oneOf`` becomes ``anyOf``; it is told where
-    a document may be of two kinds at once. A schema that is too long stays: a worker refuses it.
+    Every document that the original schema allows is allowed by the result. ``oneOf`` becomes
+    ``anyOf``; its place is reported if a document may match two of its schemas. A schema that is
+    too long is returned as it is, and a worker refuses it.
     """
     dropped: list[str] = []
     if len(json.dumps(schema, ensure_ascii=False)) > MAX_TEXT:  # As the worker counts.
@@ -94,8 +94,10 @@ def _spelled(place: Place) -> str:
 
 
 def _is_short(step: Any) -> bool:
-    """Whether the parser can count in such steps. It multiplies them by ten until they are whole,
-    and has a state for each remainder."""
+    """Whether the parser can count in steps of this size.
+
+    The parser multiplies a step by ten until it is whole, and needs a state for each remainder.
+    """
     if not isinstance(step, (int, float)):
         return True
     for _ in range(DIGITS):
@@ -113,7 +115,7 @@ def _are_types(kinds: Any) -> bool:
 
 
 def _leads_somewhere(root: Schema, schema: Schema) -> bool:
-    """Whether a schema refers to nothing, or to a part of the whole schema."""
+    """Whether a schema has no reference, or one that leads to a place in the whole schema."""
     reference, own = schema.get("$ref", "#"), root.get("$id")
     if not isinstance(reference, str):
         return False
@@ -123,13 +125,13 @@ def _leads_somewhere(root: Schema, schema: Schema) -> bool:
 
 
 def check_strict(where: str, schema: Schema) -> None:
-    """Raise ApiError 400 for a schema of which a part cannot be enforced."""
+    """Raise ApiError 400 if a rule of the schema cannot be enforced."""
     if dropped := enforceable(schema)[1]:
         raise wrong(where, f"{dropped[0]} cannot be enforced: leave it out, or set strict to false")
 
 
 def _are_apart(root: Schema, kinds: list[Any]) -> bool:
-    """Whether no document can be of two of the kinds, as far as their types and marks say."""
+    """Whether no document can match two of the schemas ``kinds``, by types and fixed values."""
     told = [_marks(root, kind) for kind in kinds[:MOST_KINDS]]
     return len(kinds) <= MOST_KINDS and all(
         not one["type"] & other["type"]
@@ -139,7 +141,10 @@ def _are_apart(root: Schema, kinds: list[Any]) -> bool:
 
 
 def _marks(root: Schema, kind: Any) -> dict[str, set[Any]]:
-    """The types that a schema allows, and the values of required properties that have few."""
+    """Return the types that a schema allows, and the allowed values of required properties.
+
+    Properties with many allowed values are left out.
+    """
     if isinstance(kind, dict) and (target := _target(kind)) is not None:
         kind = _at(root, target)
     if not isinstance(kind, dict) or "$ref" in kind:
@@ -158,7 +163,7 @@ def _marks(root: Schema, kind: Any) -> dict[str, set[Any]]:
 
 
 def _values(schema: Any) -> set[Any] | None:
-    """The values that ``const`` or ``enum`` allow, if these are few texts and numbers."""
+    """Return the values that ``const`` or ``enum`` allow, or None if they are many or complex."""
     if not isinstance(schema, dict):
         return None
     found = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -169,9 +174,11 @@ def _values(schema: Any) -> set[Any] | None:
 
 
 def closed(schema: Any) -> Any:
-    """The schema with ``additionalProperties: false`` wherever it names properties and does not
-    say whether there may be others. Parts that are joined to one object stay as they are,
-    because each part alone would forbid what the others name."""
+    """Return the schema with ``additionalProperties: false`` for objects with named properties.
+
+    A schema that already decides about other properties stays as it is. So do schemas that describe
+    one object together, because each would forbid the properties that the others name.
+    """
     joined = _joined(schema)
 
     def close(part: Schema, place: Place) -> Schema:
@@ -185,8 +192,10 @@ def closed(schema: Any) -> Any:
 
 
 def moved(schema: Schema, pointer: str) -> Schema:
-    """The schema as it must be written at ``pointer`` of another one, with its references
-    adapted. It loses its own address there."""
+    """Return the schema as it has to be written at ``pointer`` inside another schema.
+
+    Its references are adapted, and its own ``$id`` is removed.
+    """
     own = schema.get("$id")
     made = _moved(schema, pointer, own.rstrip("#") if isinstance(own, str) else "")
     made.pop("$id", None)
@@ -204,7 +213,7 @@ def _moved(schema: Schema, pointer: str, own: str) -> Schema:
 
 
 def _joined(root: Any) -> set[Place]:
-    """The places of schemas that are parts of an object whose properties several parts name."""
+    """Return the places of schemas that describe the same object together with other schemas."""
     if not isinstance(root, dict):
         return set()
     pending = [(place, part) for place, part in _schemas(root, ()) if _is_joined(part)]
@@ -222,7 +231,7 @@ def _joined(root: Any) -> set[Place]:
 
 
 def _is_joined(schema: Schema) -> bool:
-    """Whether more than one part of the schema may name properties of the same object."""
+    """Whether several parts of the schema may name properties of the same object."""
     every = schema.get("allOf")
     namers = len(every) if isinstance(every, list) else 0
     namers += sum(key in schema for key in NAMERS)
@@ -230,21 +239,21 @@ def _is_joined(schema: Schema) -> bool:
 
 
 def _schemas(schema: Schema, place: Place) -> Iterator[tuple[Place, Schema]]:
-    """The schema and all schemas inside of it, with their places."""
+    """Yield the schema and all schemas inside it, with their places."""
     yield place, schema
     for at, inner in _below(schema):
         yield from _schemas(inner, (*place, *at))
 
 
 def _below(schema: Schema) -> list[tuple[Place, Schema]]:
-    """The schemas directly inside of a schema, with their places."""
+    """Return the schemas directly inside a schema, with their places."""
     found: list[tuple[Place, Schema]] = []
     rebuilt(schema, lambda at, inner: found.append((at, inner)))
     return found
 
 
 def _target(schema: Schema) -> Place | None:
-    """The place that a schema refers to, if it is one in the whole schema."""
+    """Return the place in the whole schema that a schema's reference names, or None."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
@@ -253,7 +262,7 @@ def _target(schema: Schema) -> Place | None:
 
 
 def _at(root: Any, place: Place) -> Any:
-    """The value at a place; None if there is none."""
+    """Return the value at a place, or None if nothing is there."""
     for step in place:
         if isinstance(root, list):
             numbers = step.isascii() and step.isdecimal() and len(step) < 8

@@ -1,4 +1,4 @@
-"""Fields of searches, this server's and vLLM's, and the search that they ask for."""
+"""Fields of this server and of vLLM that ask for a search, and the search that they describe."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from paradecode.serve.wire import SearchSpec
 
 SpecText = Annotated[str, Field(min_length=1, max_length=1024)]
 BEAMS = "beam"
-"""The strategy that ``use_beam_search`` means."""
+"""Name of the strategy that ``use_beam_search`` chooses."""
 
 
 class Searching(Body):
-    """Fields of a request that wants many branches for one prompt."""
+    """Fields of a request that wants a search over many branches for one prompt."""
 
     search: SpecText | None = Field(None, description="A strategy, such as `best-of(n=8)`.")
     scorer: SpecText | None = Field(None, description="What it prefers by, as `likelihood`.")
@@ -35,7 +35,7 @@ class Searching(Body):
 
 
 def wanted_search(body: Searching, n: int, tokens: int, stream: bool) -> SearchSpec | None:
-    """The search that a request asks for; None if each output is one sample.
+    """Return the search that a request asks for, or None if each output is a single sample.
 
     Args:
         n: number of outputs.
@@ -43,7 +43,7 @@ def wanted_search(body: Searching, n: int, tokens: int, stream: bool) -> SearchS
         stream: whether the answer is streamed.
 
     Raises:
-        ApiError: 400, naming what does not fit.
+        ApiError: 400, naming the field that does not fit.
     """
     field, strategy = _strategy(body, n)
     if strategy is None:
@@ -74,7 +74,7 @@ def wanted_search(body: Searching, n: int, tokens: int, stream: bool) -> SearchS
 
 
 def _strategy(body: Searching, n: int) -> tuple[str, str | None]:
-    """The field that asks for a search, and the search's strategy."""
+    """Return the name of the field that asks for a search, and the strategy of the search."""
     beams = body.use_beam_search
     asked = {"search": body.search, "best_of": body.best_of, "use_beam_search": beams or None}
     given = [name for name, value in asked.items() if value is not None]

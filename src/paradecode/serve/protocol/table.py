@@ -1,8 +1,8 @@
-"""What has no effect here, and what is refused with its reason, of all that requests may hold.
+"""Tables of request fields that have no effect here, or are refused with a reason.
 
-A field that a body's class has is honoured. The tables name the others, by the class of the object
-that holds them, as the openai and anthropic packages and other servers' clients write them. Names
-that nobody knows are ignored as well, unless they are nearly a known one.
+A field of a body's class takes effect. The tables name other fields that the openai and anthropic
+packages and clients of other servers send, by the class of the object that holds them. A name in no
+table is ignored as well, unless it is close to a known name.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ UNUSED = {
         programmatic_tool_calling""",
     "Part": "tool_reference computer_screenshot",
 }  # fmt: skip
-"""Class of an object -> its fields, or kinds of it, that are accepted without effect."""
+"""Class of an object -> its fields, or types of the object, that are accepted without effect."""
 
 REFUSED: dict[str, dict[str, str]] = {
     "Common": {
@@ -102,8 +102,10 @@ REFUSED: dict[str, dict[str, str]] = {
         TEXT,
     ),
 }
-"""Class of an object -> its fields, or kinds of it, that are refused -> what to do instead. A value
-that says nothing, such as false or an empty list, is accepted."""
+"""Class of an object -> its fields, or types of the object, that are refused -> the advice.
+
+A value that asks for nothing, such as false or an empty list, is accepted.
+"""
 
 
 class FieldRules(NamedTuple):
@@ -111,14 +113,17 @@ class FieldRules(NamedTuple):
     refused: Mapping[str, str]
 
     def knows(self, kind: str) -> bool:
-        """Whether a kind has no effect; a star stands for the dates of Anthropic's tools."""
+        """Whether a type has no effect.
+
+        A star in the table stands for the date in a tool's type.
+        """
         start = kind.rpartition("_")[0] if kind[-1:].isdigit() else kind
         return kind in self.unused or f"{start}_*" in self.unused
 
 
 @lru_cache
 def rules_of(kind: type) -> FieldRules:
-    """The rules for objects of a class, its own and those of the classes that it extends."""
+    """Return the rules for objects of a class, which include the rules of its base classes."""
     names = [base.__name__ for base in kind.__mro__]
     unused = frozenset(word for name in names for word in UNUSED.get(name, "").split())
     refused = {k: why for name in reversed(names) for k, why in REFUSED.get(name, {}).items()}

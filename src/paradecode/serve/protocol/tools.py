@@ -1,4 +1,4 @@
-"""Functions that the model may call: how the model sees them, and how a call is enforced."""
+"""Functions that the model may call: how they are shown to it, and how a call is enforced."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Tool(Body):
 
 
 class ForeignTool(Foreign):
-    """A tool that is no function: the model is not told about it."""
+    """A tool that is no function. The model does not see it."""
 
 
 AnyTool = Annotated[
@@ -69,7 +69,7 @@ class ForeignAllowed(Foreign):
 
 
 class Allowed(Body):
-    """Some of the tools; ``required`` forces a call of one of them."""
+    """The tools that may be called. The mode ``required`` forces a call of one of them."""
 
     mode: Literal["auto", "required"] = "auto"
     tools: list[
@@ -91,7 +91,7 @@ class AllowedChoice(Body):
 
 
 class ForeignChoice(Foreign):
-    """The choice of a tool that is no function: the model may do what it likes."""
+    """The choice of a tool that is no function. The model then chooses freely."""
 
 
 AnyChoice = (
@@ -111,14 +111,17 @@ class CalledFunction(Body):
     _given: Any = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        """Parse the arguments together with the body, which happens in a thread if it is long."""
+        """Parse the arguments while the body is parsed, in a thread if the body is long."""
         self._given = self.arguments
         with suppress(InvalidInput):  # A model may have written anything: then it stays a text.
             self._given = strict_json.read(self.arguments.encode())
 
 
 class ToolCall(Body):
-    """A call that an earlier answer made; the input of a custom tool is an argument."""
+    """A call that the model made in an earlier answer.
+
+    The input of a custom tool becomes one argument of a function.
+    """
 
     id: Name
     type: Literal["function"] = "function"
@@ -137,12 +140,12 @@ class ToolCall(Body):
 
 
 def custom_arguments(written: Any) -> str:
-    """The input of a custom tool, which is any text, as the arguments of a function."""
+    """Return the input of a custom tool, which may be any text, as the arguments of a function."""
     return json.dumps({"input": written}, ensure_ascii=False)
 
 
 def offered(tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """The tools in the form of a model's own template."""
+    """Return the tools in the form for a model's own template."""
     functions = [
         {
             "name": tool.function.name,
@@ -155,7 +158,7 @@ def offered(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 
 
 def instructions(tools: Sequence[Tool]) -> str:
-    """The tools as a system message, for a model whose template does not show tools."""
+    """Return a system message that shows the tools, for a template that does not show them."""
     functions = "\n".join(
         json.dumps(tool["function"], ensure_ascii=False) for tool in offered(tools)
     )
@@ -163,15 +166,15 @@ def instructions(tools: Sequence[Tool]) -> str:
 
 
 def call_schema(tools: Sequence[Tool], answer: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON schema of one call of one of the tools: an object of ``name`` and ``arguments``.
+    """Return the JSON schema of a call: an object of ``name`` and ``arguments``.
 
     Args:
-        answer: the schema of an answer that may be there in place of a call.
+        answer: the schema of an answer that may come instead of a call.
 
-    Each tool's schema moves below ``$defs``, and its references follow.
+    The schema of each tool is placed below ``$defs``, and its references are adapted.
 
     Raises:
-        ApiError: 400 for a strict function whose schema cannot be enforced.
+        ApiError: 400 if a strict function's schema cannot be enforced.
     """
     calls: list[dict[str, Any]] = []
     definitions: dict[str, Any] = {}
@@ -190,13 +193,12 @@ def call_schema(tools: Sequence[Tool], answer: dict[str, Any] | None = None) -> 
 
 
 def for_template(call: ToolCall) -> dict[str, Any]:
-    """An earlier call in the form of templates, with its arguments as an object, if they are
-    one."""
+    """Return an earlier call in the form for templates, with its arguments parsed if possible."""
     function = {"name": call.function.name, "arguments": call.function._given}
     return {"id": call.id, "type": "function", "function": function}
 
 
 def as_text(calls: Sequence[ToolCall]) -> str:
-    """Earlier calls in the form that :func:`instructions` asks for."""
+    """Return earlier calls as text, in the form that :func:`instructions` asks for."""
     functions = [for_template(call)["function"] for call in calls]
     return "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)

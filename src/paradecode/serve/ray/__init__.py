@@ -1,2 +1,1 @@
-"""The server on a Ray cluster: replicas that hold workers, and a front that sends requests to
-them."""
+"""Run the server on a Ray cluster: replicas hold workers, and a front sends requests to them."""

@@ -1,4 +1,4 @@
-"""The actors on a cluster: replicas with workers, and the front to which Ray's proxies send."""
+"""The actors on a cluster: replicas with workers, and the front that gets requests from Ray."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from paradecode.serve.wire import REQUESTS, Tokenize
 from paradecode.serve.workers import RequestFailed
 
 BEAT = 0.4
-"""Seconds without an event after which a replica sends a sign that it is alive."""
+"""Seconds without an event after which a replica sends a sign of life."""
 
 
 @serve.ingress()
 class Front:
-    """Checks requests and keys, follows the replicas, and counts for ``/metrics``."""
+    """Checks requests and keys, keeps track of the replicas, and counts for ``/metrics``."""
 
-    # Ray awaits constructors that are coroutines.
+    # Ray awaits a constructor that is a coroutine.
     async def __init__(  # type: ignore[misc]
         self, settings: ServerSettings, replicas: DeploymentHandle
     ) -> None:
@@ -44,12 +44,12 @@ class Front:
 
 
 class RayReplica:
-    """Takes and gives lines of the wire as bytes; the two sides check what they read.
+    """A replica with a worker of each model. It exchanges the wire's lines as bytes.
 
-    Its worker processes end when the replica ends, in whatever way.
+    Its worker processes end when the replica ends, for whatever reason.
     """
 
-    # Ray awaits constructors that are coroutines.
+    # Ray awaits a constructor that is a coroutine.
     async def __init__(self, settings: ServerSettings) -> None:  # type: ignore[misc]
         models = [replace(model, replicas=1) for model in settings.models]
         self._pool = Pool(
@@ -60,12 +60,13 @@ class RayReplica:
     async def generate(
         self, model: str, line: bytes, *, key: str, avoid: Sequence[str] = (), bits: str = ""
     ) -> AsyncGenerator[bytes, None]:
-        """First the name of this replica and of the bits that it computes; then the events of a
-        request, and an empty line whenever there was none for a while.
+        """Yield the names of this replica and of its arithmetic, and then a request's events.
+
+        An empty line is a sign of life while there is no event.
 
         Args:
-            key, avoid: arguments that the router reads.
-            bits: the wanted bits; if the replica computes others, no event follows.
+            key, avoid: arguments for the router, which are not used here.
+            bits: name of the wanted arithmetic. If the replica's is another, no event follows.
         """
         own = self._pool.ready[model].bits if model in self._pool.ready else ""
         yield f"{serve.get_replica_context().replica_id.unique_id} {own or '-'}".encode()
@@ -90,7 +91,7 @@ class RayReplica:
                     await coming
 
     async def ask(self, model: str, line: bytes) -> bytes:
-        """The answer to a question about tokens, as a line."""
+        """Return the answer to a question about tokens, as a line."""
         question = decode(line, REQUESTS)
         try:
             if isinstance(question, Tokenize):
@@ -100,15 +101,17 @@ class RayReplica:
             return encode(error.failure)
 
     async def blocks(self, model: str, since: dict[str, int]) -> dict[str, bytes]:
-        """The blocks of :meth:`paradecode.serve.workers.Workers.blocks`; names begin with this
-        replica's."""
+        """Return :meth:`paradecode.serve.workers.Workers.blocks` of this replica, as lines.
+
+        The name of each worker begins with the replica's name.
+        """
         own = serve.get_replica_context().replica_id.unique_id + "."
         known = {name.removeprefix(own): at for name, at in since.items() if name.startswith(own)}
         found = await self._pool.blocks(model, known)
         return {own + name: encode(blocks) for name, blocks in found.items()}
 
     async def report(self) -> dict[str, Any]:
-        """The state for the front: lines of the wire by model, and the number of restarts."""
+        """Return the replica's state: workers' messages by model, as lines, and its restarts."""
         stats = await self._pool.stats()
         return {
             "healthy": self._pool.healthy,

@@ -1,4 +1,4 @@
-"""Puts the server on a Ray cluster: one that is started here and ends with it, or a running one."""
+"""Deploy the server to a Ray cluster: one that is started here, or one that already runs."""
 
 from __future__ import annotations
 
@@ -27,32 +27,33 @@ from paradecode.serve.settings import ServerSettings
 
 APPLICATION, FRONT = "paradecode", "Front"
 REST, LOOK = 10.0, 0.1
-"""Seconds that a front lives on behind the longest deadline; seconds between two looks at the end
-of all."""
+"""Seconds that a replaced front lives on after the longest deadline, and between two checks.
+
+The checks find out whether the application has ended.
+"""
 
 STORE_BYTES = 100 << 20
-"""Bytes of Ray's shared memory on a cluster of one machine. Only events of requests pass through
-it."""
+"""Bytes of Ray's shared memory on a cluster of one machine. Only events of requests need it."""
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",  # Each request has a line of its own.
     "GRPC_ENABLE_FORK_SUPPORT": "0",  # Replicas start workers: gRPC would warn each time.
 }
-"""Environment variables of a cluster that is started here; a value that the user has set stays."""
+"""Environment variables for a cluster that is started here. Values that the user set are kept."""
 
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """The number of replicas, and when it changes.
+    """How many replicas there are, and when their number changes.
 
     Attributes:
-        replicas: the fewest replicas; each has one worker of each model.
-        most: the most replicas, for autoscaling; None keeps their number.
-        ongoing: requests of a replica above which more replicas are started.
-        cpus, gpus: processors that Ray sets aside for a replica.
+        replicas: the fewest replicas. Each has one worker of each model.
+        most: the most replicas, for autoscaling; None keeps the number fixed.
+        ongoing: number of running requests per replica above which more replicas are started.
+        cpus, gpus: numbers of CPUs and GPUs that Ray reserves for a replica.
     """
 
     replicas: int = 1
@@ -72,13 +73,13 @@ class Scaling:
 
 
 def application(settings: ServerSettings, scaling: Scaling) -> serve.Application:
-    """The front and its replicas.
+    """Return the application: the front and its replicas.
 
-    Ray offers a replica as many requests as its worker runs and queues; the worker refuses further
-    ones by its own, finer count. An update replaces a few replicas at a time. A replica that is
-    replaced ends when its requests have ended, or after ``drain_seconds``; another one then goes on
-    with them. A front that is replaced stays until the last of its streams has ended, because
-    nobody else holds their connections; it has no model.
+    Ray offers a replica as many requests as its worker runs and queues, and the worker refuses
+    further ones by its own, finer count. An update replaces a few replicas at a time. A replaced
+    replica ends when its requests have ended, or after ``drain_seconds``; another replica then
+    continues them. A replaced front lives until its last stream has ended, because only it holds
+    their connections. A front has no model.
     """
     worker = settings.models[0].worker
     room = worker.engine_limits().batch + worker.queue_requests
@@ -107,9 +108,10 @@ def application(settings: ServerSettings, scaling: Scaling) -> serve.Application
     front = serve.deployment(
         Front,
         name=FRONT,
-        # Ray's count would refuse requests without a word in the API's form; the front has its own.
+        # Ray's limit would refuse requests without an error in the API's form. The front has a
+        # limit of its own.
         max_ongoing_requests=1 << 16,
-        # With Ray's own head and proxy, without which nothing is served anyway.
+        # The front runs beside Ray's own head and proxy, without which nothing is served anyway.
         ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}},
         graceful_shutdown_timeout_s=settings.request_seconds + REST,
         max_surge_percent=100,  # The new one is there before the old one goes.
@@ -120,15 +122,16 @@ def application(settings: ServerSettings, scaling: Scaling) -> serve.Application
 
 
 def deploy(settings: ServerSettings, scaling: Scaling) -> None:
-    """Deploy to the cluster that this process is connected to; returns when requests are taken.
+    """Deploy to the cluster that this process is connected to. Return when it takes requests.
 
-    Deploying again replaces what runs there, a few replicas at a time.
+    A further deployment replaces the running one, a few replicas at a time.
 
     Raises:
-        InvalidInput: if the replicas do not start, with Ray's reason.
+        InvalidInput: with Ray's reason, if the replicas do not start.
     """
     http = {"host": settings.host, "port": settings.port}
-    # A proxy on another machine would die with it, and cut streams that others could go on with.
+    # Streams through a proxy on another machine would break if that machine died, although other
+    # replicas could continue them.
     serve.start(proxy_location="HeadOnly", http_options=http, logging_config=QUIET)
     try:
         serve.run(application(settings, scaling), name=APPLICATION)
@@ -137,8 +140,10 @@ def deploy(settings: ServerSettings, scaling: Scaling) -> None:
 
 
 def _reason(error: RuntimeError) -> str:
-    """The message of the last replica that could not start; Ray's own error only names the
-    replica."""
+    """Return the message of the last replica that could not start.
+
+    Ray's own error only names it.
+    """
     found = serve.status().applications.get(APPLICATION)
     said = [] if found is None else [one.message for one in found.deployments.values()]
     lines = [line for line in "\n".join(said).splitlines() if "InvalidInput" in line]
@@ -146,13 +151,13 @@ def _reason(error: RuntimeError) -> str:
 
 
 def deploy_to(address: str, settings: ServerSettings, scaling: Scaling) -> str:
-    """Deploy to a running cluster, where the server stays; returns its address there.
+    """Deploy to a running cluster, and return the server's address. The server stays there.
 
     Args:
-        address: an address for ``ray.init``; ``auto`` is the cluster of this machine.
+        address: an address for ``ray.init``, where ``auto`` means the cluster of this machine.
 
     Raises:
-        InvalidInput: if there is no such cluster, or the replicas do not start.
+        InvalidInput: if there is no such cluster, or if the replicas do not start.
     """
     try:
         ray.init(address=address, logging_level="WARNING", log_to_driver=False)
@@ -169,13 +174,13 @@ def deploy_to(address: str, settings: ServerSettings, scaling: Scaling) -> str:
 
 
 def run(settings: ServerSettings, scaling: Scaling, announce: Callable[[str], None]) -> None:
-    """Serve on a cluster of this machine until SIGINT or SIGTERM, then finish what was accepted.
+    """Serve on a cluster of this machine until SIGINT or SIGTERM, and finish accepted requests.
 
     Args:
-        announce: called with the address when requests are taken.
+        announce: called with the server's address when it takes requests.
 
     Raises:
-        InvalidInput: for an address that cannot be used, or models that do not load.
+        InvalidInput: if the address cannot be used, or if a model does not load.
     """
     listener = bind(settings)  # Ray's proxy would only log that it cannot listen.
     settings = replace(settings, port=listener.getsockname()[1])
@@ -196,7 +201,7 @@ def run(settings: ServerSettings, scaling: Scaling, announce: Callable[[str], No
 
 
 def _end(seconds: float) -> None:
-    """End the application when its requests have ended, at the latest after so many seconds."""
+    """End the application when its requests have ended, or after ``seconds``."""
     serve.delete(APPLICATION, _blocking=False)
     limit = time.monotonic() + seconds
     while APPLICATION in serve.status().applications and time.monotonic() < limit:
@@ -209,10 +214,10 @@ def _end(seconds: float) -> None:
 
 @contextmanager
 def cluster(cpus: int | None = None) -> Iterator[None]:
-    """A Ray cluster of this machine alone, without dashboard, telemetry, or logs that stay.
+    """Run a Ray cluster on this machine alone, without dashboard, telemetry or lasting logs.
 
     Args:
-        cpus: number of CPUs that replicas may share; None is all that the machine has.
+        cpus: number of CPUs that replicas may share; None means all CPUs of the machine.
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""All replicas, seen from the front: this is on a cluster what `Pool` is on one machine."""
+"""All replicas, as the front sees them. `Fleet` is for a cluster what `Pool` is for one machine."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ from paradecode.serve.ray.prefix import prefix_key
 from paradecode.serve.workers import COME_BACK, Events, Observer, RequestFailed, Workers
 
 PERIOD = 2.0
-"""Seconds between two looks at the replicas."""
+"""Seconds between two queries of the replicas' state."""
 
 ANSWER_SECONDS = 2.0
-"""Seconds after which the replicas' last answers are used, because one has not answered again."""
+"""Seconds for which the replicas have time to answer. After them, their last answers are used."""
 
 LATELY = 15.0
-"""Seconds after which an answer is too old for the server to be called healthy."""
+"""Age in seconds above which an answer no longer shows that the server is healthy."""
 
 PATIENCE = 60.0
-"""Seconds that a request waits for a replica to take it, when all are starting or full."""
+"""Seconds that a request waits for a replica, if all replicas are starting or full."""
 
 SILENCE = 1.5
-"""Seconds without a sign of life after which a replica that has a request counts as dead. Ray
-itself notices the death of a machine only after half a minute."""
+"""Seconds without a sign of life after which a replica with a request counts as dead.
+
+Ray notices the death of a machine only after half a minute.
+"""
 
 PAUSE = 0.25
-"""Seconds after which a begun request that replicas refuse asks again."""
+"""Seconds after which a begun request that all replicas refused is sent again."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,17 +55,17 @@ class _Unreached(Exception):
 
 
 class _OtherBits(Exception):
-    """The replica computes other bits than the one that began the request."""
+    """The replica's arithmetic differs from that of the replica that began the request."""
 
 
 class Fleet(Workers):
-    """Sends requests to replicas. If one dies, another goes on behind what the reader has.
+    """Sends requests to replicas. If one dies, another continues after what the reader has.
 
     ``draining`` never becomes true, because Ray drains replicas itself.
 
     Args:
         replicas: the deployment of :class:`paradecode.serve.ray.actors.RayReplica`.
-        observe: called with the fate of requests, except of those whose client has left.
+        observe: called with the fate of each request, unless its client has left.
     """
 
     def __init__(self, replicas: DeploymentHandle, observe: Observer) -> None:
@@ -75,7 +77,7 @@ class Fleet(Workers):
         self._stats: dict[str, list[wire.WorkerStats | None]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._silent: dict[str, float] = {}
-        """Replica -> the time when it was found silent."""
+        """Name of a replica -> the time at which it was found silent."""
 
     @property
     def ready(self) -> Mapping[str, wire.Ready]:
@@ -83,7 +85,7 @@ class Fleet(Workers):
 
     @property
     def restarts(self) -> Mapping[str, int]:
-        """Restarts of the replicas on this machine."""
+        """Model -> how many times its workers were restarted, over all replicas."""
         return self._restarts
 
     @property
@@ -99,7 +101,7 @@ class Fleet(Workers):
         self._watch = asyncio.create_task(self._keep_looking())
 
     async def stats(self) -> Mapping[str, Sequence[wire.WorkerStats | None]]:
-        """By model, the stats of the workers of all replicas that answer in time."""
+        """Return model -> statistics of the workers of all replicas that answer in time."""
         await self._look()
         return self._stats
 
@@ -130,11 +132,12 @@ class Fleet(Workers):
             await asyncio.sleep(PAUSE if carried.fruitless == 0 else 0)
 
     async def _events(self, model: str, carried: Carried, key: str, avoid: set[str]) -> Events:
-        """The events from one replica; the request is cancelled there if it is not read to its end
-        here.
+        """Yield a request's events from one replica.
+
+        If the reader stops early, it is cancelled there.
 
         Args:
-            avoid: replicas that cannot serve the request; one that fails is added.
+            avoid: names of replicas that cannot serve the request; a replica that fails is added.
         """
         now = time.monotonic()
         self._silent = {name: at for name, at in self._silent.items() if now - at < PATIENCE}
@@ -188,7 +191,7 @@ class Fleet(Workers):
             await self._look()
 
     async def _look(self) -> None:
-        """Ask every replica for its state; one that dies meanwhile is left out."""
+        """Ask every replica for its state. A replica that dies meanwhile is left out."""
         reports = await self._all("report")
         if reports is None:
             return
@@ -206,7 +209,7 @@ class Fleet(Workers):
         self._stats, self._restarts = stats, restarts
 
     async def _all(self, method: str, *given: Any) -> list[Any] | None:
-        """The answers of the living replicas; None if one takes too long."""
+        """Return the answers of the living replicas, or None if one takes too long."""
         try:
             answers = await self._replicas.broadcast(method, *given).results_async(
                 timeout_s=ANSWER_SECONDS, return_exceptions=True
@@ -219,7 +222,7 @@ class Fleet(Workers):
 
 
 def _failure(id: str, error: Exception) -> wire.Failure:
-    """The failure for the client when Ray gives no answer."""
+    """Return the failure for the client if Ray gives no answer."""
     if isinstance(error, BackPressureError):
         return busy(id, "all replicas have all the requests they may have; try again later")
     if isinstance(error, (RayError, _Gone)):

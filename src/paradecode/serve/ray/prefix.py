@@ -1,4 +1,4 @@
-"""Chooses a replica for a request: one that has seen its beginning, unless that one is too busy."""
+"""Choose a replica that has cached the beginning of a request's prompt, if it is not too busy."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hashlib import blake2b
 from paradecode.serve.wire import Generate
 
 TEXT, TOKENS = 512, 128
-"""Characters and tokens at the beginning of a prompt that count; later ones may differ."""
+"""How many characters, or tokens, at the beginning of a prompt decide which replica gets it."""
 
 BALANCE = 1.25
-"""A replica gets at most this many times its share of the requests that run."""
+"""A replica gets at most this many times its share of the running requests."""
 
 SLACK = 4
-"""Requests up to which a replica is never too busy: small batches cost little."""
+"""Number of requests up to which a replica is never too busy, because small batches are cheap."""
 
 
 def prefix_key(model: str, request: Generate) -> str:
-    """A digest of everything that requests must share to profit from one prefix cache."""
+    """Return a digest of what requests have to share to profit from the same prefix cache."""
     prompt = request.prompt
     if prompt.tokens is not None:
         start = json.dumps(prompt.tokens[:TOKENS])
@@ -32,9 +32,9 @@ def prefix_key(model: str, request: Generate) -> str:
 
 
 def ranking(key: str, replicas: Sequence[str]) -> list[str]:
-    """Replicas in this key's order (rendezvous hashing, Thaler and Ravishankar 1998).
+    """Return the replicas in this key's order (rendezvous hashing, Thaler and Ravishankar 1998).
 
-    When a replica comes or goes, only the keys that prefer it move.
+    If a replica comes or goes, only the keys that prefer it get another first replica.
     """
     return sorted(
         replicas,
@@ -44,14 +44,15 @@ def ranking(key: str, replicas: Sequence[str]) -> list[str]:
 
 
 def choose(key: str, running: Mapping[str, int]) -> list[str]:
-    """Replicas for a request, best first.
+    """Return the replicas for a request, the best first.
 
-    The load is bounded as in "Consistent Hashing with Bounded Loads" (arXiv 1608.01350): the first
-    replica in the key's order that has less than ``BALANCE`` times the mean gets the request.
+    The load is bounded as in "Consistent Hashing with Bounded Loads" (arXiv 1608.01350). The
+    request goes to the first replica in the key's order with fewer than ``BALANCE`` times the mean
+    number of requests.
 
     Args:
         key: see :func:`prefix_key`.
-        running: replica -> requests that it has now.
+        running: replica -> number of its running requests.
     """
     bound = max(SLACK, math.ceil(BALANCE * (sum(running.values()) + 1) / max(len(running), 1)))
     order = ranking(key, list(running))

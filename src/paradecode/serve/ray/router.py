@@ -1,4 +1,4 @@
-"""Ray Serve's hook for choosing replicas: `prefix.choose`, fed with what this router has sent."""
+"""Ray Serve's hook for choosing a replica. It calls `prefix.choose` with what it has sent."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from paradecode.serve.ray.prefix import choose
 
 
 class PrefixRouter(RequestRouter):
-    """Requests with the same ``key`` argument go to the same replica, within a load bound.
+    """Sends requests with the same argument ``key`` to the same replica, within a bound on load.
 
-    Ray tries the replicas in the given order, with those that a request should ``avoid`` at the
-    end. It passes over a replica that has died, or that refuses because of
-    ``max_ongoing_requests``.
+    Ray tries the replicas in the returned order, which ends with those in the argument ``avoid``.
+    Ray skips a replica that has died, or that refuses because of ``max_ongoing_requests``.
     """
 
     def initialize_state(self, **kwargs: object) -> None:
         self._placed: dict[str, str] = {}
-        """Running request -> its replica."""
+        """Id of a running request -> its replica."""
 
     async def choose_replicas(
         self,
@@ -37,7 +36,7 @@ class PrefixRouter(RequestRouter):
         pending_request.routing_context.should_backoff = True  # Between rounds, not within one.
         by_name = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
         sent = Counter(self._placed.values())
-        # Without a key, a request's own id spreads it evenly.
+        # A request without a key goes to a replica by its own id, which spreads requests evenly.
         key = pending_request.kwargs.get("key") or pending_request.metadata.internal_request_id
         order = choose(key, {name: sent[name] for name in by_name})
         avoid = pending_request.kwargs.get("avoid") or ()

@@ -1,1 +1,1 @@
-"""The routes of the API, one family in each file."""
+"""The routes of the API, with one family of routes in each file."""

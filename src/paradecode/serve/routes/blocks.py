@@ -1,4 +1,4 @@
-"""``GET /v1/blocks``: prefix caches and load, for a router in front of several servers."""
+"""``GET /v1/blocks``: prefix caches and load, for a router that chooses between several servers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ MARK = r"([\w.-]{1,128}):(\d{1,18})"
 
 @router.get("/v1/blocks", **gets(CacheBlocks, 400, 403, 404))
 async def blocks(request: Request, model: str | None = None, since: str = "") -> Response:
-    """The contents of the prefix caches of a model's workers, or the changes since the last
-    answer."""
+    """Return what the prefix caches of a model's workers hold, or the changes since an answer."""
     if not request.state.account.limits.operator:
         raise ApiError(403, "this key sees no work of others: make it an operator's in --keys")
     for name in request.query_params.keys() - {"model", "since"}:

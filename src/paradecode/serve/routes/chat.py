@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``."""
+"""``POST /v1/chat/completions``: answers to conversations."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ class _ChatReply(ChoicesReply):
         return _choice(index, {})
 
     def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
-        """The parts of a piece of news, one for each delta; a chunk's details go with the first
-        one."""
+        """Yield the choices of an event, one for each delta. The first one carries the details."""
         reader = self.readers[index]
         if isinstance(news, Done):
             for delta in reader.finish():

@@ -1,4 +1,4 @@
-"""``POST /v1/completions``."""
+"""``POST /v1/completions``: continuations of texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paradecode.serve.wire import Done, OutputChunk, PromptInput
 router = APIRouter()
 
 ECHOED = 256
-"""The most positions of an echoed prompt in one streamed event."""
+"""The most tokens of an echoed prompt in one streamed event."""
 
 
 @router.post("/v1/completions", **posts(CompletionRequest, TextCompletion, streams=StreamedChoices))
@@ -46,9 +46,12 @@ async def complete(
 
 
 class _CompletionReply(ChoicesReply):
-    """Attributes:
-    echoes: the prompts' texts, if each output begins with its prompt's.
-    read: log-probabilities of each prompt, if they were asked for."""
+    """The reply of the route, whose outputs may begin with their prompts.
+
+    Attributes:
+        echoes: texts of the prompts, if each output begins with its prompt.
+        read: log-probabilities of each prompt, if the request wants them.
+    """
 
     prefix, kind, part_kind = "cmpl", "text_completion", "text_completion"
     body: CompletionRequest

@@ -25,7 +25,7 @@ router = APIRouter()
 async def embed(
     request: Request, body: Annotated[EmbeddingsRequest, Depends(reading(EmbeddingsRequest))]
 ) -> Response:
-    """Vectors of texts or lists of token ids."""
+    """Return an embedding vector for each text or list of token ids."""
     name, outputs = await read(request, body, body.prompts(), "embedding")
     data = (  # Written piece by piece: as lists of numbers all of them would be large.
         {"object": "embedding", "index": index, "embedding": _spelled(output.embedding, body)}

@@ -1,4 +1,4 @@
-"""``POST /infill``: what stands between two texts, in llama.cpp's form."""
+"""``POST /infill``: the text between a prefix and a suffix, in llama.cpp's form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDS = {"stop": "eos", "length": "limit"}
 async def infill(
     request: Request, body: Annotated[InfillRequest, Depends(reading(InfillRequest))]
 ) -> Response:
-    """Write what stands between a prefix and a suffix."""
+    """Write the text between a prefix and a suffix."""
     return await _InfillReply(Generation(request, body), body).response(request)
 
 

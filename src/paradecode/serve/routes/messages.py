@@ -96,7 +96,7 @@ class _MessageReply(RouteReply):
         return {**head, "model": self.job.model.name, "content": content}
 
     def _ended(self, done: Done) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The reason for the end of an output, and its usage."""
+        """Return the reason why an output ended, and its usage."""
         found = usage([done], 1)
         cached = found["prompt_tokens_details"]["cached_tokens"]
         reason = "max_tokens"
@@ -113,13 +113,13 @@ class _MessageReply(RouteReply):
 
 
 class _Blocks:
-    """The blocks of a streamed message, of which one is open at a time."""
+    """The blocks of a streamed message. One block is open at a time."""
 
     def __init__(self) -> None:
         self.index, self.open = -1, ""
 
     def of(self, delta: Delta) -> list[bytes]:
-        """The events for a delta."""
+        """Return the events for a delta."""
         sent: list[bytes] = []
         if text := delta.get("reasoning_content"):
             sent += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
@@ -136,7 +136,7 @@ class _Blocks:
         return sent
 
     def end(self) -> list[bytes]:
-        """Close the last block; an empty answer has one as well."""
+        """Close the last block and return the events. An empty answer gets an empty block."""
         sent = [] if self.open else self._begin("text", {"type": "text", "text": ""})
         return [*sent, *self._close()]
 
@@ -159,7 +159,7 @@ class _Blocks:
 
 
 def _use(id: str, function: dict[str, Any]) -> dict[str, Any]:
-    """A call with its arguments as an object, or as a text if the model wrote no object."""
+    """Return a call. Its arguments are an object, or a text if the model wrote no object."""
     try:
         given = json.loads(function["arguments"] or "{}")
     except (ValueError, RecursionError):

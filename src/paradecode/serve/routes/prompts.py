@@ -1,4 +1,4 @@
-"""Reads prompts without continuing them: their log-probabilities, or their hidden states."""
+"""Read prompts without continuing them, for their log-probabilities or hidden states."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ async def read(
     copies: int = 1,
     candidates: Sequence[str | list[int]] = (),
 ) -> tuple[str, list[WholeOutput]]:
-    """The model's name, and the results of reading each prompt.
+    """Return the model's name, and the result of reading each prompt.
 
     Args:
-        top: number of best tokens to report beside each token of a prompt.
-        copies: how often the answer repeats the results.
+        top: number of most likely tokens to report beside each token of a prompt.
+        copies: how many times the answer repeats the results.
         candidates: continuations of each prompt.
 
     Raises:
-        ApiError: for a prompt that is refused, or whose time was over before its end.
+        ApiError: if a prompt is refused, or if the deadline passes before it is read.
     """
     job = Generation(request, body)
     job.copies = copies

@@ -26,7 +26,7 @@ router = APIRouter()
 async def rank(
     request: Request, body: Annotated[RankRequest, Depends(reading(RankRequest))]
 ) -> Response:
-    """Rank continuations of a context, the likeliest first."""
+    """Rank candidates that continue a context, the most likely first."""
     common, found = await _ranked(request, body, body.prompt(), body.candidates)
     data = [
         {"index": one.index, "mean": one.mean, "total": one.total, "tokens": len(one.logprobs)}
@@ -42,8 +42,11 @@ async def rank(
 async def rerank(
     request: Request, body: Annotated[RerankRequest, Depends(reading(RerankRequest))]
 ) -> Response:
-    """Rank documents for a query. A score is the geometric mean of the probabilities of a
-    document's tokens behind the query."""
+    """Rank documents for a query.
+
+    The score of a document is the geometric mean of the probabilities of its tokens after the
+    query.
+    """
     texts = body.texts()
     behind = [f"\n{text}" for text in texts]
     common, found = await _ranked(request, body, PromptInput(text=body.query), behind)
@@ -58,7 +61,7 @@ async def rerank(
 async def _ranked(
     request: Request, body: Common, prompt: PromptInput, candidates: Sequence[str | list[int]]
 ) -> tuple[dict[str, Any], list[Ranked]]:
-    """The fields that both answers share, and the candidates, the likeliest first."""
+    """Return fields that both routes' answers share, and the candidates, the most likely first."""
     name, (output,) = await read(request, body, [prompt], "candidates", candidates=candidates)
     found = [Ranked(index, tuple(values)) for index, values in enumerate(output.ranked)]
     found.sort(key=lambda one: (-one.mean, one.index))

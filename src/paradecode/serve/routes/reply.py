@@ -1,4 +1,4 @@
-"""The common part of the routes that generate: one answer, whole or as a stream of events."""
+"""Base classes for the answers of generating routes: whole, or as a stream of events."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from paradecode.serve.whole import whole
 from paradecode.serve.wire import BranchNews, Done, OutputChunk, PromptInput
 
 Part = tuple[dict[str, Any], dict[str, Any]]
-"""A choice in a streamed event, and the event's fields beside its choices."""
+"""A choice in a streamed event, and the fields of the event beside its choices."""
 
 
 class RouteReply(ABC):
-    """The outputs of a generation in the form of one route."""
+    """Writes the outputs of a generation in the form of one route."""
 
     def __init__(self, job: Generation) -> None:
         self.job = job
 
     @abstractmethod
     def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
-        """The answer, when all outputs have ended."""
+        """Return the answer, once all outputs have ended."""
 
     @abstractmethod
     def stream(self) -> AsyncGenerator[bytes, None]:
-        """The events of a streamed answer."""
+        """Yield the events of a streamed answer."""
 
     async def response(self, request: Request) -> Response:
-        """The answer or its stream, whichever the request asks for."""
+        """Return the answer, or its stream if the request asks for one."""
         if self.job.body.stream:
             return await EventStream.begin(request, self.stream())
         return whole(self.whole(await unless_gone(request, self.job.outputs())))
 
 
 class ChoicesReply(RouteReply):
-    """A reply with a list of choices, one for each output: chats and completions."""
+    """A reply with a list of choices, one for each output, as for chats and completions."""
 
     prefix: ClassVar[str]
     kind: ClassVar[str]
@@ -67,20 +67,19 @@ class ChoicesReply(RouteReply):
 
     @abstractmethod
     def choice(self, index: int, output: WholeOutput) -> dict[str, Any]:
-        """The choice of an output in a whole answer."""
+        """Return the choice of an output in a whole answer."""
 
     @abstractmethod
     def first_choices(self) -> Iterable[dict[str, Any]]:
-        """The choices that are sent at once, so that the client learns that its request was
-        accepted."""
+        """Return choices that are sent at once, to show that the request was accepted."""
 
     @abstractmethod
     def quiet_choice(self, index: int) -> dict[str, Any]:
-        """A choice without content, for an event about something else."""
+        """Return a choice without content, for an event about something else."""
 
     @abstractmethod
     def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
-        """The parts that are sent when an output goes on, or ends."""
+        """Yield the parts that are sent when an output grows or ends."""
 
     def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
         choices = [self.choice(index, output) for index, output in enumerate(outputs)]

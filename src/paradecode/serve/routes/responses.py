@@ -1,4 +1,4 @@
-"""``POST /v1/responses``: text in, text out; and the responses that are stored."""
+"""``POST /v1/responses``: answers in the form of OpenAI's newer route, and stored responses."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ async def respond(
 
 @router.get("/v1/responses/{name}", **gets(ResponseObject, 404))
 async def stored_response(request: Request, name: str) -> Response:
-    """A response that this server has stored for this key."""
+    """Return a response that this server has stored for this key."""
     return JSONResponse(request.app.state.stored.get(request.state.account, name).answer)
 
 
 @router.delete("/v1/responses/{name}", **gets(DeletedResponse, 404))
 async def forget(request: Request, name: str) -> Response:
-    """Forget a stored response."""
+    """Delete a stored response."""
     request.app.state.stored.remove(request.state.account, name)
     return JSONResponse({"id": name, "object": "response", "deleted": True})
 
@@ -173,17 +173,17 @@ Named = tuple[str, dict[str, Any]]
 
 
 class _Items:
-    """The items of an answer, a message or calls, and the events about them.
+    """The items of an answer (reasoning, a message or calls), and the events about them.
 
     Attributes:
-        made: the items; the last one may still grow.
+        made: the items so far. The last item may still grow.
     """
 
     def __init__(self, name: str) -> None:
         self.name, self.made, self.open = name, list[dict[str, Any]](), False
 
     def of(self, delta: Delta) -> list[Named]:
-        """The events for a delta."""
+        """Return the events for a delta."""
         told: list[Named] = []
         if text := delta.get("reasoning_content"):
             if not self.open or self.made[-1]["type"] != "reasoning":
@@ -213,7 +213,7 @@ class _Items:
         return told
 
     def end(self, status: str) -> list[Named]:
-        """End the last item; an answer without items gets an empty message."""
+        """End the last item. An answer without items gets an empty message."""
         spoken = [item for item in self.made if item["type"] != "reasoning"]
         told = [] if spoken else self._message()
         return [*told, *self._close(status)]

@@ -1,4 +1,4 @@
-"""The state of the server: models, health, version, metrics."""
+"""Routes for the state of the server: models, health, version and metrics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def model(request: Request, name: str) -> Response:
 @router.head("/health", include_in_schema=False)
 @router.get("/health", **gets(Health, 503))
 async def health(request: Request) -> Response:
-    """Answer 200 while every model has a worker that takes requests."""
+    """Answer 200 while every model has a worker that takes requests, else 503."""
     pool = request.app.state.pool
     if pool.draining or not pool.healthy:
         raise ApiError(503, "the server is stopping" if pool.draining else "a model is not loaded")
@@ -92,14 +92,14 @@ def _check_query(request: Request) -> None:
 
 
 def _batch(request: Request, name: str) -> range:
-    """The numbers of the outputs that all workers of a model decode together."""
+    """Return the numbers of the outputs that all workers of a model can decode at the same time."""
     (served,) = (one for one in request.app.state.settings.models if one.name == name)
     return range(served.replicas * served.worker.engine_limits().batch)
 
 
 @router.get("/metrics", **gets(None))
 async def metrics(request: Request) -> Response:
-    """Show counters for Prometheus: all to an operator, to another key its own."""
+    """Return counters for Prometheus: all for an operator's key, else those of the key."""
     state, account = request.app.state, request.state.account
     if not account.limits.operator:
         return Response(state.metrics.page_of(account), media_type=CONTENT_TYPE)

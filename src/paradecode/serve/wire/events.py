@@ -1,4 +1,4 @@
-"""All that a worker sends: what it is, answers to questions, and outputs."""
+"""All messages that a worker sends: its properties, answers to questions, and outputs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from paradecode.serve.wire.outputs import *
 
 @dataclass(frozen=True, kw_only=True)
 class Ready(WireMessage):
-    """The worker has loaded its model. ``decoder`` is the spec for requests without one.
-    ``tools`` says whether the chat template shows tools. ``fim`` are the tokens in front of a
-    prefix, a suffix and the middle, of a model that fills in. Workers with the same ``bits``
-    compute the same bits."""
+    """The worker has loaded its model.
+
+    Attributes:
+        decoder: spec of the method for requests without one.
+        tools: whether the chat template shows tools.
+        fim: tokens before a prefix, a suffix and the middle, of a model that fills gaps.
+        bits: name of the worker's arithmetic. Workers with the same name compute the same bits.
+    """
 
     model: Name
     families: Annotated[list[Name], Field(max_length=8)]
@@ -32,7 +36,7 @@ class Ready(WireMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedPrompt(OneRequest):
-    """Answer to :class:`Tokenize`: token ids, and the text of each of them."""
+    """Answer to :class:`Tokenize`: the token ids, and the text of each token."""
 
     tokens: Tokens
     texts: Texts
@@ -40,24 +44,24 @@ class TokenizedPrompt(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedText(OneRequest):
-    """Answer to :class:`Detokenize`."""
+    """Answer to :class:`Detokenize`: the text of the tokens."""
 
     text: Text
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStats(OneRequest):
-    """What a worker is doing at present, and what it has done since it started.
+    """What a worker does at present, and what it has done since it started.
 
     Attributes:
-        running, waiting: outputs in the batch and in the queue.
-        waiting_tokens: prompt tokens in the queue.
+        running, waiting: numbers of outputs in the batch, and in the queue.
+        waiting_tokens: number of prompt tokens in the queue.
         batch: the most outputs that run at the same time.
-        pages, held_pages, idle_pages: pages of K/V memory over all models: their number, those
-            that live outputs hold, and those that the prefix cache keeps.
-        forwards, steps: numbers of the engine since it started.
+        pages, held_pages, idle_pages: numbers of pages of K/V memory over all models: all pages,
+            those that live outputs hold, and those that only the prefix cache keeps.
+        forwards, steps: numbers of the engine's forwards and steps since it started.
         refused: number of requests that were answered with 429 or 503.
-        memory_bytes: resident memory.
+        memory_bytes: resident memory in bytes.
     """
 
     running: Count
@@ -75,12 +79,12 @@ class WorkerStats(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class CachedBlocks(OneRequest):
-    """Blocks of 16 tokens in the prefix cache, and what the worker is doing.
+    """Blocks of 16 tokens in the prefix cache, and what the worker does at present.
 
     Attributes:
         next: value to send in the next :class:`AskBlocks`.
-        whole: whether ``stored`` is everything, so that earlier answers no longer count.
-        stored, removed: hashes, as hexadecimal numbers.
+        whole: whether ``stored`` lists all blocks, so that earlier answers no longer count.
+        stored, removed: hashes of the blocks that were added, and removed, as hexadecimal numbers.
     """
 
     next: Count

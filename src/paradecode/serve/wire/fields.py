@@ -1,4 +1,4 @@
-"""What every message has, and the bounds of what its fields may hold."""
+"""Base classes of messages, and the bounds on what their fields may hold."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ MAX_ID = 128
 MAX_TEXT = 1 << 23
 MAX_LIST = 1 << 20
 WORKER = "worker"
-"""The id in a failure of the worker itself, when it could not load its model or stops."""
+"""The id of a failure of the worker itself, if it could not load its model, or if it stops."""
 
 LEAST_LOGPROB = -9999.0
 """Number that replaces minus infinity, which JSON cannot write."""
 
-# Strict types: no number from a text, no boolean as a number. A list ends at its first bad entry.
+# Types are strict: a text is no number, and neither is a boolean. The check of a list stops at its
+# first bad entry.
 Name = Annotated[str, Field(strict=True, max_length=4096)]
 Short = Annotated[str, Field(strict=True, max_length=1 << 16)]
 Text = Annotated[str, Field(strict=True, max_length=MAX_TEXT)]
@@ -51,7 +52,7 @@ class OneRequest(WireMessage):
     """A message about one request, which ``id`` names.
 
     Attributes:
-        id: chosen by the sender of the request, unique among its live requests.
+        id: id that the sender of the request has chosen, unique among its live requests.
     """
 
     id: Annotated[str, Field(strict=True, min_length=1, max_length=MAX_ID)]

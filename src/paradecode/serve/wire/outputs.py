@@ -1,4 +1,4 @@
-"""What a worker sends of a :class:`~paradecode.serve.wire.requests.Generate`."""
+"""Messages that answer a :class:`~paradecode.serve.wire.requests.Generate`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TYPES = {
     500: "server_error",
     503: "overloaded_error",
 }
-"""HTTP status -> type of the error; every other status is an ``invalid_request_error``."""
+"""HTTP status -> type of the error. Every other status is an ``invalid_request_error``."""
 
 
 def _stats(value: Any) -> Stats:
-    """Check statistics: no number may be one that a counter could not take."""
+    """Check the statistics of an output: no number may be too large for a counter."""
     stats: Stats = build(Stats, value, "stats")
     for name, found in vars(stats).items():
         if max(found if isinstance(found, tuple) else (found,), default=0) >= 1 << 62:
@@ -35,9 +35,12 @@ def _stats(value: Any) -> Stats:
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted(OneRequest):
-    """The request is in the worker's queue; this comes before its chunks. ``resumed`` says that
-    it goes on after what another worker has sent, and ``thinks`` that the template has begun a
-    thought, which the output ends."""
+    """The request is in the worker's queue. This message comes before the request's chunks.
+
+    Attributes:
+        resumed: whether the output continues after what another worker has sent.
+        thinks: whether the template opens a block of reasoning, in which the output begins.
+    """
 
     prompt_tokens: Count
     resumed: Flag = False
@@ -46,13 +49,14 @@ class Accepted(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class WireScores(WireMessage):
-    """Log-probabilities in the model's own distribution, in columns: for each position its own
-    token, and then the most likely ones.
+    """Log-probabilities under the model's own distribution, stored in columns.
+
+    Each position has an entry for its own token, and then entries for the most likely tokens.
 
     Attributes:
         sizes: number of entries of each position, at least 1.
         tokens, logprobs: columns with one value for each entry.
-        spelled: the bytes of each entry's token, with one character for each byte.
+        spelled: the bytes of each entry's token, where each byte is one character.
     """
 
     sizes: Annotated[list[Size], Field(max_length=MAX_LIST, fail_fast=True)]
@@ -68,7 +72,7 @@ class WireScores(WireMessage):
             raise InvalidInput("logprobs.spelled", "a character", "give one below 256 for a byte")
 
     def behind(self, positions: int) -> WireScores:
-        """The scores without those of the first positions."""
+        """Return the scores without those of the first ``positions`` positions."""
         start = sum(self.sizes[:positions])
         return WireScores(
             sizes=self.sizes[positions:], tokens=self.tokens[start:],
@@ -77,10 +81,10 @@ class WireScores(WireMessage):
 
 
 class WireCommit(NamedTuple):
-    """How much of a chunk one forward decided: a :class:`paradecode.core.trace.Commit` as counts.
+    """Counts of what one forward decided in a chunk, as in :class:`paradecode.core.trace.Commit`.
 
     Attributes:
-        forward: number of the forward, from 1, for each output.
+        forward: number of the forward, counted from 1 for each output.
         tokens: number of tokens.
         characters: number of characters of the text.
     """
@@ -95,20 +99,21 @@ Commits = Annotated[list[WireCommit], Field(max_length=MAX_LIST, fail_fast=True)
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChunk(OneRequest):
-    """A piece of an output, which one or several forwards made certain.
+    """A piece of an output, which one or several forwards decided.
 
     Attributes:
-        index: number of the output, among the request's ``n``.
-        text: new text. It may be empty: a character or a stop text may still be incomplete.
-        tokens: the committed ids; control tokens and stop texts are in it but not in ``text``.
-        forward: target forwards of the output so far.
-        commits: the parts that each forward decided; together all of ``tokens`` and ``text``.
+        index: index of the output, among the request's ``n``.
+        text: new text. It may be empty, because a character or a stop text may be incomplete.
+        tokens: the committed token ids. Control tokens and stop texts are in it, but not in
+            ``text``.
+        forward: number of the target's forwards for the output so far.
+        commits: what each forward decided. Together the commits cover ``tokens`` and ``text``.
             Empty for a prompt that is read, and for a search.
-        logprobs: one position for each token, if they were asked for.
-        canvas: for a diffusion model, the text of each position behind the output, None where
-            it is masked; only if ``provisional`` was asked for.
-        embedding: the embedding of a prompt that was read for it.
-        ranked: for each candidate the log-probabilities of its tokens.
+        logprobs: scores with one position for each token, if the request wants them.
+        canvas: for a diffusion model, the text of each position after the output, or None if it is
+            masked; only with ``provisional``.
+        embedding: the embedding of a prompt, if the request wants it.
+        ranked: log-probabilities of the tokens of each candidate.
     """
 
     index: Index
@@ -129,7 +134,7 @@ class OutputChunk(OneRequest):
                 raise InvalidInput("commits", found, fix)
 
     def parts(self) -> Iterator[Commit]:
-        """The commits with their tokens and texts."""
+        """Yield the commits with their tokens and texts."""
         token = character = 0
         for forward, tokens, characters in self.commits:
             ends = token + tokens, character + characters
@@ -138,7 +143,7 @@ class OutputChunk(OneRequest):
             token, character = ends
 
     def behind(self, tokens: int, characters: int) -> OutputChunk:
-        """The chunk without its first ``tokens`` tokens and ``characters`` characters."""
+        """Return the chunk without its first ``tokens`` tokens and ``characters`` characters."""
         left, kept = [tokens, characters], []
         for forward, *sizes in self.commits:
             cut = [min(size, most) for size, most in zip(sizes, left, strict=True)]
@@ -155,13 +160,13 @@ class BranchNews(OneRequest):
     """The progress of a branch of a search since the last report.
 
     Attributes:
-        index: number of the output, always 0.
+        index: index of the output, always 0.
         branch: number of the branch.
-        after: number of the branch that it continues; None is the prompt.
+        after: number of the branch that this branch continues; None if it continues the prompt.
         text: new text.
-        tokens: number of tokens that the branch itself has made.
-        reason: why it ended.
-        score: the scorer's score, once it is known.
+        tokens: number of tokens of this branch, without those of the branch that it continues.
+        reason: reason why the branch ended.
+        score: the scorer's score, or None while it is unknown.
     """
 
     index: Index = 0
@@ -175,7 +180,7 @@ class BranchNews(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class WireSearch(WireMessage):
-    """The cost of a search, over all its branches, and the score of this output."""
+    """The cost of a search over all its branches, and the score of this output."""
 
     branches: Count
     tokens: Count
@@ -186,17 +191,17 @@ class WireSearch(WireMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class Done(OneRequest):
-    """An output has ended. If the reason is ``deadline`` or ``cancelled``, it has what was decoded.
+    """An output has ended. With ``deadline`` or ``cancelled`` it may be incomplete.
 
     Attributes:
-        index: number of the output, among the request's ``n``.
-        method: the spec that decoded it.
-        stats: its counts and times.
-        stopped: the stop text that ended it.
-        predicted: whether the drafts came from the request's own ``prediction``.
-        diffusion_steps: number of steps of a canvas.
+        index: index of the output, among the request's ``n``.
+        method: spec of the method that decoded the output.
+        stats: counts and times of the output.
+        stopped: the stop text that ended the output.
+        predicted: whether the request had a ``prediction``, from which drafts came.
+        diffusion_steps: number of denoising steps of a canvas.
         time_to_first_token: seconds from arrival at the worker; None without a token.
-        search: the cost of the search that found the output, if one did.
+        search: the cost of the search that found the output, or None without a search.
     """
 
     index: Index
@@ -212,12 +217,12 @@ class Done(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class Failure(OneRequest):
-    """The request has failed and is over. ``status`` is that of HTTP.
+    """The request has failed and has ended. ``status`` is an HTTP status.
 
     Attributes:
-        param: the field that is wrong.
-        code: a word for programs; None where the status is enough.
-        retry_after: seconds after which to try again, with 429 and 503.
+        param: name of the wrong field.
+        code: a word by which programs tell the error; None if the status is enough.
+        retry_after: seconds after which the client should try again, for 429 and 503.
     """
 
     status: Literal[400, 404, 413, 422, 429, 500, 503]

@@ -1,4 +1,4 @@
-"""Messages to a worker."""
+"""Messages that are sent to a worker."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ConstraintType = Literal["json_schema", "json_object", "regex", "lark", "choice"
 
 @dataclass(frozen=True, kw_only=True)
 class PromptInput(WireMessage):
-    """The input of the model: exactly one of ``text``, ``tokens`` and ``messages``.
+    """The model's input: exactly one of ``text``, ``tokens`` and ``messages``.
 
     Attributes:
-        text: raw text; control tokens in it count.
+        text: raw text, in which names of control tokens become control tokens.
         tokens: token ids.
-        messages: a conversation, for the model's chat template, which reads ``tools`` and
-            ``variables`` as well.
-        begun: the beginning of the answer to ``messages``; the output continues it.
+        messages: a conversation for the model's chat template, which also reads ``tools`` and
+            ``variables``.
+        begun: the beginning of the answer to ``messages``, which the output continues.
     """
 
     text: Text | None = None
@@ -44,7 +44,7 @@ class PromptInput(WireMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class ConstraintSpec(WireMessage):
-    """A constraint on the output; the constraint itself checks ``value``."""
+    """A constraint on the output. ``value`` is checked when the constraint is made from it."""
 
     type: ConstraintType
     value: Any = None
@@ -52,14 +52,14 @@ class ConstraintSpec(WireMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpec(WireMessage):
-    """A search over many branches for one prompt; the ``n`` best are the request's outputs.
+    """A search over many branches for one prompt. The ``n`` best become the request's outputs.
 
     Attributes:
         strategy: spec of the strategy, which may not name files.
-        scorer: spec of the scorer, which may not name files; None is the worker's own.
+        scorer: spec of the scorer, which may not name files; None means the worker's own scorer.
         branches: the most branches at a time.
         tokens: the most tokens of all branches together.
-        shows: whether :class:`BranchNews` are wanted.
+        shows: whether the worker sends :class:`BranchNews`.
     """
 
     strategy: Short
@@ -74,24 +74,24 @@ class Generate(OneRequest):
     """Ask for ``n`` outputs of one prompt.
 
     Attributes:
-        sampling: fields of ``SamplingParams``; without ``max_tokens`` the worker chooses.
-        decoder: None is the model's default of this server (with a ``prediction``,
-            ``predicted-output``), ``none`` plain decoding, else a spec or a mapping with
-            ``method``, which may not name files.
-        prediction: what the output will probably be.
-        salt: requests with different salts share nothing.
-        key: who asks; waiting requests of different keys take turns.
-        priority: smaller goes first.
-        deadline: seconds from arrival after which the request ends with what it has.
+        sampling: fields of ``SamplingParams``. Without ``max_tokens``, the worker sets it.
+        decoder: a spec, or a mapping with ``method``, which may not name files. ``none`` is plain
+            decoding. None is the server's default for the model, or ``predicted-output`` with a
+            ``prediction``.
+        prediction: text that the output will probably be.
+        salt: requests with different salts share no caches.
+        key: name of the client's key. Waiting requests of different keys take turns.
+        priority: a smaller number goes first.
+        deadline: seconds after arrival at which the request ends with what is decoded.
         provisional: whether chunks also show the undecided canvas of a diffusion model.
-        resume: for each output what a dead worker has sent, or None if that was the whole output.
-            The output continues it if the method decodes from left to right.
-        reads: what to read of the prompt, if nothing is generated. One chunk then has the
-            prompt's ``tokens``, and either their ``logprobs`` (0 for the first token), or its
-            ``embedding``, or in ``ranked`` the scores of its ``candidates``.
-        top: number of best tokens to report beside each of the prompt's.
-        candidates: continuations of the prompt, texts or token ids.
-        search: how outputs are found, if each is not one sample.
+        resume: for each output the tokens that a dead worker has sent, or None if the output has
+            ended. The output continues after these tokens if the method decodes from left to right.
+        reads: what to compute from the prompt, if nothing is generated. One chunk then has the
+            prompt's ``tokens``, and their ``logprobs`` (0 for the first token), the ``embedding``,
+            or in ``ranked`` the scores of the ``candidates``.
+        top: number of most likely tokens to report beside each token of the prompt.
+        candidates: continuations of the prompt, as texts or token ids.
+        search: the search that finds the outputs, or None if each output is a single sample.
     """
 
     prompt: PromptInput
@@ -115,7 +115,7 @@ class Generate(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class Cancel(OneRequest):
-    """End a request now; its outputs are reported as ``cancelled``. Unknown ids are ignored."""
+    """End a request now. Its outputs are reported as ``cancelled``. Unknown ids are ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,15 +139,18 @@ class AskStats(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class AskBlocks(OneRequest):
-    """Ask for cached blocks; the answer is a :class:`CachedBlocks` with the changes since its
-    ``next``, or with all blocks."""
+    """Ask for cached blocks. The answer is a :class:`CachedBlocks`.
+
+    With ``since``, the ``next`` of an earlier answer, it has the changes after that answer, if they
+    are still known. Otherwise it has all blocks.
+    """
 
     since: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drain(WireMessage):
-    """Tell the worker to accept nothing more, to finish its requests, and then to exit."""
+    """Tell the worker to accept no more requests, to finish those that it has, and then to exit."""
 
 
 REQUESTS: dict[str, type[WireMessage]] = {
@@ -156,6 +159,6 @@ REQUESTS: dict[str, type[WireMessage]] = {
 }  # fmt: skip
 
 Question = Union[Tokenize, Detokenize, AskStats, AskBlocks]
-"""A message with one answer."""
+"""A message that has one answer."""
 
 Request = Union[Generate, Cancel, Question, Drain]

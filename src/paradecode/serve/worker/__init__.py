@@ -1,1 +1,1 @@
-"""The worker process: one model, one engine loop; requests come in and events go out as lines."""
+"""The worker process, with one model and one engine loop. Requests and events are lines."""

@@ -27,13 +27,15 @@ from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.worker.writer import EventWriter
 
 SERVED, NOT_LOADED, BROKEN = 0, 2, 3
-"""Exit statuses: served to the end; the model could not be loaded with its settings; the engine
-failed."""
+"""Exit statuses: the worker served to the end, could not load its model, or its engine failed."""
 
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 LOADED = b"pd-worker"
-"""The system's name for a process that has a model; without one it has the interpreter's name."""
+"""Name of a process that has a model, as the system shows it.
+
+Others keep the interpreter's name.
+"""
 
 
 def main() -> int:
@@ -41,7 +43,7 @@ def main() -> int:
     logging.basicConfig()
     form = "%(asctime)s worker %(process)d %(levelname)s %(message)s"
     logging.root.handlers[0].setFormatter(PlacesOnly(form))
-    # Events have the pipe for themselves: what anything prints goes to stderr.
+    # Only events are written to the pipe. Everything else that is printed goes to stderr.
     send = EventWriter(os.fdopen(os.dup(1), "wb", buffering=0))
     os.dup2(2, 1)
 
@@ -65,17 +67,16 @@ def main() -> int:
         status = SERVED if loop.run(inbox) else BROKEN
     except BrokenPipeError:  # The front is gone.
         status = SERVED
-    # The reading thread may hold stdin's lock for ever: the interpreter must not wait for it.
+    # The reading thread may hold stdin's lock for ever, so the interpreter must not wait for it.
     with suppress(OSError):
         sys.stderr.flush()
     os._exit(status)
 
 
 def end_with_front() -> None:
-    """Let the system end this process together with the thread that started it, whatever it is
-    doing.
+    """Let the system kill this process when the thread that started it ends.
 
-    On other systems than Linux, the worker notices the end of stdin between two steps of the
+    On systems other than Linux, the worker notices the end of stdin between two steps of the
     engine.
     """
     if sys.platform == "linux":
@@ -83,7 +84,7 @@ def end_with_front() -> None:
 
 
 def warm() -> None:
-    """Import what models and searches need; a spare process has time for it."""
+    """Import what models and searches need, while this process is spare and has time."""
     known("drafter")
     strategies()
     with suppress(InvalidInput):  # Loading says it, where the core is wanted.
@@ -107,7 +108,7 @@ FIM = (
     ("▁<PRE>", "▁<SUF>", "▁<MID>"),
     ("<PRE>", "<SUF>", "<MID>"),
 )
-"""Tokens in front of a prefix, a suffix and the middle, of several families."""
+"""Tokens before a prefix, a suffix and the middle, for several families of models."""
 
 
 def ready(llm: LLM, settings: WorkerSettings) -> Ready:

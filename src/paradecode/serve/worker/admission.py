@@ -1,4 +1,4 @@
-"""Decides how much work a worker accepts, and when a refused client should try again."""
+"""Decide how much work a worker accepts, and when a refused client should try again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from paradecode.serve.worker.settings import WorkerSettings
 
 LONGEST = 60.0
 KEYS = 16
-"""The number of keys whose full queues a worker holds."""
+"""How many keys with full queues a worker can hold."""
 RECENT = 0.1
-"""Weight of the newest output in the mean service time; higher follows changes faster."""
+"""Weight of the newest output in the mean service time. A higher weight follows changes faster."""
 
 
 class Admission:
-    """Refuses requests when too many are waiting.
+    """Refuses requests if too many are waiting.
 
     Attributes:
         draining: whether every request is refused.
@@ -32,19 +32,20 @@ class Admission:
     def refusal(
         self, id: str, outputs: list[GenerationRequest], accepted: bool = False
     ) -> Failure | None:
-        """The failure of a request whose outputs cannot wait here; None if they can.
+        """Return the failure of a request whose outputs cannot wait here, or None if they can.
 
         Args:
-            accepted: whether another worker, which died, had accepted it; there is then always
-                room.
+            accepted: whether another worker, which died, had accepted the request. Such a request
+                always has room.
         """
         engine, settings = self._engine, self._settings
         tokens = sum(len(output.prompt) for output in outputs)
-        # Each key has a queue of its own: another's requests are no reason to refuse.
+        # Each key has a queue of its own, so requests of one key do not lead to refusals for
+        # another.
         owner, room = outputs[0].owner, engine.limits.batch + settings.queue_requests
         held = engine.queue.of(owner) + sum(one.request.owner == owner for one in engine.running)
         full = held + len(outputs) > room or len(engine.queue) > KEYS * room
-        # An empty queue takes any prompt that the engine can serve at all.
+        # If the queue is empty, any prompt is accepted that the engine can serve at all.
         deep = len(engine.queue) > 0 and engine.queue.tokens + tokens > settings.queue_tokens
         if not (self.draining or ((full or deep) and not accepted)):
             return None
@@ -57,12 +58,14 @@ class Admission:
         )
 
     def served(self, seconds: float) -> None:
-        """Note the seconds that an output took after its admission."""
+        """Record how many seconds an output took after its admission."""
         self._service += RECENT * (seconds - self._service)
 
     def _wait(self, owner: str, outputs: int) -> float:
-        """Estimated seconds until so many outputs have room. An owner has a share of the batch,
-        beside the other owners that wait."""
+        """Estimate the seconds until ``outputs`` more outputs have room.
+
+        Each owner with waiting outputs has an equal share of the batch.
+        """
         excess = self._engine.queue.of(owner) + outputs - self._settings.queue_requests
         share = self._engine.limits.batch / max(self._engine.queue.owners, 1)
         expected = self._service * max(excess, 1) / share

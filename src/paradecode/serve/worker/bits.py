@@ -1,4 +1,4 @@
-"""Names the bits that a worker computes: only workers with the same bits may continue an output."""
+"""Name a worker's arithmetic. Only workers that compute the same bits may continue an output."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from paradecode.llm import LLM
 from paradecode.serve.worker.settings import WorkerSettings
 
 PROBE = 32
-"""Tokens of the fixed prompt whose continuation shows which bits a worker computes."""
+"""Number of tokens of the fixed prompt whose continuation identifies the arithmetic."""
 
 
 def bits(llm: LLM, settings: WorkerSettings) -> str:
-    """A name for the bits that this worker computes. It depends on versions, backend and
-    processor, and on the tokens and log-probabilities that the model gives for a fixed prompt."""
+    """Return a name for the exact results that this worker computes.
+
+    It is a digest of versions, backend, processor, and the tokens and log-probabilities that the
+    model gives for a fixed prompt.
+    """
     try:
         flags = re.findall(r"^(?:model name|flags|Features)\s*:.*$", _processor(), re.MULTILINE)
     except OSError:

@@ -1,4 +1,4 @@
-"""The thread that reads: it turns lines into messages and prepares them while the engine steps."""
+"""Read lines in a thread, turn them into messages, and prepare them while the engine steps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from paradecode.serve.worker.slow import SlowMessage, Turns
 T = TypeVar("T")
 
 AHEAD = 64
-"""Messages that are read before the engine asks for them; the pipe holds back the following
-ones."""
+"""How many messages are read ahead of the engine. Further messages stay in the pipe."""
 
 LATER = 64
-"""Slow messages of one key and kind that may wait; more are refused."""
+"""How many slow messages of one key and kind may wait. Further ones are refused."""
 
 
 def lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream; a line that is too long is cut, so that no reader accepts it."""
+    """Yield the lines of a stream. A line that is too long is cut, so that no reader accepts it."""
     while line := stream.readline(MAX_LINE + 1):
         yield line
         while line and not line.endswith(b"\n"):
@@ -29,12 +28,12 @@ def lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 class Inbox(Generic[T]):
-    """Messages in order of arrival, then None for the end of the stream.
+    """The messages in the order of arrival, and then None at the end of the stream.
 
     Args:
         stream: the source of the lines.
-        read: turns a line into a message; must not raise. A :class:`SlowMessage` comes at once, and
-            the message that it makes comes when it is ready.
+        read: turns a line into a message; must not raise. A :class:`SlowMessage` is delivered at
+            once, and the message that it makes is delivered when it is ready.
     """
 
     def __init__(self, stream: BinaryIO, read: Callable[[bytes], T | SlowMessage[T]]) -> None:
@@ -45,11 +44,11 @@ class Inbox(Generic[T]):
         threading.Thread(target=self._follow, name="inbox", daemon=True).start()
 
     def put(self, message: T) -> None:
-        """Add a message from this process; a signal handler may call this."""
+        """Add a message from this process. A signal handler may call this."""
         self._queue.put((message, False))
 
     def take(self, wait: bool) -> Iterator[T | SlowMessage[T] | None]:
-        """The messages that have arrived; with ``wait``, at least one."""
+        """Yield the messages that have arrived. With ``wait``, wait for at least one."""
         while True:
             try:
                 message, counted = self._queue.get(block=wait)

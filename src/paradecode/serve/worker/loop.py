@@ -1,4 +1,4 @@
-"""The engine loop of a worker: take messages, step, report."""
+"""The engine loop of a worker: take messages, make a step, and report."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Prepared:
     """A request whose prompt and settings are ready for the engine.
 
     Attributes:
-        outputs: requests to the engine.
-        indexes: numbers of these outputs in the request.
-        resumed: whether they go on where another worker stopped; a canvas begins again.
+        outputs: one request to the engine for each output.
+        indexes: indices of these outputs in the request.
+        resumed: whether the outputs continue where another worker stopped. A canvas starts again.
     """
 
     def __init__(self, request: wire.Generate, preparer: Preparer) -> None:
@@ -50,30 +50,29 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Answered:
-    """Marks that a question was answered where it was read, beside a step of the engine."""
+    """Marks that a question was answered where it was read, while the engine made a step."""
 
     id: str
 
 
 THOUGHT = 8
-"""Tokens at the end of a prompt that may name the beginning of a thought."""
+"""How many tokens at the end of a prompt are searched for the mark that opens reasoning."""
 LONG = 1 << 16
-"""Bytes of a line from which on it is prepared in another thread, so that short lines need not
-wait."""
+"""Bytes above which a line is prepared in another thread, so that short lines need not wait."""
 
 Message = wire.Request | Prepared | Answered | wire.Failure
 
 
 class Loop:
-    """Serves one model until it is told to stop.
+    """Serves one model until the stream of messages ends, or until a drain is complete.
 
     Args:
-        send: writes events, in order; returns the requests whose events could not be written.
-            Several threads call it.
+        send: writes events in order, and returns the ids of requests whose events could not be
+            written. Several threads call it.
 
     Attributes:
-        jobs: id -> outputs of a request that has not ended.
-        searches: id -> search of a request that has not ended.
+        jobs: id of a live request -> its outputs.
+        searches: id of a live request -> its search.
     """
 
     def __init__(
@@ -91,18 +90,18 @@ class Loop:
         self._scorer = settings.scorer
         self._outputs: dict[LiveSequence, OutputReport] = {}
         self._later: dict[str, bool] = {}
-        """Id -> whether a request that takes long to prepare is still wanted."""
+        """Id of a request that takes long to prepare -> whether the request is still wanted."""
         self._steps = 0
 
     def warm(self) -> None:
-        """Do now what the first request of a kind would wait for."""
+        """Do at the start what the first requests would otherwise wait for."""
         self._preparer.warm()
 
     def read(self, line: bytes) -> Message | SlowMessage[Message]:
-        """The message of a line, prepared as far as possible without the engine; never raises.
+        """Turn a line into a message, and prepare it as far as possible without the engine.
 
-        Questions about tokens are answered at once, because a step of the engine may read a long
-        prompt.
+        The function never raises. Questions about tokens are answered at once, because a step of
+        the engine may read a long prompt.
         """
         try:
             message: wire.Request = decode(line, wire.REQUESTS)
@@ -115,7 +114,8 @@ class Loop:
             kind = kind if message.constraint is None else "constraints"
             key = message.key
             if message.resume is not None:
-                # Another worker had accepted it: new ones do not delay it, and it is not refused.
+                # Another worker had accepted this request. So it is not refused, and new requests
+                # do not delay it.
                 key, size = message.id, 0
         if kind == "long texts" and len(line) < LONG:
             return self._prepared(message)
@@ -143,7 +143,7 @@ class Loop:
         return wire.DecodedText(id=message.id, text=self._preparer.text(message.tokens))
 
     def run(self, inbox: Inbox[Message]) -> bool:
-        """Serve until the stream ends or a drain is complete; returns False if the engine broke."""
+        """Serve until the stream ends or a drain is complete. Return False if the engine broke."""
         while self.jobs or self.searches or self._later or not self._admission.draining:
             for message in inbox.take(wait=not self._engine.busy):
                 if message is None:  # Nobody is left to answer to.
@@ -154,7 +154,7 @@ class Loop:
         return True
 
     def handle(self, message: Message | SlowMessage[Message]) -> list[wire.Event]:
-        """Do what a message asks for; returns the events that answer it at once."""
+        """Do what a message asks for, and return the events that answer it at once."""
         if isinstance(message, SlowMessage):
             self._later[message.id] = True
             return []
@@ -179,8 +179,7 @@ class Loop:
         return []
 
     def _send(self, events: Iterable[wire.Event]) -> None:
-        """Write events. A request whose event cannot be written is over, and gets no further
-        event."""
+        """Write events. A request whose event cannot be written ends, and gets no further event."""
         for id in self._write(events):
             self._cancel(id)
 
@@ -193,8 +192,10 @@ class Loop:
         return [event for output in outputs for event in self._report(output)]
 
     def step(self) -> bool:
-        """Do one step of the engine and send its events; returns False if the engine itself
-        broke."""
+        """Do one step of the engine, and send its events.
+
+        Return False if the engine itself broke.
+        """
         try:
             changed = self._engine.step()
         except Exception:
@@ -215,7 +216,7 @@ class Loop:
         return True
 
     def _advance(self, id: str) -> list[wire.Event]:
-        """Continue a search; returns its events."""
+        """Continue a search, and return its events."""
         job = self.searches[id]
         events = job.events()
         if job.run.finished:
@@ -259,7 +260,7 @@ class Loop:
         return [accepted]
 
     def _thinks(self, request: wire.Generate, prompt: Iterable[int]) -> bool:
-        """Whether the template has begun a thought at the end of the prompt."""
+        """Whether the prompt ends with the mark that opens a block of reasoning."""
         if request.prompt.messages is None:
             return False
         end = self._llm.tokenizer.decode(list(prompt)[-THOUGHT:], skip_special=False)

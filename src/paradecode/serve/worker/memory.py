@@ -1,4 +1,4 @@
-"""The memory that this process holds."""
+"""Measure the memory that this process holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def resident() -> int:
-    """Resident bytes now; the peak where the system does not report the present value."""
+    """Return the resident memory in bytes. If the system does not report it, return its peak."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Turns one output of a request into events: its new tokens, and its end."""
+"""Turn one output of a request into events: chunks of new tokens, and its end."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from paradecode.serve.wire import LEAST_LOGPROB, Done, Generate, OutputChunk, Wi
 
 
 class Speller:
-    """The cached bytes and texts of single tokens."""
+    """Returns the bytes and texts of single tokens, which it caches."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._known: dict[int, bytes] = {}
 
     def bytes(self, token: int) -> bytes:
-        """The bytes of a token; a control token has those of its name."""
+        """Return the bytes of a token. A control token has the bytes of its name."""
         found = self._known.get(token)
         if found is None:
             control = self._tokenizer.is_control(token)
@@ -42,12 +42,12 @@ class Speller:
 
 
 class OutputReport:
-    """Reports on one sequence, piece by piece.
+    """Reports the progress of one sequence in pieces.
 
     Args:
-        index: number of the output in the request.
-        method: the spec that decodes it.
-        reader: the reader of the prompt or its candidates, if nothing is generated.
+        index: index of the output in the request.
+        method: spec of the method that decodes the output.
+        reader: the reader of the prompt or of its candidates, if nothing is generated.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class OutputReport:
         self._reader = reader
 
     def chunk(self) -> OutputChunk | None:
-        """The chunk of everything since the last call; None if there is nothing to show."""
+        """Return a chunk of everything since the last call, or None if there is nothing to show."""
         seq = self.sequence
         if isinstance(self._reader, PromptReader):
             return self._prompt(self._reader)
@@ -107,7 +107,7 @@ class OutputReport:
         )  # fmt: skip
 
     def done(self) -> Done:
-        """The event for the end of a sequence that has finished without an error."""
+        """Return the event for the end of a sequence that has finished without an error."""
         seq = self.sequence
         return Done(
             id=self.request.id,

@@ -1,7 +1,6 @@
-"""Makes requests to the engine from a message: it tokenizes, applies the chat template, and reads
-settings.
+"""Make requests to the engine from a message: tokenize, apply the chat template, check settings.
 
-Nothing here touches the engine. It runs in the thread that reads, while the engine steps.
+Nothing here touches the engine. It runs in the reading thread, while the engine steps.
 """
 
 from __future__ import annotations
@@ -28,11 +27,17 @@ from paradecode.serve.worker.settings import WorkerSettings
 
 MAX_SCORES = 1 << 16
 MAX_CANDIDATES = 64
-"""The length of all candidates together, in multiples of the context length."""
+"""The most tokens of all candidates together, as a multiple of the context length."""
 MOST_TOKENS = 1 << 18
-"""Tokens that may become one text; a text that is only tokenized has the same limit."""
+"""The most tokens that are turned into one text.
+
+A text that is only tokenized has the same limit.
+"""
 MOST_BYTES = 1 << 21
-"""Bytes of all token texts in one answer, which is one line. JSON may write six bytes for one."""
+"""The most bytes of all token texts in one answer, which is one line.
+
+JSON may write six bytes for one byte of text.
+"""
 PREDICTED = "predicted-output"
 MAX_TOKENS = {"max_tokens", *(alias for alias, name in ALIASES.items() if name == "max_tokens")}
 
@@ -46,19 +51,24 @@ class Preparer:
         self._most = llm.config.context_length * llm.tokenizer.longest
 
     def warm(self) -> None:
-        """Do what the first constrained request would wait for, and all others with it.
+        """Do at the start what the first constrained request, and all after it, would wait for.
 
-        Those are imports, a table of the vocabulary, and the process that tries grammars.
+        This imports modules, makes a table of the vocabulary, and starts the process that tries
+        grammars.
         """
         kind, value = "choice", ["a"]
-        # Without the library, or with such a tokenizer, each request is told what is wrong.
+        # If the library is missing, or the tokenizer cannot be used, each request gets an error
+        # that says so.
         with ThreadPoolExecutor(1) as beside, suppress(InvalidInput, OSError):
             if "autoregressive" in self._llm.families:
                 beside.submit(self._trial.check, kind, value)
             self._llm.requests([0], None, {"constraint": {"type": kind, "value": value}})
 
     def tokens(self, prompt: PromptInput) -> list[int]:
-        """Token ids of a prompt. A text that cannot fit is refused before it is tokenized."""
+        """Return the token ids of a prompt.
+
+        A text that cannot fit is refused before it is tokenized.
+        """
         if prompt.tokens is not None:
             return prompt.tokens
         if prompt.text is not None:
@@ -70,13 +80,16 @@ class Preparer:
         ids = self._llm.chat_tokens(prompt.messages, prompt.tools, **prompt.variables or {})
         if not prompt.begun:
             return ids
-        # By itself, as the model would write it behind the template; the names of control tokens
-        # are text in it, as in all that comes from users.
+        # The beginning of an answer is tokenized by itself, as the model would write it after the
+        # template. Names of control tokens are text in it, as in all texts from users.
         begun = self._llm.tokenizer.encode(prompt.begun, special=False, parse_special=False)
         return ids + begun
 
     def tokenized(self, prompt: PromptInput) -> tuple[list[int], list[str]]:
-        """Token ids of a prompt, and the text of each. Raises InvalidInput for too many."""
+        """Return a prompt's token ids, and the text of each.
+
+        Raise InvalidInput if there are too many.
+        """
         tokens = self.tokens(prompt)
         if len(tokens) > MOST_TOKENS:
             fix = f"give one of at most {MOST_TOKENS} tokens"
@@ -85,8 +98,10 @@ class Preparer:
         return tokens, [self._speller.text(token) for token in tokens]
 
     def text(self, tokens: list[int]) -> str:
-        """The text of token ids. Raises InvalidInput for ids that the model lacks, or a text
-        that is too long."""
+        """Return the text of token ids.
+
+        Raises InvalidInput for ids that the model does not have, or for a text that is too long.
+        """
         top = max(tokens, default=0)
         if top >= self._llm.config.vocab_size:
             fix = f"token ids go up to {self._llm.config.vocab_size - 1}"
@@ -97,7 +112,7 @@ class Preparer:
         return self._llm.tokenizer.decode(tokens)
 
     def requests(self, message: Generate) -> list[GenerationRequest]:
-        """One request to the engine for each of the ``n`` outputs. Raises InvalidInput."""
+        """Return one request to the engine for each of the ``n`` outputs. Raise InvalidInput."""
         ids = self.tokens(message.prompt)
         context = self._llm.config.context_length
         if len(ids) >= context:
@@ -165,15 +180,17 @@ class Preparer:
         return spec
 
     def _room(self, prompt: int) -> int:
-        """The most tokens that an output may have behind a prompt of so many."""
+        """Return the most tokens that an output may have after a prompt of ``prompt`` tokens."""
         engine = self._llm.engine
         memory = min(pool.count for pool in engine.pools.values()) * PAGE
         room = memory - PAGE - engine.limits.draft_tokens - prompt
         return max(1, min(self._llm.config.context_length - prompt, room))
 
     def _check_bytes(self, field: str, counts: Mapping[int, int]) -> None:
-        """Raise InvalidInput if the texts of tokens are too long; ``counts`` says how often each
-        is written."""
+        """Raise InvalidInput if the texts of tokens are too long.
+
+        ``counts`` says how many times each token is written.
+        """
         size = sum(count * len(self._speller.bytes(token)) for token, count in counts.items())
         if size > MOST_BYTES:
             fix = f"give tokens whose texts have at most {MOST_BYTES} bytes together"

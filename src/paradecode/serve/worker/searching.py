@@ -1,4 +1,7 @@
-"""A search in a worker: its branches run beside all other requests, and it reports like them."""
+"""Run a search in a worker.
+
+Its branches run beside all other requests, and it reports like them.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +32,15 @@ from paradecode.serve.worker.output import Speller
 
 
 class SearchJob:
-    """One search, and what was reported of it.
+    """One search, and what was reported about it.
 
     Args:
-        message: the request, which has a ``search``.
+        message: the message, which has a ``search``.
         request: the request to the engine from which branches are made.
-        scorer: the worker's own scorer, for searches that name none.
+        scorer: spec of the worker's own scorer, for a search that names none.
 
     Raises:
-        InvalidInput: for a strategy or scorer that is not known, or names a file.
+        InvalidInput: if the strategy or the scorer is unknown, or names a file.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class SearchJob:
         )  # fmt: skip
 
     def cancelled(self) -> list[Event]:
-        """End the search now; returns its last events."""
+        """End the search now, and return its last events."""
         self.run.close()
         ended = Done(
             id=self.message.id, index=0, finish_reason="cancelled", stats=Stats(),
@@ -69,7 +72,7 @@ class SearchJob:
         return [replace(ended, index=index) for index in range(self.outputs)]
 
     def events(self) -> list[Event]:
-        """The events since the last call; the last ones report the end of the search."""
+        """Return the events since the last call. The last events report the end of the search."""
         self.run.advance()
         events: list[Event] = [*self._branches()] if self._shows else []
         if not self.run.finished:

@@ -1,4 +1,4 @@
-"""The settings of a worker, which come on its first line."""
+"""The settings of a worker, which are the first line of its input."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ Name = Annotated[str, Field(max_length=64)]
 
 
 class WorkerSettings(BaseModel):
-    """How a worker loads its model, and how much it takes on.
+    """How a worker loads its model, and how much work it accepts.
 
     Attributes:
         model, draft_model, decoder, profile, adapter, chat_template, backend, dtype, device,
             threads, draft_threads, draft_device, draft_vocabulary, ranks: arguments of
             :class:`paradecode.LLM`. ``decoder`` is a spec text.
         limits: fields of :class:`paradecode.engine.engine.Limits`.
-        queue_requests: outputs that may wait beside those that run; more are refused with 429.
-        queue_tokens: prompt tokens that may wait; one request alone may have more.
-        max_tokens: the most tokens of an output whose request does not say, within the context.
+        queue_requests: the most outputs that may wait beside the running ones. Further ones are
+            refused with 429.
+        queue_tokens: the most prompt tokens that may wait. A single request may have more.
+        max_tokens: the most tokens of an output, within the context, if its request sets no limit.
         python_constraints: whether requests may ask for the constraint ``python``.
-        scorer: scorer for searches that name none; see :func:`paradecode.search.find_scorer`.
+        scorer: spec of the scorer for searches that name none; see
+            :func:`paradecode.search.find_scorer`.
 
     Raises:
-        InvalidInput: naming what is unknown or out of range.
+        InvalidInput: naming the setting that is unknown or out of range.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -65,7 +67,10 @@ class WorkerSettings(BaseModel):
         self.engine_limits()
 
     def engine_limits(self) -> Limits:
-        """The engine's limits. Raises InvalidInput for a limit that is unknown or out of range."""
+        """Return the engine's limits.
+
+        Raise InvalidInput for one that is unknown or out of range.
+        """
         known = [entry.name for entry in fields(Limits)]
         for name, value in (self.limits or {}).items():
             if name not in known:
@@ -73,13 +78,12 @@ class WorkerSettings(BaseModel):
         return Limits(**(self.limits or {}))
 
     def line(self) -> bytes:
-        """The settings as the worker's first line."""
+        """Return the settings as the worker's first line."""
         return json.dumps(self.model_dump(), allow_nan=False).encode() + b"\n"
 
     @classmethod
     def read(cls, line: bytes) -> WorkerSettings:
-        """The settings that :meth:`line` wrote; raises InvalidInput naming a field that cannot
-        be used."""
+        """Return the settings that :meth:`line` wrote. Raise InvalidInput naming a wrong field."""
         try:
             body = json.loads(line)
         except (ValueError, RecursionError):

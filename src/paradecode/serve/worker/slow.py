@@ -1,4 +1,4 @@
-"""Prepares slow messages in other threads: one thread for each kind, in which keys take turns."""
+"""Prepare slow messages in other threads, one for each kind of work, where keys take turns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class SlowMessage(Generic[T]):
     """A message that takes long to prepare.
 
     Attributes:
-        id: id of its request.
-        kind: why it takes long; kinds do not wait for one another.
-        key: the client's key, because keys take turns.
-        size: bytes that count while it waits; 0 for a message that must not be refused.
-        work: makes the message that comes in its place; must not raise.
-        instead: makes the message that comes in its place if too much waits already.
+        id: id of the message's request.
+        kind: why the message takes long. Messages of different kinds do not wait for each other.
+        key: name of the client's key. Keys take turns.
+        size: number of bytes that count while the message waits; 0 if it must not be refused.
+        work: makes the prepared message that takes its place; must not raise.
+        instead: makes the message that takes its place if too much waits already.
     """
 
     id: str
@@ -35,11 +35,12 @@ class SlowMessage(Generic[T]):
 
 
 class Turns(Generic[T]):
-    """Prepares what is added, one key after the other, and puts it into the inbox.
+    """Prepares the added messages in a thread, one key after the other, and delivers them.
 
     Args:
-        put: takes a message that is ready; called from another thread.
-        most: number of messages of one key that may wait. All together have :data:`MOST_BYTES`.
+        put: takes a prepared message; called from another thread.
+        most: the most waiting messages of one key. All keys together may have :data:`MOST_BYTES`
+            bytes.
         name: name of the thread.
     """
 

@@ -1,5 +1,4 @@
-"""Writes a worker's events, one in each line. An event that does not fit into a line fails
-alone."""
+"""Write a worker's events as lines. An event that does not fit into a line fails alone."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class EventWriter:
-    """Writes events to a pipe. Safe from several threads: no line is inside of another one.
+    """Writes events to a pipe. Several threads may use it, and lines are never mixed.
 
     Args:
         pipe: a pipe without a buffer.
@@ -26,8 +25,10 @@ class EventWriter:
         self._pipe, self._turn = pipe, threading.Lock()
 
     def __call__(self, events: Iterable[Event]) -> set[str]:
-        """Write events; returns the requests of which an event could not be written. They have
-        failed, and nothing more is written about them."""
+        """Write events, and return the ids of requests with an event that could not be written.
+
+        These requests have failed, and nothing more is written about them.
+        """
         lines: list[bytes] = []
         failed: set[str] = set()
         for event in events:
@@ -47,7 +48,7 @@ class EventWriter:
 
 
 def _failure(id: str, error: InvalidInput) -> Failure:
-    """The failure that is sent in place of an event that cannot be written."""
+    """Return the failure that is sent instead of an event that cannot be written."""
     if isinstance(error, LineTooLong):
         fix = f"ask for less at a time: it may have less than {MAX_LINE}"
         message = f"a part of the answer has {error.value}; {fix}"
