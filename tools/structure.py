@@ -176,7 +176,7 @@ NAMED = MODULES.keys() - PACKAGES.keys()
 def room_of(module: str, rooms: Mapping[str, set[str]] = ALLOWED) -> str | None:
     """Return the room of a module: the longest entry of ALLOWED that contains it.
 
-    The result is None without one.
+    It is None if no entry contains the module.
     """
     package, *parts = module.split(".")
     if package == "paradecode_lab":
@@ -190,7 +190,7 @@ def room_of(module: str, rooms: Mapping[str, set[str]] = ALLOWED) -> str | None:
 
 
 def imports(module: str, source: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """Yield (line, imported module) for every import, also inside functions and by name."""
+    """Yield (line, imported module) for every import, also in functions and by name."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:

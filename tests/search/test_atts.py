@@ -138,7 +138,7 @@ def first_chunks(count: int, alpha: float, calibration: int) -> list[bool]:
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("alpha", "calibration"), [(0.4, 4), (0.25, 3)])
 def test_first_chunks_are_rejected_as_seldom_as_promised(alpha: float, calibration: int) -> None:
-    """In 150 searches the share of rejected first chunks is within 4 standard errors."""
+    """In 150 searches, first chunks are rejected at most 4 standard errors too often."""
     rejected = np.mean(first_chunks(150, alpha, calibration))
     promised = int(alpha * (calibration + 1)) / (calibration + 1)
     error = 4 * np.sqrt(promised * (1 - promised) / 150)

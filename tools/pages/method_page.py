@@ -24,7 +24,7 @@ PARALLEL = "parallel.json"
 """Name of the result of ``paradecode bench --suite parallel``."""
 
 MANY = 12
-"""A table does not list the values of a setting that has at least this many."""
+"""A table does not list the values of a setting that has more than this many."""
 
 
 def method_page(

@@ -4,9 +4,9 @@
 
 The program starts a server with two models and two keys. The attacker has one key. The neighbour
 has the other key, and streams from the model that is attacked. The exit status is 1 if an answer
-has another status than the table says, a worker dies, or something stays behind in the server. It
-is also 1 if the stream pauses a second longer than without an attack, /health takes more than 250
-ms, or the front process grows by 100 MB.
+has another status than the table says, a worker dies, or a request or a page remains in the server.
+It is also 1 if the stream pauses a second longer than without an attack, /health takes more than
+250 ms, or the front process grows by 100 MB.
 """
 
 from __future__ import annotations

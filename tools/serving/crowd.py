@@ -87,7 +87,8 @@ class Asked:
 def question(number: int) -> Asked:
     """Return a question of the mix.
 
-    About a third is structured, a quarter asks the diffusion model, and many are sampled.
+    Half of the questions are structured, a quarter asks the diffusion model, and a quarter is
+    sampled.
     """
     diffusion = number % 4 == 3
     body: dict[str, Any] = {

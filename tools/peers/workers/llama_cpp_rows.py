@@ -1,8 +1,8 @@
 """Times llama.cpp's forwards row by row. Requests are JSON lines on stdin and stdout.
 
-{"load": {"model", "slots", "sequences", "threads"}}comes first (see ``protocol``)
+{"load": {"model", "slots", "sequences", "threads"}} comes first (see ``protocol``)
 {"rows", "context", "sequences"} -> {"seconds"} of a forward: ``rows`` new tokens for each of
-    ``sequences`` sequences behind ``context`` cached ones, with logits for all.
+    ``sequences`` sequences after ``context`` cached tokens, with logits for all rows.
 {"tokens": [id, ...]}            -> {"nll": [...]}, in nats, of every token but the first.
 """
 

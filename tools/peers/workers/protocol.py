@@ -27,7 +27,7 @@ from typing import Any
 
 Settings = dict[str, Any]
 Generate = Callable[[list[int], int, list[int]], "Reply"]
-"""(prompt_token_ids, max_tokens, stop_token_ids) -> Reply."""
+"""Maps (prompt_token_ids, max_tokens, stop_token_ids) to a reply."""
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """Maps a request that is not a ``load`` to its answer."""

@@ -1,4 +1,4 @@
-"""Describe a suite's measurements in one engine, and run them: every method decodes every batch."""
+"""Runs a suite's measurements in one engine: every method decodes every batch."""
 
 from __future__ import annotations
 

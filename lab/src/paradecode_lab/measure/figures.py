@@ -262,7 +262,7 @@ def _is_suspicious(
 
 
 def _verdict(promised: str, equality: OutputEquality | None, greedy: bool) -> str:
-    """Decide what to call the outputs.
+    """Return the verdict on the outputs; see :class:`Figures`.
 
     At temperature 0 only one output has the promised distribution, so its equality is checked too.
     """

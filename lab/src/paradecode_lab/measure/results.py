@@ -15,9 +15,9 @@ from paradecode.core.trace import DraftCounts
 from paradecode_lab.measure.machine import Machine
 
 OutputKey = tuple[str, tuple[int, ...]]
-"""(item id, token ids) of an output.
+"""Identifies an output: (item id, token ids).
 
-It is a key, since nearly all engines repeat their output in every round.
+Each output is stored once, because nearly all engines repeat it in every round.
 """
 
 

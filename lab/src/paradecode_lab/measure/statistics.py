@@ -1,9 +1,9 @@
 """Figures with 95 % intervals.
 
-Every ratio is one of column totals (tokens, seconds, counts): a mean of the prompts' ratios would
-give a 10-token answer the weight of a 500-token answer. A resample of the bootstrap draws prompts
-with replacement and recomputes the totals. Engines that are compared share the drawn prompts, so
-intervals of ratios are paired. Shares, percentiles and rates have intervals of other kinds.
+Every ratio is computed from column totals (tokens, seconds, counts). A mean of the prompts' ratios
+would give a 10-token answer the weight of a 500-token answer. A resample of the bootstrap draws
+prompts with replacement and recomputes the totals. Engines that are compared share the drawn
+prompts, so intervals of ratios are paired. Shares, percentiles and rates have other intervals.
 """
 
 from __future__ import annotations

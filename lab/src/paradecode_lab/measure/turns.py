@@ -18,7 +18,7 @@ MAX_FAILURES = 3
 """Number of failures in a row after which a player takes no further turns."""
 
 DoneKey = tuple[str, int, int, str]
-"""(player's name, batch size, round, item id) of a measurement."""
+"""Identifies a measurement: (player's name, batch size, round, item id)."""
 
 
 class PlayerError(Exception):

@@ -36,7 +36,7 @@ class Look:
 
 
 Looks = Mapping[tuple[str, str], Look]
-"""(family, name) of a line -> its look."""
+"""Maps (family, name) of a line to its look."""
 
 
 def look_of(line: Line, looks: Looks) -> Look:

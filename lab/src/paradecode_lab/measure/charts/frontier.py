@@ -22,7 +22,7 @@ MOST_LABELS = 16
 
 
 def draw(sheet: Sheet, looks: Looks) -> Chart | None:
-    """Return the chart; None if fewer than two lines have a quality, or all qualities are equal."""
+    """Return the chart; None if fewer than two lines have a quality, or qualities hardly differ."""
     lines = [line for line in sheet.by_speed() if line.quality is not None]
     qualities = [line.quality.value for line in lines if line.quality]
     if len(lines) < 2 or max(qualities) - min(qualities) <= LEAST:

@@ -223,10 +223,10 @@ def outcome_table(
 ) -> Table:
     """Return a table of all methods, the fastest first; ``~`` marks figures that are estimates.
 
-    ``speed-up`` is predicted, with its 95 % interval over requests; ``tok/fwd`` is the number of
-    tokens per forward; ``% kept`` is the share of draft tokens accepted at depth 1, 2, 3; ``saved``
-    is the number of forwards that plain decoding needs in addition; ``us`` is the method's own time
-    in microseconds per token.
+    ``speed-up`` is predicted, with its 95 % interval over requests. ``tok/fwd`` is the number of
+    tokens per forward, ``% kept`` the share of draft tokens accepted at depth 1, 2, 3. ``saved`` is
+    the number of forwards that plain decoding needs in addition. ``us`` is the method's own time in
+    microseconds per token.
 
     Args:
         by_group: whether every method has a row for each group of at least three requests.

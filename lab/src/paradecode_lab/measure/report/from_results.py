@@ -83,7 +83,7 @@ def _family(each: Figures, decoders: bool) -> str:
 
 
 def _best_modes(found: Sequence[Figures]) -> set[str]:
-    """Return the name of the fastest mode of each peer, and of this package's plain mode."""
+    """Return the names of the fastest mode of each peer, and of this package's plain mode."""
     best: dict[str, Figures] = {}
     for each in found:
         peer = _family(each, False)

@@ -87,7 +87,7 @@ def write_beside(sheet: Sheet, output: Path, charts: Sequence[str] = ()) -> list
 def _pictures(sheet: Sheet, paths: Mapping[str, Path]) -> list[Path]:
     """Save the charts that the sheet has data for, and return their paths.
 
-    The result is none without matplotlib.
+    Without matplotlib there are none.
     """
     charts = charts_of(sheet, looks_of([sheet])) if paths and can_draw() else {}
     return [save_charts([charts[name]], path) for name, path in paths.items() if name in charts]

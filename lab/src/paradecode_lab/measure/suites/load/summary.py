@@ -13,7 +13,7 @@ from paradecode_lab.measure.statistics import Estimate, Interval, percentile, ra
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 Percentiles = dict[str, Estimate | None]
 Phase = tuple[str, str, int]
-"""(endpoint, load, round) of requests that are measured and kept together."""
+"""Identifies requests that are measured and kept together: (endpoint, load, round)."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ COLLAPSE = 0.5
 
 Done = Mapping[str, MethodRecords]
 Finding = tuple[bool, str]
-"""(whether a method meets the target, its figures as a sentence)."""
+"""A pair: whether a method meets the target, and its figures as a sentence."""
 
 
 @dataclass(frozen=True)
