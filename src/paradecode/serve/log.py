@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from paradecode.serve.wire import Done
 
-if TYPE_CHECKING:  # Workers log too, and need nothing of HTTP.
+if TYPE_CHECKING:  # Workers use this file without HTTP's packages.
     from paradecode.serve.errors import ApiError
 
 MAX_NAME = 256

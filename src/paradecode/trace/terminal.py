@@ -124,7 +124,7 @@ def _branches(trace: Trace) -> Iterator[RenderableType]:
         line = Text(visible(branch["text"]).strip().replace("\n", "⏎") + " ")
         line.stylize("bold" if branch["chosen"] else "dim")
         line.append(f"({score}{branch['tokens']} tokens, {branch['reason']})", "cyan")
-        before = branch["after"]  # An earlier one: what goes on was made later.
+        before = branch["after"]  # A branch follows the one that it continues.
         nodes.append((root if before is None else nodes[before]).add(line))
     yield root
 

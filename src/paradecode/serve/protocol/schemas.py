@@ -51,7 +51,7 @@ def enforceable(schema: Schema) -> tuple[Schema, list[str]]:
     too long is returned as it is, and a worker refuses it.
     """
     dropped: list[str] = []
-    if len(json.dumps(schema, ensure_ascii=False)) > MAX_TEXT:  # As the worker counts.
+    if len(json.dumps(schema, ensure_ascii=False)) > MAX_TEXT:  # The worker counts so, too.
         return schema, dropped
 
     def visit(part: Schema, place: Place) -> Schema:
