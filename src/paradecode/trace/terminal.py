@@ -36,7 +36,7 @@ def terminal_view(trace: Trace) -> RenderableType:
 
 
 def visible(text: str) -> str:
-    """Return the text, with code points in place of characters that are invisible or control."""
+    """Return the text, with code points in place of invisible and control characters."""
     return "".join(
         f"⟨{ord(sign):04X}⟩" if unicodedata.category(sign) in UNSEEN and sign not in SEEN else sign
         for sign in text

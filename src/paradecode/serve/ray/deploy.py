@@ -27,9 +27,9 @@ from paradecode.serve.settings import ServerSettings
 
 APPLICATION, FRONT = "paradecode", "Front"
 REST, LOOK = 10.0, 0.1
-"""Seconds that a replaced front lives on after the longest deadline, and between two checks.
+"""Seconds that a replaced front lives after the longest deadline, and seconds between two checks.
 
-The checks find out whether the application has ended.
+A check finds out whether the application has ended.
 """
 
 STORE_BYTES = 100 << 20
