@@ -110,7 +110,7 @@ def test_any_object_has_no_endless_number() -> None:
 
 
 def test_what_is_bounded_is_of_the_schema() -> None:
-    """Bounds only exclude documents: what the bounded schema allows, the schema allows."""
+    """Bounds only exclude documents: the schema allows all that the bounded schema allows."""
     schema = {
         "type": "object",
         "properties": {"a": {"type": "number"}, "b": {"items": {}}, "c": {"type": "integer"}},

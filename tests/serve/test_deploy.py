@@ -176,10 +176,7 @@ def steps(stage: list[tuple[str, str]], folder: Path, before: Path) -> list[str]
 
 
 def can_mount() -> bool:
-    """Whether this machine can stand in for the image's base:
-
-    Linux with root rights and overlays.
-    """
+    """Whether this machine can replace the image's base: Linux with root rights and overlays."""
     probe = [
         "unshare",
         "--mount",

@@ -74,7 +74,7 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
     guard = security.Guard(None, chosen, security.accounts_of(chosen.keys))  # type: ignore[arg-type]
     for key in (KEYS[0], "short", ""):
         guard._refusal("/v1/models", security.Headers(), security.digest(key))
-    assert compared == [(32, 32)] * 6  # All keys, every time, and digests only.
+    assert compared == [(32, 32)] * 6  # All keys are compared, by digests.
 
 
 def test_no_public_address_without_a_key() -> None:

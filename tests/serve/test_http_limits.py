@@ -100,7 +100,7 @@ def test_tokens_a_minute(server: Running) -> None:
 def test_prompts_that_are_read_have_no_output(server: Running) -> None:
     headers = {"authorization": f"Bearer {KEYS[2].key}"}
     answer = server.post("/v1/embeddings", {"input": ["ab", "ab"]}, headers=headers)
-    assert answer.headers["x-ratelimit-remaining-tokens"] == "96"  # Twice two.
+    assert answer.headers["x-ratelimit-remaining-tokens"] == "96"  # Two chunks of two tokens.
     assert ask(server, "short", max_tokens=0, echo=True, logprobs=1).status_code == 200
     assert 'key_tokens_total{key="short",kind="output"} 0.0' in metrics(server)
 
@@ -117,11 +117,11 @@ def test_one_output_at_a_time(server: Running) -> None:
         assert ask(server, "free").status_code == 200  # It need not wait.
         assert first.result().status_code == second.result().status_code == 200
     assert error(ask(server, "narrow", n=2)) == (400, "n", None)
-    headers = {"authorization": f"Bearer {KEYS[3].key}"}  # What is only read takes turns.
+    headers = {"authorization": f"Bearer {KEYS[3].key}"}  # Prompts that are only read take turns.
     read = server.post("/v1/embeddings", {"input": ["a", "b", "c"]}, headers=headers)
     assert read.status_code == 200
     (waited,) = (one for one in server.pool.seen if one.deadline and one.deadline < 20)
-    assert waited.deadline < 19.9  # Its time went on while it waited.
+    assert waited.deadline < 19.9  # Waiting used up time.
 
 
 def metrics(server: Running) -> str:

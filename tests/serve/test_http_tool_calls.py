@@ -105,7 +105,7 @@ def test_little_is_held_back(start: str) -> None:
 
 def test_a_long_text_is_read_in_linear_time() -> None:
     began = time.process_time()
-    found = read(["<tool_call>" * 25_000])  # 31 s when the rest was searched again for each.
+    found = read(["<tool_call>" * 25_000])  # Searching the rest again for each takes 31 s.
     assert found["content"] == "<tool_call>" * 25_000
     assert time.process_time() - began < 5
 

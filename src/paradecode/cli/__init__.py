@@ -30,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # Panels of the list of commands would double its time.
+    rich_markup_mode=None,  # Panels would double the time of the list.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -49,12 +49,12 @@ def main() -> None:
     """Run the program. An error that a user can act on becomes one line, without a traceback."""
     ignore_lost_words()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # Not every text can be said in every encoding.
+        if hasattr(stream, "reconfigure"):  # The encoding may lack characters.
             stream.reconfigure(errors="replace")
     try:
         status = app(prog_name="paradecode", standalone_mode=False) or 0
         if sys.stdout is not None:
-            sys.stdout.flush()  # A full disk shows here, not while Python ends.
+            sys.stdout.flush()  # A full disk fails here, not while Python ends.
     except KeyboardInterrupt:
         status = STOPPED
     except typer.Abort:
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _fail(said: str) -> int:
-    with suppress(OSError):  # There is nowhere else to say it.
+    with suppress(OSError):  # If stderr fails, nothing can be said.
         if said:
             err.print(f"[red]error:[/] {escape(said)}", highlight=False, soft_wrap=True)
     return WRONG
@@ -80,7 +80,7 @@ def _usage(error: Any) -> str:
 
     A help page is printed instead, and the result is empty.
     """
-    if error.format_message().startswith("Usage:"):  # Without words there is help and no message.
+    if error.format_message().startswith("Usage:"):  # Without arguments it is help.
         print(error.format_message())
         return ""
     said = " ".join(error.format_message().split()).rstrip(".")
@@ -95,8 +95,8 @@ def _usage(error: Any) -> str:
 
 def _unwritten(error: OSError) -> int:
     """Return the exit status of a command whose output could not be written, as on a full disk."""
-    with suppress(OSError):  # What is still waiting would fail once more while Python ends.
+    with suppress(OSError):  # Otherwise buffered output fails again while Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if error.errno == errno.EPIPE:  # The reader has enough, as `head` does.
+    if error.errno == errno.EPIPE:  # The reader has closed, as `head` does.
         return 0
     return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")

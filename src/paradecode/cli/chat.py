@@ -61,7 +61,7 @@ def chat(
                         )
             except KeyboardInterrupt:
                 out.print("\n[dim]stopped[/]")
-            except InvalidInput as error:  # Most likely the conversation outgrew the context.
+            except InvalidInput as error:  # Probably the context is full.
                 err.print(f"[red]{error}[/]")
                 messages.pop()
                 continue

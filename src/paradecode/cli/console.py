@@ -31,7 +31,7 @@ def ignore_lost_words() -> None:
     What it would say there is lost.
     """
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # It takes the free number 2.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # It gets descriptor 2.
     elif isinstance(getattr(sys.stderr, "buffer", None), (io.BufferedWriter, io.FileIO)):
         file, encoding = Heedless(sys.stderr.fileno(), "w", closefd=False), sys.stderr.encoding
         sys.stderr = io.TextIOWrapper(file, encoding, "replace", write_through=True)

@@ -62,7 +62,7 @@ def generate(
     search, wanted = searching.search, searching.params()
     spec, params = decoding.choice(), sampling.params()
     params["constraint"] = constraining.constraint()
-    if search is None:  # A search may use it, whatever the method.
+    if search is None:  # A search may use it, whatever the method is.
         decoding.check_draft_model()
     if trace is not None:
         writable("--trace", trace)
@@ -82,7 +82,7 @@ def generate(
         if prompt is None:
             raise typer.Exit(0 if all(answered_all) else 1)
         target = said(llm, prompt, raw)
-        if raw and constraining.python:  # Names in the code before the answer count as well.
+        if raw and constraining.python:  # The prompt's own code is read, too.
             params["constraint"]["value"]["code"] = prompt
         streamed, completion = not as_json and not show_forwards, None
         chunks = llm.stream(target, **params) if search is None else searched(target)

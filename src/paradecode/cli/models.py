@@ -37,7 +37,7 @@ def show_models(context: typer.Context, as_json: Json = False) -> None:
         )
         return
     table = Table()
-    table.add_column("model", no_wrap=True)  # It is typed as it stands.
+    table.add_column("model", no_wrap=True)  # Users copy this name.
     for head in ("family", "size", "licence", "present"):
         table.add_column(head, overflow="fold")
     for entry in known:

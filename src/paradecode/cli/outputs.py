@@ -39,7 +39,7 @@ def _instead(path: Path) -> str:
             return "in a folder that is there"
         if path.exists():
             return "" if os.access(path, os.W_OK) else "that can be written"
-        TemporaryFile(dir=folder).close()  # Rights alone do not tell: root has them for /proc.
+        TemporaryFile(dir=folder).close()  # Rights are not enough: root has them in /proc.
     except OSError as error:
         return f"that can be written ({error.strerror})"
     return ""

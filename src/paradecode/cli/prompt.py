@@ -23,7 +23,7 @@ def read_prompt(field: str, given: str) -> str:
         source = "standard input" if given == "-" else "the prompt"
         raise InvalidInput(field, "", f"{source} has no text: give a question or a beginning")
     try:
-        text.encode("utf-8")  # Python hides other bytes in characters that no model knows.
+        text.encode("utf-8")  # Fails for bytes that were no UTF-8.
     except UnicodeEncodeError:
         raise InvalidInput(field, given, NEEDED) from None
     return text

@@ -227,7 +227,7 @@ def serve(
                 out.print(f"ready: {address}/v1 serves {served}", soft_wrap=True, highlight=False)
 
             asyncio.run(run(settings, announce))
-    except KeyboardInterrupt:  # While a model was loading.
+    except KeyboardInterrupt:  # A model was still loading.
         raise typer.Exit(STOPPED) from None
     err.print("stopped", highlight=False)
 

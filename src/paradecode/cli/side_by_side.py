@@ -125,7 +125,7 @@ def race(llm: LLM, console: Console, title: str, prompt: str, max_tokens: int) -
         )
         # If the screen is too low for a text, it shows the end of the text so far.
         live.update(Columns(whole.values(), padding=(0, 0), width=width))
-    if not console.is_terminal:  # It has only the last picture, whose last line Live leaves open.
+    if not console.is_terminal:  # It gets only the last picture, without a line end.
         console.line()
     return Comparison(llm.decoder, [plain], [parallel], is_bounded(llm.decoder))
 

@@ -48,7 +48,7 @@ def trace(
 
     spec = decoding.choice()
     params = {**sampling.params(), **searching.params(), "logprobs": ALTERNATIVES}
-    if searching.search is None:  # A search may use it, whatever the method.
+    if searching.search is None:  # A search may use it, whatever the method is.
         decoding.check_draft_model()
     if output is None and not terminal and not as_json:
         output = Path("trace.html")

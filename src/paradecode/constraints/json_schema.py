@@ -136,7 +136,7 @@ def bounded(schema: Schema) -> Schema:
         own, format = alone.keys() - {"type", "format"}, made.get("format")
         if "enum" in made or "const" in made or not isinstance(kinds, (list, tuple)):
             return made
-        if parent != "oneOf" and not own:  # There the parser has to see that types differ.
+        if parent != "oneOf" and not own:  # In oneOf the parser must see the types.
             if alone.keys() == {"type"} and kinds in (["number"], ["integer"]):
                 return {"$ref": f"#/$defs/:{kinds[0]}"}
             if kinds == ["string"] and format in LENGTHS:
@@ -148,7 +148,7 @@ def bounded(schema: Schema) -> Schema:
         if "string" in kinds and format in LENGTHS and "pattern" not in made:
             made["pattern"] = LENGTHS[format]
         if parent == "allOf" or made.keys() & {"allOf", "anyOf", "oneOf", "$ref"}:
-            return made  # Parts of one object: each would meet all that the others name.
+            return made  # A part's bound would hold for properties of other parts.
         for kind, key in (("array", "items"), ("object", "additionalProperties")):
             if kind in kinds and made.get(key, True) is True:
                 made[key] = anything

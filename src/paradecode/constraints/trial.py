@@ -69,7 +69,7 @@ class GrammarTrial:
         with self._turn:
             try:
                 said = self._ask(grammar)
-            except BrokenPipeError:  # It ended before it had read the grammar, which is not why.
+            except BrokenPipeError:  # It died before it had read the grammar.
                 self._end()
                 said = self._ask(grammar)
             if said:
@@ -116,7 +116,7 @@ def main() -> None:
         wrong = ""
         try:
             compile_grammar(json.loads(line), tokenizer, None)
-        except InvalidInput as error:  # Whoever asked need not try it: that would stop its engine.
+        except InvalidInput as error:  # Told now, as the engine would stop to compile it.
             wrong = error.fix
         print(json.dumps(wrong), flush=True)
 

@@ -89,10 +89,10 @@ class BeamDecoder(OneUse):
         start = Start(0, decoder=self, forks=beams + 1, width=beams)
         grown: list[Branch] = yield Grow([start])
         if not self.groups[0].open and not self.groups[0].ended:
-            return Searched(grown[0])  # It ended before it began.
+            return Searched(grown[0])  # It ended before any beam existed.
         found = [beam for group in self.groups for beam in self._best(group)]
         for beam in found:
-            beam.sequence.finish(grown[0].reason or "cancelled")  # As what ended all of them.
+            beam.sequence.finish(grown[0].reason or "cancelled")  # With the reason that ended all.
         branches = [_branch(start, beam) for beam in found]
         scores = [self._score(beam.sequence, beam.total) for beam in found]
         if task.scorer:
@@ -140,7 +140,7 @@ class BeamDecoder(OneUse):
         for option in kept:
             own = option.sequence
             uses[id(own)] -= 1
-            if uses[id(own)] or own is root:  # The last one goes on in place.
+            if uses[id(own)] or own is root:  # The last continuation needs no fork.
                 forks = yield Fork(1, of=own)
                 own = forks[0]
             self._commit(group, own, option)

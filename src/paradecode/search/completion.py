@@ -103,7 +103,7 @@ def _tree(run: SearchRun, searched: Searched) -> tuple[SearchedBranch, ...]:
 def _own_text(sequence: LiveSequence, start: Start) -> str:
     """Return the text that a branch adds to the text before it."""
     text, before = sequence.text.value, "" if start.after is None else start.after.text
-    while not text.startswith(before):  # That has ended within a character, or a stop text.
+    while not text.startswith(before):  # It ended within a character or a stop text.
         before = before[:-1]
     return text.removeprefix(before)
 

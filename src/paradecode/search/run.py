@@ -46,7 +46,7 @@ class StepText(OutputText):
         vars(self).update(vars(before))
         self._ends = before._ends[:]
         self._marks, self._longest_mark = marks, max(map(len, marks))
-        self._start = self._sent = len(before.value)  # All before was shown with what wrote it.
+        self._start = self._sent = len(before.value)  # Earlier branches have shown their text.
         self.marked = False
 
     def push(self, token: int) -> bool:
@@ -189,7 +189,7 @@ class SearchRun:
                 reply = yield from doing
         except StopIteration as end:
             self.found = end.value
-        except Exception as error:  # Whoever raised it, it ends this search only.
+        except Exception as error:  # Any error ends this search only.
             self.error = error
         finally:
             self._cancel()
@@ -211,7 +211,7 @@ class SearchRun:
         for branch in asked.branches if scorer.reads == "states" else ():
             tokens = [*request.prompt.tolist(), *branch.tokens]
             if branch.tokens and tokens[-1] in engine.config.eos_tokens:
-                del tokens[-1]  # No state behind it means anything.
+                del tokens[-1]  # The state after EOS has no meaning.
             readers.append(LastStateReader(cast(ReadsStates, scorer).network))
             one = reading_request(
                 engine.config, tokens[: engine.config.context_length - 1], readers[-1],
@@ -309,7 +309,7 @@ class SearchRun:
         if sequence is None:
             return Branch(start, None, start.tokens, 0, "", waiting, False)
         own = _made(start, sequence)
-        if not sequence.finished:  # This is asked after every step: no copy of the tokens.
+        if not sequence.finished:  # Called after every step, so tokens are not copied.
             return Branch(start, sequence, (), own, "", None, False)
         text, reason = sequence.text, sequence.finish_reason
         marked = isinstance(text, StepText) and text.marked

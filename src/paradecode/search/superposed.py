@@ -134,7 +134,7 @@ class Superposition(OneUse):
 
     def _extend(self, row: Logits, prompt: Sequence[int], ngrams: NgramModel) -> None:
         """Extend every draft by one token, by the paper's mixture with the n-gram model."""
-        row.argmax()  # Raises for a row that is no distribution.
+        row.argmax()  # Raises if the row is no distribution.
         ids, values = row.top_k(self._kept)
         likely = np.isfinite(values[0])
         scaled = values[0][likely].astype(np.float64) / self._sharpness

@@ -42,10 +42,10 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     Args:
         pool: a started pool whose observer is ``metrics.observe``. The caller drains and closes it.
     """
-    methods()  # They are imported now, and not when the first answer is counted.
+    methods()  # Import all methods now, not at the first answer.
     app = FastAPI(
         title="Paradecode", version=__version__, openapi_url=None, docs_url=None, redoc_url=None,
-        redirect_slashes=False,  # Such an address would have the client's Host.
+        redirect_slashes=False,  # A redirect would contain the client's Host.
     )  # fmt: skip
     app.state.settings, app.state.pool, app.state.metrics = settings, pool, metrics
     accounts = accounts_of(settings.keys)
@@ -71,7 +71,7 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     if settings.origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.origins, allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["*"],  # Clients have their own, as OpenAI's x-stainless-os.
+            allow_headers=["*"],  # Clients send own ones, such as x-stainless-os.
             expose_headers=[
                 "x-request-id", IGNORED, "retry-after", "retry-after-ms", *RATE_HEADERS,
             ],

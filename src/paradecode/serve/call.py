@@ -50,7 +50,7 @@ class WorkerCall:
         self.over = self.unwanted = self.lost = self.hung = False
         self.buffer: Buffer[wire.Event | Lost] = Buffer(bounds)
         self._done = set(done)
-        self._owed = self.outputs - len(self._done)  # Now: all may be there before it is read.
+        self._owed = self.outputs - len(self._done)  # Now, as ``_done`` may grow before reading.
 
     @property
     def id(self) -> str:

@@ -63,10 +63,10 @@ class Carried:
         """Return what is new to the reader in an event, or None if the reader has all of it."""
         if isinstance(event, Accepted):
             known, self.accepted, self._goes_on = self.accepted, True, event.resumed
-            if not (known or event.resumed):  # A canvas begins anew, whatever was sent elsewhere.
+            if not (known or event.resumed):  # A canvas starts again, so no token counts as sent.
                 self._tokens = [[] for _ in self._tokens]
             return None if known else event
-        if isinstance(event, BranchNews):  # No output yet: nothing that could be carried on.
+        if isinstance(event, BranchNews):  # A branch is no output, so nothing is recorded.
             return event
         self.fruitless = 0
         if isinstance(event, Done):

@@ -74,7 +74,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 _cancel(timer)
             door.leave(self)
             super().connection_lost(exc)
-            if self.cycle is not None:  # Else it and this hold each other, as garbage to look for.
+            if self.cycle is not None:  # The two objects refer to each other: break that.
                 self.cycle.transport = self.transport
 
         def data_received(self, data: bytes) -> None:
@@ -83,7 +83,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             self._unset_keepalive_if_required()
             self._arrived += data
             if self._answering() and not self._left:
-                self.flow.pause_reading()  # This is the next request, which has to wait.
+                self.flow.pause_reading()  # The next request has to wait.
             else:
                 self._go_on()
 
@@ -126,12 +126,12 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 self.transport.close()
 
         def on_message_begin(self) -> None:
-            if self._chunked:  # What follows a body in chunks is not read.
+            if self._chunked:  # After a chunked body, nothing is read.
                 raise heads.junk()
             super().on_message_begin()
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            if not self._chunked:  # Those behind a body cannot change what was checked.
+            if not self._chunked:  # Headers after a chunked body are ignored.
                 super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
@@ -146,7 +146,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             super().on_headers_complete()
             self.cycle.transport = _AnswerTransport(self)  # type: ignore[assignment]
             self._keeps = self.cycle.keep_alive and not self._chunked
-            self.cycle.keep_alive = False  # What is answered before its end is the last.
+            self.cycle.keep_alive = False  # An answer before the end closes the connection.
             if self._left:
                 door.wait(self)
 
@@ -236,7 +236,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             """
             try:
                 self.parser.feed_data(data)
-            except httptools.HttpParserUpgrade:  # It is answered as if it asked for none.
+            except httptools.HttpParserUpgrade:  # Upgrades are ignored.
                 return True
             except httptools.HttpParserError as error:
                 if self._chunked and not self._left:

@@ -54,7 +54,7 @@ class ApiError(Exception):
         param, message = failure.param, failure.message
         own = next((own for own in names if param and f"{param}.".startswith(f"{own}.")), None)
         if own is not None and param is not None:
-            if message.startswith((f"{own}:", f"{own}.")):  # Clients know whole sentences by heart.
+            if message.startswith((f"{own}:", f"{own}.")):  # Clients match whole sentences.
                 message = names[own] + message.removeprefix(own)
             param = names[own] + param.removeprefix(own)
         return cls(
@@ -65,14 +65,14 @@ class ApiError(Exception):
     @property
     def body(self) -> dict[str, Any]:
         inner = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        return {"type": "error", "error": inner}  # The first for Anthropic's clients.
+        return {"type": "error", "error": inner}  # Anthropic's clients read this type.
 
     def response(self) -> Response:
         headers = dict(self.headers)
         if self.status in (429, 503):
             wait = self.retry_after or 1.0
             headers["retry-after"] = str(max(1, math.ceil(wait)))
-            headers["retry-after-ms"] = str(math.ceil(wait * 1000))  # What OpenAI's clients read.
+            headers["retry-after-ms"] = str(math.ceil(wait * 1000))  # For OpenAI's clients.
         return JSONResponse(self.body, self.status, headers)
 
 

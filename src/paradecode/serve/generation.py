@@ -101,7 +101,7 @@ class Generation:
         """
         search: wire.SearchSpec | None = wanted.get("search")
         self.wide = self.n if search is None else max(self.n, search.branches)
-        if "reads" not in wanted:  # Prompts that are only read take turns.
+        if "reads" not in wanted:  # Prompts that are only read run a few at a time.
             self._check_outputs(len(prompts), search is not None)
         most = self.model.ready.context_length
         if sampling.get("max_tokens", 0) > most:
@@ -201,7 +201,7 @@ class Generation:
                         self._count_scores(event.prompt_tokens * self.copies)
                     yield prompt, event
                 else:
-                    generated = self.most and first.search is None  # Else a prompt's, or counted.
+                    generated = self.most and first.search is None  # Otherwise counted already.
                     if isinstance(event, wire.OutputChunk) and generated:
                         stay.output += len(event.tokens)
                     yield prompt * self.n + event.index, event

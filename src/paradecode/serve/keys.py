@@ -115,7 +115,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
     found = []
     for name, given in json_object(path, "keys", 1 << 24).items():
         where = f"keys.{_label('keys', name)}"
-        known(FIELDS, mapping(where, given), where)  # Shows no value: it may be a key.
+        known(FIELDS, mapping(where, given), where)  # The error shows no value, which may be a key.
         found.append(build(Key, {"name": name, **given}, where))
     return tuple(found)
 

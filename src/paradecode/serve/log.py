@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from paradecode.serve.wire import Done
 
-if TYPE_CHECKING:  # Workers log too, and need nothing of HTTP.
+if TYPE_CHECKING:  # Workers use this file without HTTP's packages.
     from paradecode.serve.errors import ApiError
 
 MAX_NAME = 256
@@ -33,7 +33,7 @@ MAX_OUTPUTS = 64
 """How many outputs of one request are listed in its line. Further outputs are only counted."""
 
 STRANGERS = 10
-"""How many lines a second are written for requests that need no key. Further ones are counted."""
+"""The most lines a second for requests that anybody can send. Further requests are counted."""
 
 WAITING = 1024
 """The most lines that may wait for a slow reader of the log."""
@@ -119,7 +119,7 @@ class Log:
                 stream.flush()
 
     def stranger(self, note: Note, route: str, status: int, seconds: float) -> None:
-        """Write a line for a request that needs no key, unless this second had enough of them.
+        """Write a line for a request that anybody can send, unless this second had enough of them.
 
         After :data:`STRANGERS` lines in a second, further requests are counted. Their number is
         logged when the next second's first request comes.

@@ -51,7 +51,7 @@ def small_objects_by_libc() -> bool:
     raw, objects = _Allocator(), _Allocator()
     ctypes.pythonapi.PyMem_GetAllocator(RAW, ctypes.byref(raw))
     ctypes.pythonapi.PyMem_GetAllocator(OBJECTS, ctypes.byref(objects))
-    if raw.context or objects.context:  # Somebody looks on, such as tracemalloc.
+    if raw.context or objects.context:  # A hook such as tracemalloc is installed.
         return False
     objects.new, objects.zeroed = raw.new, raw.zeroed
     for domain in (MEMORY, OBJECTS):

@@ -158,7 +158,7 @@ class Metrics:
 def _method(spec: str) -> str:
     """Return the label of a method's spec: its name without settings, which requests choose."""
     parts = parts_of(spec)
-    try:  # The method is not built: that reads its files, which is the worker's to do.
+    try:  # Not built here, because building a method reads its files.
         names = [find(name_and_settings(part)[0]).name for part in parts]
     except InvalidInput:
         return "other"

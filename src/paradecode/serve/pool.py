@@ -146,7 +146,7 @@ class Pool(Workers):
         return {name: sum(replica.restarts for replica in group) for name, group in groups}
 
     async def submit(self, model: str, request: wire.Generate) -> Events:
-        if model not in self._replicas:  # Not for the observer: anybody may make up names.
+        if model not in self._replicas:  # Anybody may invent names, so no metric.
             yield self._unknown(request.id, model)
             return
         refused = self._refusal(model, request)

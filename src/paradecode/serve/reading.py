@@ -28,7 +28,7 @@ BODIES = 1 << 26
 """The most bytes of all bodies that are being read. Beyond it, clients get a 503."""
 
 
-_apart = ThreadPoolExecutor(1, "bodies")  # One: threads take the event loop's time.
+_apart = ThreadPoolExecutor(1, "bodies")  # Only one, as threads slow the event loop.
 
 
 class ArrivingBodies:
@@ -111,7 +111,7 @@ async def _collect(request: Request, body: bytearray, limit: int) -> None:
     """Append the arriving bytes to ``body``, and count them."""
     bodies: ArrivingBodies = request.app.state.bodies
     async for chunk in request.stream():
-        if len(body) + len(chunk) > limit:  # Its length was not said.
+        if len(body) + len(chunk) > limit:  # A chunked body announces no length.
             raise _too_large(limit)
         bodies.add(request.state.account, len(chunk))
         body += chunk

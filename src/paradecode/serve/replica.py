@@ -131,7 +131,7 @@ class Replica:
 
         If the worker has died or dies, the call is marked as lost.
         """
-        line = encode(call.message)  # Raises before anything is booked.
+        line = encode(call.message)  # If this raises, nothing has changed.
         if self._process is None or not self.open:
             call.lose()
             return
@@ -163,7 +163,7 @@ class Replica:
             self.life.cancel()
             with suppress(asyncio.CancelledError):
                 await self.life
-            await self._hang_up()  # It may have started another one meanwhile.
+            await self._hang_up()  # The task may have started another process.
         self._lose_all()
 
     async def _hang_up(self) -> None:
@@ -252,9 +252,9 @@ class Replica:
         while (read := await self._read()) is not None:
             event, size = read
             if not isinstance(event, (wire.TokenizedPrompt, wire.DecodedText)):
-                self._silent = 0  # Those are answered beside an engine that may hang.
+                self._silent = 0  # These two are answered even if the engine hangs.
             handed += 1
-            if handed % BURST == 0:  # Lines that are there already are read without a pause.
+            if handed % BURST == 0:  # Reading lines that have arrived never pauses.
                 await asyncio.sleep(0)
             call = self.calls.get(getattr(event, "id", wire.WORKER))
             if call is None:
@@ -262,12 +262,12 @@ class Replica:
                     _log.warning("a worker of %s says: %s", self._name, event.message)
                 continue
             if isinstance(event, wire.Failure) and event.status == 503:
-                self.leaving = True  # Somebody told the worker to stop: others take its requests.
+                self.leaving = True  # A signal stops this worker, so it gets no requests.
                 del self.calls[call.id]
                 call.lose()
                 continue
             self._useful |= isinstance(event, wire.OutputChunk)
-            told = isinstance(event, wire.Accepted) and call.accepted  # By a worker that died.
+            told = isinstance(event, wire.Accepted) and call.accepted  # Counted for a dead worker.
             fate = call.outputs > 0 and not told
             if fate and isinstance(event, (wire.Accepted, wire.Done, wire.Failure)):
                 self._observe(event)
@@ -290,7 +290,7 @@ class Replica:
                 line = await self._process.stdout.readline()
             except OSError:
                 return None
-            except ValueError:  # Longer than a line may be; the rest comes as garbage.
+            except ValueError:  # The line is too long. Its rest is read as garbage.
                 _log.error("a worker of %s wrote an endless line", self._name)
                 continue
             if not line.endswith(b"\n"):
@@ -312,7 +312,7 @@ class Replica:
                 self._process.stdin.write(line)
 
     async def _write(self, line: bytes) -> None:
-        self._put(line)  # At once: a later cancel must come behind it.
+        self._put(line)  # Now, so that a later cancel follows it.
         if self._process is not None and self._process.stdin is not None:
             with suppress(ConnectionError, RuntimeError):
                 async with self._writing:  # Before Python 3.12 only one task may wait for room.

@@ -68,7 +68,7 @@ class Guard:
             return None
         # Digests have equal lengths, so the time of the comparison does not show the length of a
         # key.
-        matches = [hmac.compare_digest(given, key) for key in self.accounts]  # All, always.
+        matches = [hmac.compare_digest(given, key) for key in self.accounts]  # Never stop early.
         if any(matches):
             return None
         return ApiError(
@@ -119,7 +119,7 @@ def _bearer(headers: Headers) -> str:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()
-    return headers.get("x-api-key", "").strip()  # Where Anthropic's clients have it.
+    return headers.get("x-api-key", "").strip()  # Anthropic's clients send it here.
 
 
 def _hostname(header: str) -> str:

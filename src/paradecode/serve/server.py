@@ -46,7 +46,7 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
     Raises:
         InvalidInput: if the address cannot be used, or if a model cannot be loaded.
     """
-    listener = bind(settings)  # First: loading takes longer than finding out that this fails.
+    listener = bind(settings)  # First, because loading takes long and this may fail.
     small_objects_by_libc()
     memory = asyncio.create_task(giving_back())
     try:
@@ -77,7 +77,7 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
 
 def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicorn.Config:
     """Return the configuration for uvicorn."""
-    from paradecode.serve.app import create_app  # Takes long: the workers load meanwhile.
+    from paradecode.serve.app import create_app  # Slow, so import while workers load.
 
     return uvicorn.Config(
         create_app(settings, pool, metrics),
@@ -89,7 +89,7 @@ def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicor
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        backlog=TURN,  # asyncio accepts as many in one turn.
+        backlog=TURN,  # asyncio accepts this many in one turn.
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + LAST_WORDS,
     )
 

@@ -82,7 +82,7 @@ class EventStream(Response):
             async for data in self.events:
                 self._last = time.monotonic()
                 await send(_body(data))
-        except ApiError as error:  # Too late for a status: the last event says it.
+        except ApiError as error:  # The status is sent, so the last event has the error.
             await send(_body(event(error.body)))
         await send(_body(b"", more=False))
 

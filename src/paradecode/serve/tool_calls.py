@@ -73,7 +73,7 @@ class CallReader:
         self._over, self._alone = False, False
         self._closers: tuple[str, ...] = (CLOSERS["<tool_call>"],)
         self._block: OpenCall | None = None
-        self._then = self._thoughts  # What follows empty lines.
+        self._then = self._thoughts  # The state after empty lines.
 
     def feed(self, text: str) -> list[Delta]:
         """Return the deltas that are certain after ``text``."""
@@ -109,7 +109,7 @@ class CallReader:
             self._read, self._then = self._lines, self._thoughts
             return True
         seen = self._held.lstrip()
-        if THINK.startswith(seen) and len(self._held) <= MOST_HEAD:  # The empty text included.
+        if THINK.startswith(seen) and len(self._held) <= MOST_HEAD:  # Also if ``seen`` is empty.
             return False
         thinks = seen.startswith(THINK)
         self._read = self._lines if thinks else self._beginning
@@ -153,7 +153,7 @@ class CallReader:
             if seen.startswith(closer):
                 self._held = seen[len(closer) :]
                 return True
-        if any(tag.startswith(seen) for tag in (*OPENERS, *closers)):  # The empty text included.
+        if any(tag.startswith(seen) for tag in (*OPENERS, *closers)):  # Also if ``seen`` is empty.
             return False
         marked = seen[0] in "{[" or OPENING.match(seen) or dresses.begun(seen, "", self._names)
         starts_call = marked or dresses.may_begin(seen[:MOST_HEAD], self._names, bare=True)
@@ -239,7 +239,7 @@ class CallReader:
             elif letter in "}]":
                 self._depth -= 1
             elif letter == "," and self._depth == 0:
-                self._over = True  # Mistral's models write an id behind the arguments.
+                self._over = True  # Mistral's models write an id after the arguments.
             if not self._over and (self._depth or self._in_text or not letter.isspace()):
                 taken.append(letter)
             if self._alone and letter in "}]" and self._depth == 0 and not self._in_text:

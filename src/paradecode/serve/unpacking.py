@@ -29,7 +29,7 @@ def _gzip(body: bytes, most: int) -> bytes:
 
 def _zstd(body: bytes, most: int) -> bytes:
     packed = zstandard.ZstdDecompressor(max_window_size=WINDOW).stream_reader(body)
-    return packed.read(most + 1)  # What ends too early is no JSON.
+    return packed.read(most + 1)  # A truncated body is no JSON, and fails later.
 
 
 CODINGS: dict[str, Callable[[bytes, int], bytes]] = {

@@ -18,7 +18,7 @@ MOST = 100
 
 def first_error(value: Any, error: ValidationError) -> InvalidInput:
     """Return the first error in ``value``."""
-    if error.error_count() > MOST:  # Pydantic would write them all down first.
+    if error.error_count() > MOST:  # Pydantic would describe all of them.
         fix = "use the fields that the message has"
         return InvalidInput("line", f"{error.error_count()} errors", fix)
     found = error.errors(include_url=False)[0]

@@ -61,12 +61,10 @@ class Workers(ABC):
 
     @abstractmethod
     def submit(self, model: str, request: wire.Generate) -> Events:
-        """Yield the events of a request:
+        """Yield the events of a request.
 
-        ``Accepted``, chunks, and ``Done`` for each of its outputs.
-
-        A ``Failure`` may come at any point, and is the last event. A request's own mistakes never
-        raise an exception.
+        They are ``Accepted``, chunks, and ``Done`` for each of its outputs. A ``Failure`` may come
+        at any point, and is the last event. A request's own mistakes never raise an exception.
 
         Closing the generator early (use ``contextlib.aclosing``), or cancelling the task that waits
         for it, cancels the request.

@@ -290,7 +290,7 @@ def constrained(run: Run) -> None:
         ask(7, temperature=1.0, seed=7),
     ]
     if run.bench.kind.family == "autoregressive":
-        params.append(ask(2))  # Too short for any text; a canvas would be refused.
+        params.append(ask(2))  # Two tokens fit no text, and a canvas would be refused.
     jobs = [
         Job(PROMPTS[i % len(PROMPTS)], each, constraint=constraint if i != 5 else None)
         for i, each in enumerate(params)

@@ -24,7 +24,7 @@ def clover_tensors(kind: str, d: int, normal: Normal) -> dict[str, NDArray[Any]]
         tensors[f"{cell}.input_layernorm.weight"] = 1 + 0.1 * normal(d)
         for part in "qkv":
             tensors |= {f"{cell}.{part}.weight": normal(d, d), f"{cell}.{part}.bias": normal(d)}
-        tensors[f"{cell}.v.weight"] *= 12  # Large enough that the token before is heard.
+        tensors[f"{cell}.v.weight"] *= 12  # So the last token has influence.
     if kind == "clover":
         shapes = {f"clover_head_mlp.{level}.0.linear": d for level in range(3)}
     else:

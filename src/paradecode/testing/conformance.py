@@ -190,7 +190,7 @@ def _extremes(method: Method) -> list[Spec]:
         try:
             spec = parse({"method": method.name, **settings})
         except InvalidInput:
-            continue  # The extremes contradict one another.
+            continue  # These extremes exclude each other.
         found.setdefault(str(spec), spec)
     return list(found.values())
 

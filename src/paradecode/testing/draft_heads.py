@@ -95,7 +95,7 @@ def random_head(
     if kind in ("dflash", "dspark"):
         return _masked(kind, config, folder, tensors, normal, gain, sizes)
     if kind in CELLS:
-        if d % sizes.heads:  # The toy's states; a cell has parts of equal size.
+        if d % sizes.heads:  # The toy's width is odd, so a cell has one head.
             sizes = replace(sizes, heads=1, kv_heads=1)
         tensors |= {"clover_embed_tokens.weight": normal(vocabulary, d)}
         tensors |= clover_tensors(kind, d, normal)
@@ -105,12 +105,12 @@ def random_head(
                 tensors[f"layers.{number}.{norm}.weight"] = gain()
         settings = {"clover": {"num_heads": 3, "num_layers": len(CELLS[kind])}}
         return _write(folder, tensors, {**sizes.config(d), **settings})
-    if kind == "ppd":  # Whole numbers, which the toy takes as states, too.
+    if kind == "ppd":  # Integers are valid states of the toy.
         folder.mkdir(parents=True, exist_ok=True)
         prompts = random.integers(0, vocabulary, (3, d)).astype(np.float32)
         write_head(HeadFile("ppd", {"prompt_embeddings": prompts}), folder, {})
         return str(folder)
-    if kind == "hidden-transfer":  # Permutations: the toy's states are whole, the token is last.
+    if kind == "hidden-transfer":  # Permutations keep the toy's states valid.
         for level in range(3):
             order = [*random.permutation(d - 1), d - 1]
             tensors[f"transfer.{level}.weight"] = np.eye(d, dtype=np.float32)[order]

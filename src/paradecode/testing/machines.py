@@ -74,7 +74,7 @@ def oracle_backends(kind: Kind) -> Mapping[str, Backend]:
         if kind.family == "diffusion":
             block = 4 if kind.attention == "block" else 0
             config = toy_config(29, CONTEXT, kind.attention, block, kind.shift, masked=True)
-            surprise = 700  # Masks all look alike: let more depend on what is around them.
+            surprise = 700  # Masks look alike, so more depends on their context.
         # Draft models have a mask token, for methods that draft on mask tokens.
         config_of_draft = replace(config, mask_token=config.vocab_size - 1)
         draft = ToyBackend(config_of_draft, seed=1, surprise=surprise)

@@ -56,7 +56,7 @@ def folder() -> Path:
 
 @cache
 def settings() -> Mapping[str, str]:
-    """Return method that needs a trained part -> settings that name such a part, and a comma."""
+    """Return method with a trained part -> settings that name such a part, with a comma."""
     path = folder() / "filter"
     random_filter().save(path)
     # The toy's hidden states are pieces of a hash, so a layer must not change them.

@@ -36,7 +36,7 @@ def terminal_view(trace: Trace) -> RenderableType:
 
 
 def visible(text: str) -> str:
-    """Return the text, with code points in place of characters that are invisible or control."""
+    """Return the text, with code points in place of invisible and control characters."""
     return "".join(
         f"⟨{ord(sign):04X}⟩" if unicodedata.category(sign) in UNSEEN and sign not in SEEN else sign
         for sign in text
@@ -124,7 +124,7 @@ def _branches(trace: Trace) -> Iterator[RenderableType]:
         line = Text(visible(branch["text"]).strip().replace("\n", "⏎") + " ")
         line.stylize("bold" if branch["chosen"] else "dim")
         line.append(f"({score}{branch['tokens']} tokens, {branch['reason']})", "cyan")
-        before = branch["after"]  # An earlier one: what goes on was made later.
+        before = branch["after"]  # A branch follows the one that it continues.
         nodes.append((root if before is None else nodes[before]).add(line))
     yield root
 

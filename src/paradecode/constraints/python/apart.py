@@ -62,7 +62,7 @@ class MonitorApart(AttributesExist):
         wait_for(self._asked(b""))
 
     def names(self, text: bytes) -> list[bytes] | None:
-        if len(text) < 2 or self.ends(text[-2]):  # No name is before the dot.
+        if len(text) < 2 or self.ends(text[-2]):  # There is no name before the dot.
             return None
         return wait_for(self._asked(text))
 
@@ -100,7 +100,7 @@ class MonitorApart(AttributesExist):
             process.stdin.write(json.dumps(text.decode("latin-1")) + "\n")
             process.stdin.flush()
             answer = json.loads(process.stdout.readline(1 << 24))
-        except (OSError, ValueError):  # It was ended, or has ended itself.
+        except (OSError, ValueError):  # The process has ended.
             self.end()
             fix = f"simplify it: its monitor takes {SECONDS} s or {MEMORY >> 20} MiB, or failed"
             raise InvalidInput("constraint", "python", fix) from None
@@ -114,7 +114,7 @@ class MonitorApart(AttributesExist):
     def _start(self) -> subprocess.Popen[str]:
         with _books:
             for other in [one for one in _kept if len(_kept) >= MOST and one is not self]:
-                if len(_kept) >= MOST and other._turn.acquire(blocking=False):  # It does nothing.
+                if len(_kept) >= MOST and other._turn.acquire(blocking=False):  # It is idle.
                     other.end()
                     _kept.remove(other)
                     other._turn.release()
@@ -126,7 +126,7 @@ class MonitorApart(AttributesExist):
             self._command, stdin=pipe, stdout=pipe, text=True, start_new_session=True
         )
         assert process.stdin is not None
-        with suppress(BrokenPipeError):  # Whoever asks will notice.
+        with suppress(BrokenPipeError):  # The next question will notice.
             process.stdin.write(json.dumps(self._files) + "\n")
             process.stdin.flush()
         return process

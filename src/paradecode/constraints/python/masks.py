@@ -235,7 +235,7 @@ class MonitorMatcher:
         text = [*tokens]
         if text and text[-1] in self._ends and self.allows(text[:-1], text[-1]):
             text.pop()
-        if self._unread is not None:  # Nobody has asked yet.
+        if self._unread is not None:  # The monitor was not needed so far.
             self._unread += text
             return
         place = self._place(text)

@@ -146,7 +146,7 @@ class AttributesExist:
             return None
         try:
             attributes = self._attributes(code, line, receiver)
-        except RecursionError:  # Nobody writes such code; nothing is known of it.
+        except RecursionError:  # Nobody writes such code, so anything may follow.
             return None
         if attributes is None or len(attributes) > MAX_NAMES:
             return None

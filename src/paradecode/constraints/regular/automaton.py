@@ -95,7 +95,7 @@ class _NFA:
 
     def build(self, part: Expression, start: int) -> int:
         """Add ``part`` after the state ``start``. Return the state after it."""
-        self.spend(1)  # Parts without a state count, too: there may be a million of them.
+        self.spend(1)  # Parts without states count, too, as they may be a million.
         if isinstance(part, Bytes):
             end = self.new()
             self.moves[start].append((part.values, end))

@@ -75,7 +75,7 @@ class _SchemaReader:
     def read(self, schema: object, inside: tuple[str, ...]) -> Expression:
         """Return the expression of a schema, where ``inside`` are the references that led to it."""
         self.count += 1
-        if self.count > MOST_STEPS:  # References that double: each schema is a state at least.
+        if self.count > MOST_STEPS:  # References may double; each schema needs a state.
             raise too_large()
         if not isinstance(schema, Mapping):
             raise refused(schema, "a schema that allows anything has no end: give a type")
@@ -126,7 +126,7 @@ class _SchemaReader:
         if most is not None:
             first = first[:most]
         if len(first) > least:
-            least = len(first)  # A shorter array would be valid, too; it is not needed.
+            least = len(first)  # Shorter arrays are valid, but are not generated.
         items = [self.read(each, inside) for each in first]
         parts: list[Expression] = []
         for index, item in enumerate(items):

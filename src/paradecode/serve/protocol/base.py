@@ -1,5 +1,4 @@
-"""The common part of every request body: strict types, errors that name the field, and rules for
-what has no effect here."""
+"""Base class of every request body: strict types, errors that name the field, unknown fields."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from paradecode.serve.protocol.table import rules_of
 from paradecode.serve.validation import MOST, path_of, spelled
 
 FOREIGN = "foreign"
-"""The tag of objects of a kind that this server does not have."""
+"""Tag of an object whose type this server does not know."""
 MOST_UNKNOWN = 64
-"""Different unknown names that are looked at; a request with more of them is refused."""
+"""How many different unknown names are examined. A request with more of them is refused."""
 NEAR = 2
-"""Letters by which a misspelt name differs from the right one."""
+"""How many letters a misspelt name may differ from the right one to be recognized."""
 
 
 def _end_early(part: Any) -> None:
@@ -35,8 +34,10 @@ def _end_early(part: Any) -> None:
 
 
 class Body(BaseModel):
-    """A JSON object from a request. Only numbers count as numbers: no texts, no booleans, no
-    NaN. Unknown fields are kept until :func:`settle` decides about them."""
+    """A JSON object from a request. Only numbers count as numbers: no strings, booleans or NaN.
+
+    Unknown fields are kept until :func:`settle` decides about them.
+    """
 
     model_config = ConfigDict(
         strict=True, extra="allow", allow_inf_nan=False, hide_input_in_errors=True
@@ -46,23 +47,29 @@ class Body(BaseModel):
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Make the check of every list end at its first bad entry: a million errors help nobody."""
+        """Let the check of every list stop at its first bad entry.
+
+        That bounds the number of errors.
+        """
         schema = handler(source)
         _end_early(schema)
         return schema
 
 
 class Foreign(Body):
-    """An object of a kind that this server does not have; each place has a class of its own."""
+    """An object whose type this server does not know.
+
+    Each place in a request has its own subclass.
+    """
 
     type: str
 
 
 class Said(str):
-    """A text, made from parts of which some have no effect.
+    """A text made from content parts, some of which may have no effect.
 
     Attributes:
-        ignored: the fields and kinds of parts that have none.
+        ignored: names of the fields and types of the parts that have no effect.
     """
 
     ignored: tuple[str, ...] = ()
@@ -104,7 +111,7 @@ def validated(kind: type[AnyBody], value: Any) -> AnyBody:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        if error.error_count() > MOST:  # Pydantic would write them all down first.
+        if error.error_count() > MOST:  # Pydantic would describe all of them.
             message = f"the body has {error.error_count()} errors: more than are told one by one"
             raise ApiError(400, message) from None
         found = [(path_of(value, detail), detail) for detail in error.errors(include_url=False)]

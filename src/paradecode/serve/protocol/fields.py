@@ -32,7 +32,7 @@ Setting = bool | int | float | Annotated[str, StringConstraints(max_length=1024)
 Settings = Annotated[dict[Name, Setting | list[Name]], Field(max_length=32)]
 Limit = Annotated[
     Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None,
-    BeforeValidator(lambda most: None if most == -1 else most),  # llama.cpp's word for no limit.
+    BeforeValidator(lambda most: None if most == -1 else most),  # In llama.cpp, -1 is no limit.
 ]
 Spec = Annotated[str, StringConstraints(max_length=1024)]
 
@@ -121,7 +121,7 @@ class Sampled(Common, HarmlessInChoices, Constrained, Searching):
                 continue
             if name in chosen:
                 raise wrong(other, f"it is {name}: give one of them")
-            if value != -1:  # llama.cpp's word for no limit.
+            if value != -1:  # In llama.cpp, -1 is no limit.
                 chosen[name] = value
         return chosen
 

@@ -223,7 +223,7 @@ def _messages(turn: MessageTurn) -> list[dict[str, Any]]:
     told += [b.content for b in turn.content if isinstance(b, Compaction) and b.content]
     text = "\n".join(told)
     if turn.role != "user" and not (text or calls or results):
-        return []  # It has thoughts alone, or a server's own tools.
+        return []  # It has only reasoning, or calls of server tools.
     said: dict[str, Any] = {"role": turn.role, **({"content": text} if text or not calls else {})}
     said |= {"tool_calls": calls} if calls else {}
     return [*results, said] if text or calls or not results else results

@@ -35,7 +35,7 @@ TYPES = {"string", "number", "boolean", "null", "array", "object"}
 LOOKING = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k<")
 """Matches regular expressions that no automaton can follow: lookaround, references to groups."""
 DIGITS, STEPS = 15, 1000
-"""Bounds on ``multipleOf``: the most decimal places, and the largest step in its last place."""
+"""Bounds on ``multipleOf``: the most decimal places, and the most units of the last place."""
 MOST_KINDS = 32
 """The most schemas of ``oneOf``, and the most values of each, that are compared with each other."""
 OPENING = ("additionalProperties", "unevaluatedProperties", "patternProperties")
@@ -51,7 +51,7 @@ def enforceable(schema: Schema) -> tuple[Schema, list[str]]:
     too long is returned as it is, and a worker refuses it.
     """
     dropped: list[str] = []
-    if len(json.dumps(schema, ensure_ascii=False)) > MAX_TEXT:  # As the worker counts.
+    if len(json.dumps(schema, ensure_ascii=False)) > MAX_TEXT:  # The worker counts so, too.
         return schema, dropped
 
     def visit(part: Schema, place: Place) -> Schema:

@@ -87,7 +87,7 @@ def _strategy(body: Searching, n: int) -> tuple[str, str | None]:
     if beams:
         penalty = "" if body.length_penalty is None else f",length_penalty={body.length_penalty}"
         return "use_beam_search", f"{BEAMS}(width={n}{penalty})"
-    if body.best_of is None or body.best_of == n:  # So many samples: all of them are outputs.
+    if body.best_of is None or body.best_of == n:  # All samples are outputs.
         return "best_of", None
     if body.best_of < n:
         raise wrong("best_of", f"give at least n, {n}")

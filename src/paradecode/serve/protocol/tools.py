@@ -113,7 +113,7 @@ class CalledFunction(Body):
     def model_post_init(self, context: Any) -> None:
         """Parse the arguments while the body is parsed, in a thread if the body is long."""
         self._given = self.arguments
-        with suppress(InvalidInput):  # A model may have written anything: then it stays a text.
+        with suppress(InvalidInput):  # Invalid JSON of a model stays a text.
             self._given = strict_json.read(self.arguments.encode())
 
 

@@ -27,9 +27,9 @@ from paradecode.serve.settings import ServerSettings
 
 APPLICATION, FRONT = "paradecode", "Front"
 REST, LOOK = 10.0, 0.1
-"""Seconds that a replaced front lives on after the longest deadline, and between two checks.
+"""Seconds that a replaced front lives after the longest deadline, and seconds between two checks.
 
-The checks find out whether the application has ended.
+A check finds out whether the application has ended.
 """
 
 STORE_BYTES = 100 << 20
@@ -37,8 +37,8 @@ STORE_BYTES = 100 << 20
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",  # Each request has a line of its own.
-    "GRPC_ENABLE_FORK_SUPPORT": "0",  # Replicas start workers: gRPC would warn each time.
+    "RAY_DEDUP_LOGS": "0",  # Each request logs one line.
+    "GRPC_ENABLE_FORK_SUPPORT": "0",  # Otherwise gRPC warns when replicas start workers.
 }
 """Environment variables for a cluster that is started here. Values that the user set are kept."""
 
@@ -114,7 +114,7 @@ def application(settings: ServerSettings, scaling: Scaling) -> serve.Application
         # The front runs beside Ray's own head and proxy, without which nothing is served anyway.
         ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}},
         graceful_shutdown_timeout_s=settings.request_seconds + REST,
-        max_surge_percent=100,  # The new one is there before the old one goes.
+        max_surge_percent=100,  # The new replica starts before the old one ends.
         logging_config=QUIET,
     )
     bound: serve.Application = front.bind(settings, replicas.bind(settings))
@@ -182,7 +182,7 @@ def run(settings: ServerSettings, scaling: Scaling, announce: Callable[[str], No
     Raises:
         InvalidInput: if the address cannot be used, or if a model does not load.
     """
-    listener = bind(settings)  # Ray's proxy would only log that it cannot listen.
+    listener = bind(settings)  # Fails here if the port is taken. Ray would only log it.
     settings = replace(settings, port=listener.getsockname()[1])
     listener.close()
     with cluster():
@@ -191,7 +191,7 @@ def run(settings: ServerSettings, scaling: Scaling, announce: Callable[[str], No
 
         def finish(*_: object) -> None:
             stop.set()
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # A second one does not wait.
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # A second one ends at once.
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, finish)
@@ -208,7 +208,7 @@ def _end(seconds: float) -> None:
         time.sleep(LOOK)
     for named in ray.util.list_named_actors(all_namespaces=True):
         if f"{APPLICATION}#{FRONT}" in named["name"]:
-            with suppress(ValueError):  # It has just ended.
+            with suppress(ValueError):  # The actor has just ended.
                 ray.kill(ray.get_actor(named["name"], named["namespace"]))
 
 
@@ -222,7 +222,7 @@ def cluster(cpus: int | None = None) -> Iterator[None]:
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    folder = tempfile.mkdtemp(prefix="pd-ray-")  # Short: sockets lie deep in it.
+    folder = tempfile.mkdtemp(prefix="pd-ray-")  # Short, because paths of sockets are limited.
     try:
         ray.init(
             num_cpus=cpus,

@@ -156,7 +156,7 @@ class Fleet(Workers):
                 if line:
                     yield decode(line, wire.EVENTS)
         except RayError as error:
-            if not replica:  # Nobody was given it: it is not to blame.
+            if not replica:  # The request reached no replica.
                 raise _Unreached(str(error)) from None
             raise
         except StopAsyncIteration:

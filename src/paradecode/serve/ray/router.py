@@ -33,7 +33,7 @@ class PrefixRouter(RequestRouter):
     ) -> list[list[RunningReplica]]:
         if pending_request is None:
             return [candidate_replicas]
-        pending_request.routing_context.should_backoff = True  # Between rounds, not within one.
+        pending_request.routing_context.should_backoff = True  # Wait between rounds only.
         by_name = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
         sent = Counter(self._placed.values())
         # A request without a key goes to a replica by its own id, which spreads requests evenly.

@@ -27,7 +27,7 @@ async def embed(
 ) -> Response:
     """Return an embedding vector for each text or list of token ids."""
     name, outputs = await read(request, body, body.prompts(), "embedding")
-    data = (  # Written piece by piece: as lists of numbers all of them would be large.
+    data = (  # A generator, because all vectors as lists would be large.
         {"object": "embedding", "index": index, "embedding": _spelled(output.embedding, body)}
         for index, output in enumerate(outputs)
     )

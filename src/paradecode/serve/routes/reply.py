@@ -62,7 +62,7 @@ class ChoicesReply(RouteReply):
             "id": f"{self.prefix}-{job.note.id}", "created": now(), "model": job.model.name,
             "system_fingerprint": None,
         }  # fmt: skip
-        self.more: dict[str, Any] = {}  # What a whole answer says besides.
+        self.more: dict[str, Any] = {}  # Further fields of a whole answer.
         self.counts = bool(body.stream_options and body.stream_options.include_usage)
 
     @abstractmethod

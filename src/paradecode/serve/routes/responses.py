@@ -132,7 +132,7 @@ class _ResponseReply(RouteReply):
         answer |= {"metrics": metrics([done])} if self.body.include_metrics else {}
         if self.keeps:
             said = [m.model_dump(exclude_none=True) for m in self.chat.messages]
-            said = said[1:] if self.body.instructions else said  # They are not carried on.
+            said = said[1:] if self.body.instructions else said  # Instructions are not stored.
             self.stored.put(self.job.account, answer, [*said, *answered(items.made)])
         return answer
 

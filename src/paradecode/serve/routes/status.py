@@ -103,7 +103,7 @@ async def metrics(request: Request) -> Response:
     state, account = request.app.state, request.state.account
     if not account.limits.operator:
         return Response(state.metrics.page_of(account), media_type=CONTENT_TYPE)
-    if state.page is None or state.page.done():  # Those that ask together share a page.
+    if state.page is None or state.page.done():  # Simultaneous requests share a page.
         state.page = asyncio.ensure_future(_page(state.pool, state.metrics))
     page = await asyncio.shield(state.page)
     return Response(page, media_type=CONTENT_TYPE)

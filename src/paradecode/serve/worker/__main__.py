@@ -65,7 +65,7 @@ def main() -> int:
     try:
         send([said])
         status = SERVED if loop.run(inbox) else BROKEN
-    except BrokenPipeError:  # The front is gone.
+    except BrokenPipeError:  # The front has gone.
         status = SERVED
     # The reading thread may hold stdin's lock for ever, so the interpreter must not wait for it.
     with suppress(OSError):
@@ -87,7 +87,7 @@ def warm() -> None:
     """Import what models and searches need, while this process is spare and has time."""
     known("drafter")
     strategies()
-    with suppress(InvalidInput):  # Loading says it, where the core is wanted.
+    with suppress(InvalidInput):  # If the core is needed, loading reports this.
         if core_is_built():
             import paradecode.backends.native.backend  # noqa: F401
 
@@ -96,7 +96,7 @@ def load(settings: WorkerSettings) -> LLM:
     own = {
         "limits", "queue_requests", "queue_tokens", "max_tokens", "python_constraints", "scorer",
     }  # fmt: skip
-    find_scorer(settings.scorer)  # Refused, and loaded, before anybody asks.
+    find_scorer(settings.scorer)  # A wrong scorer is refused now, and a right one loaded.
     return LLM(**settings.model_dump(exclude=own), limits=settings.engine_limits())
 
 

@@ -69,5 +69,5 @@ class Inbox(Generic[T]):
                     if message.kind not in self._turns:
                         self._turns[message.kind] = Turns(self.put, LATER, message.kind)
                     self._turns[message.kind].add(message)
-        finally:  # However it ends: the engine must not wait for what cannot come.
+        finally:  # In any case, or the engine would wait for ever.
             self._queue.put((None, False))

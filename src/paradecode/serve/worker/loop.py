@@ -128,7 +128,7 @@ class Loop:
     def _prepared(self, message: wire.Generate | wire.Tokenize | wire.Detokenize) -> Message:
         try:
             if isinstance(message, wire.Generate):
-                if not self._later.get(message.id, True):  # Nobody waits for it any more.
+                if not self._later.get(message.id, True):  # It was cancelled meanwhile.
                     return wire.Failure(id=message.id, status=400, message="it was cancelled")
                 return Prepared(message, self._preparer)
             self._write([self._answer(message)])
@@ -146,7 +146,7 @@ class Loop:
         """Serve until the stream ends or a drain is complete. Return False if the engine broke."""
         while self.jobs or self.searches or self._later or not self._admission.draining:
             for message in inbox.take(wait=not self._engine.busy):
-                if message is None:  # Nobody is left to answer to.
+                if message is None:  # The front has gone.
                     return True
                 self._send(self.handle(message))
             if self._engine.busy and not self.step():
@@ -208,7 +208,7 @@ class Loop:
         news: list[wire.Event] = []
         for sequence in dict.fromkeys(changed):
             output = self._outputs.get(sequence)
-            if output is not None:  # Else an earlier one of this step has ended its request.
+            if output is not None:  # Otherwise its request has ended in this step.
                 news += self._report(output)
         for id in [*self.searches]:
             news += self._advance(id)
@@ -227,7 +227,7 @@ class Loop:
     def _accept(self, prepared: Prepared) -> list[wire.Event]:
         request = prepared.request
         if request.id in self.jobs or request.id in self.searches:
-            return []  # The sender's mistake; its first request must not be ended by it.
+            return []  # The id is in use: ignore it, as a failure would end the first request.
         wide = 1 if request.search is None else request.search.branches
         begun = request.resume is not None
         refusal = self._admission.refusal(request.id, prepared.outputs * wide, begun)

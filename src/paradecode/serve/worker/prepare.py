@@ -123,10 +123,10 @@ class Preparer:
         room, given = self._room(len(ids)), sampling.keys() & MAX_TOKENS
         if not given:
             sampling["max_tokens"] = min(self._settings.max_tokens, room)
-        for name in given:  # Agents ask for tens of thousands, whatever the model has.
+        for name in given:  # Agents want tens of thousands of tokens from any model.
             if isinstance(sampling[name], int):
                 sampling[name] = min(sampling[name], room)
-        if message.search is not None:  # Its branches are one request each.
+        if message.search is not None:  # Each branch is a request of its own.
             sampling["n"] = 1
         if message.prediction is not None:
             self._check_length(len(message.prediction), "prediction")
@@ -168,7 +168,7 @@ class Preparer:
         if asked is None:
             predicts = message.prediction is not None and "autoregressive" in self._llm.families
             return parse(PREDICTED) if predicts else self._llm.decoder
-        if asked == "none":  # Plain decoding, which has another name in each family.
+        if asked == "none":  # Plain decoding, named differently in each family.
             return None
         if asked == AUTO:
             return AUTO

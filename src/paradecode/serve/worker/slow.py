@@ -74,5 +74,5 @@ class Turns(Generic[T]):
             message = queue.popleft()
             self._bytes -= message.size
             if queue:
-                self._waiting[key] = queue  # Behind the others.
+                self._waiting[key] = queue  # This key is the last one now.
             return message
