@@ -122,7 +122,7 @@ BUDGETS = {
     "moved": 30,
     "__main__": 20,
     "prompts": 40,
-    "serve": 7840,
+    "serve": 7850,
     "testing": 1440,
     "trace": 390,
     "timing": 190,
