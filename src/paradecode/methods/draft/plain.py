@@ -1,4 +1,4 @@
-"""Plain decoding: one token a forward, the baseline of every comparison.
+"""Plain decoding: one token per forward, the baseline of every comparison.
 
 The native core makes such steps in ``csrc/steps.cpp``.
 """
