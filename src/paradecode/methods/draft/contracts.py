@@ -166,7 +166,7 @@ class Budget:
     def least(self, seq: TokenSequence, seconds: float) -> float:
         """Return the least reach for which a node of a head's draft is expanded.
 
-        A head drafts all its levels in one call, so :meth:`expand` cannot be asked in between.
+        A head drafts all its levels in one call, so :meth:`expand` cannot decide in between.
 
         Args:
             seconds: time that the head takes for one level.
@@ -221,7 +221,7 @@ class Budget:
         """Read a verification of ``tree``; ``reply`` has the states of layer ``LAST``."""
 
     def charge(self, seconds: float, sunk: bool = False) -> None:
-        """Record seconds that a draft took although :meth:`expand` was not asked about them.
+        """Record seconds that a draft took without a decision of :meth:`expand` about them.
 
         Args:
             sunk: True if no draft shall be judged by these seconds, because they went into reading

@@ -27,7 +27,7 @@ PAGE = 16
 """Number of rows in one page of stored states: as many as a page of keys and values has."""
 
 MOST_BYTES = 24 << 20
-"""Most bytes of states that one tenant stores for one set of layers.
+"""The most bytes of states that one tenant stores for one set of layers.
 
 This is enough for 3,600 tokens where a head reads three layers of a 135M model, or 1,300 with a
 1.5B model. All tenants together have 128 MB for states and for what drafters learn.

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 LONGEST = 16
-"""The most matching tokens that are counted before a place."""
+"""The most tokens before a place that are compared with the end of the text."""
 PLACES = 8
 """The most occurrences of an n-gram that are compared; if there are more, the latest ones are."""
 SIZES = (1, 2, 3, 4, 8, 16, 32)

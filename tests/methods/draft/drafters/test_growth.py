@@ -1,4 +1,4 @@
-"""The tree that remembers kinds of evidence, and best-first growth."""
+"""Tests of trees that store kinds of evidence, and of best-first growth."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_books_its_own_nodes_in_a_cut_and_mixed_tree():
 
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 1000))
 def test_growth_takes_the_most_likely_nodes(limit, deepest, seed):
-    """The same nodes as the full tree's best ones, when candidates come in order."""
+    """Growth finds the best nodes of the full tree if candidates come in order."""
     chances: list[float] = []
     table = {}
 
@@ -99,7 +99,7 @@ def test_kinds_grow_with_the_probability():
 
 
 def test_shared_noise_guesses_the_very_token_that_is_sampled():
-    """If the stored distribution is the model's, the first guess is right, at any depth."""
+    """If the stored distribution is the model's, the first guess is right at any depth."""
     random = np.random.default_rng(0)
     right = 0
     for trial in range(200):

@@ -1,4 +1,4 @@
-"""The parallel-iteration methods: what they make of their rows, and when they stop."""
+"""Tests of Jacobi and lookahead decoding: what they learn from rows, and when they stop."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def step(drafter, seq, target, limit):
 @pytest.mark.parametrize("level", [2, 3, 5])
 @pytest.mark.parametrize("window", [1, 4])
 def test_a_full_window_has_the_papers_shape(level, window):
-    """Level 0 is a chain; level j of column i hangs under level j - 1 of that column."""
+    """Level 0 is a chain; the level-j token of column i is a child of its level j - 1 token."""
     drafter = Lookahead(level=level, window=window, guesses=0, explore="always")
     seq, target = Request([1, 2, 3, 4, 5], 200), hashed(4096, memory=3)
     seq.vocabulary = 4096
@@ -69,7 +69,7 @@ def test_the_window_moves_on_by_one_and_fills_the_pool():
 
 
 def test_guesses_do_not_touch_the_window():
-    """A branch more: the window's nodes see the same ancestors, so their rows say the same."""
+    """A further branch does not change the window's rows, as its nodes keep their ancestors."""
     seq, target = Request([1, 2, 3, 4, 5], 200), hashed(64, memory=4)
     seq.vocabulary = 64
     drafter = Lookahead(level=3, window=3, guesses=2, explore="always")

@@ -1,4 +1,4 @@
-"""Tables of n-grams: counts against brute force, files that are damaged, drafts that are copied."""
+"""Tests of n-gram tables: counts against brute force, damaged files, and drafts."""
 
 from collections import Counter
 from pathlib import Path
@@ -35,7 +35,7 @@ Entries = dict[int, list[tuple[int, int]]]
 
 
 def entries(table: NgramTable) -> Entries:
-    """Key -> (token, bucket) of each entry, the likeliest first."""
+    """Return (token, bucket) of each key's entries, the likeliest first."""
     found: Entries = {}
     for key, value in zip(table.keys.tolist(), table.values.tolist()):
         found.setdefault(key, []).append((value % (1 << BUCKET_SHIFT), value >> BUCKET_SHIFT))
@@ -43,7 +43,7 @@ def entries(table: NgramTable) -> Entries:
 
 
 def followers(texts: list[list[int]]) -> dict[tuple[int, ...], Counter[int]]:
-    """What follows each context, counted one by one."""
+    """Count what follows each context, one occurrence at a time."""
     found: dict[tuple[int, ...], Counter[int]] = {}
     for text in texts:
         for end in range(1, len(text)):
@@ -105,7 +105,7 @@ def test_others_are_tried_in_the_order_of_their_counts() -> None:
 
 
 def test_up_to_twelve_tokens_of_a_context() -> None:
-    """Tokens behind the third share its buckets; of two known contexts the longer one counts."""
+    """Tokens after the third share its buckets; of two known contexts the longer one counts."""
     texts = [[1, 2, other, 4] for other in range(5, 20) for _ in range(40 - other)]
     texts += [[30, 2, 25, 4]] * 600
     table = count_ngrams(texts, 32, MOST_RANKS)

@@ -133,7 +133,7 @@ class DraftAccount:
         return self.pause
 
     def sink(self, seconds: float) -> None:
-        """Add seconds to the debt without judging a draft by them."""
+        """Add seconds to what drafts owe, without judging a draft by these seconds."""
         self.learned.owed = max(self.learned.owed, self.lost) + seconds
 
     def due(self, neighbours: int) -> int:

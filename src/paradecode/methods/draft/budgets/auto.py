@@ -56,15 +56,14 @@ A higher value begins more drafts.
 
 
 class Phase(Enum):
-    """What the budget does with the drafter in this step."""
+    """The three things that the budget can do with the drafter in a step."""
 
     ASKS = "asks"
-    """The drafter is asked, and its draft is verified as far as that pays."""
+    """The drafter drafts, and the nodes that pay are verified."""
     TRIAL = "trial"
-    """The drafter is asked, or one of its nodes is verified, although nothing says that this
-    pays."""
+    """The drafter drafts, or one of its nodes is verified, although nothing says that it pays."""
     RESTS = "rests"
-    """The drafter is not asked. In a fusion only the drafters that run a model rest."""
+    """The drafter does not draft. In a fusion only the drafters that run a model rest."""
 
 
 @declare("budget", "auto", paper="none: this project's own")

@@ -125,8 +125,8 @@ class DySpec(Budget):
 class StochasticBeam(Budget):
     """Draw whole paths without replacement, ``beams`` at each level (RSD-S, Jeon et al. 2024).
 
-    The depth is what ``num_speculative_tokens`` leaves. Trees that are not drawn keep the most
-    promising nodes of each level.
+    The number of levels follows from ``num_speculative_tokens`` and ``beams``. Trees that are not
+    drawn keep the most promising nodes of each level.
     """
 
     beams: int = parameter(3, 1, 16, "paths that go on at each level")

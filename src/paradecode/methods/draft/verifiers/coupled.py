@@ -79,7 +79,7 @@ coupled = Coupled()
 
 @declare("verifier", "greedy", paper="Blockwise Parallel Decoding", arxiv="1811.03115")
 class GreedyVerifier(Verifier):
-    """Accept the argmax; temperature 0 only."""
+    """Accept draft tokens that are the target's argmax; temperature 0 only."""
 
     def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         if seq.sampler.warp.temperature > 0.0:

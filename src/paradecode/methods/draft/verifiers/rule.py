@@ -43,7 +43,7 @@ class Chance(Protocol):
 
 
 Accepted = tuple[list[int], int]
-"""The nodes of the accepted path, from depth 1 on, and the token that follows them."""
+"""The nodes of the accepted path, from the root's child on, and the token that follows them."""
 Rule = Callable[[Rows, TokenTree, Chance], Accepted]
 
 
@@ -183,7 +183,7 @@ class TopDown(SamplingVerifier):
     names={"posterior_threshold": "epsilon", "posterior_alpha": "delta", "alpha": "delta"},
 )
 class Typical(SamplingVerifier):
-    """Accept what the target finds plausible, given its own doubt; changes the law of the output.
+    """Accept what the target finds plausible for its entropy; changes the output's distribution.
 
     A token is accepted when p > min(epsilon, delta * exp(-entropy of p)) (Cai et al. 2024). The
     longest accepted path wins; among equally long paths the likeliest wins. The token after it is
