@@ -67,7 +67,7 @@ def test_a_text_counts_as_much_as_the_corpus(corpus):
     table.count([1, 2, 5, 1, 2, 5])
     said = table.of((1, 2))
     assert next(iter(said)) == 5
-    assert said[5] == pytest.approx(0.5 / 0.825)  # What the corpus leaves open is dropped.
+    assert said[5] == pytest.approx(0.5 / 0.825)  # The corpus leaves mass open: dropped.
     assert said[3] == pytest.approx(0.175 / 0.825)
 
 

@@ -215,8 +215,7 @@ def test_verifiers_that_test_p_over_q_get_draws_of_each_position(kind: str, veri
 
 
 def test_other_token_ids_are_translated() -> None:
-    """A drafter still drafts if its token ids differ and it lacks the target's last three tokens.
-    """
+    """A drafter drafts although its ids differ and it lacks the target's last three tokens."""
     order = np.random.default_rng(0).permutation(26)  # Its token i is order[i] of the target's.
     to_target = np.array([*order, -1, -1, -1], np.int32)
     own = [int(np.argsort(order)[token]) if token < 26 else 26 for token in range(29)]

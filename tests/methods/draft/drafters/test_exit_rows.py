@@ -122,7 +122,7 @@ def joining(
     draft: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Callable[[TokenSequence], Any]:
-    """Draft the chain 5, 6 and then verify it wrongly; ``draft`` changes the draft's forward."""
+    """Return a decoder that drafts 5, 6 and verifies wrongly; ``draft`` changes its forward."""
 
     def decode(seq: TokenSequence) -> Any:
         chain = TokenTree.chain([*seq.pending.tolist(), 5, 6])

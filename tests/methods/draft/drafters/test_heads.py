@@ -198,7 +198,7 @@ def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path, head_drafts):
     check_read([*text[32:], 4, 4], 16)
     check_read([*text[:16], *reversed(text[16:])], 16)
     check_read(text[:40], 0, "other")
-    # Nobody knows what plain decoding read: the head begins behind it, and nothing else does.
+    # Plain decoding stored no states, so the head begins after its text.
     unseen = [3 + i * i % 19 + i % 7 for i in range(40)]
     made(engine, unseen, "greedy")
     text = made(engine, unseen).tokens.tolist()
@@ -239,7 +239,7 @@ def test_of_past_states_the_end_of_a_text_is_forgotten_first() -> None:
     assert np.array_equal(found, states[:32])
     for unknown in (tokens, tokens[:24], tokens[16:32], tokens[:0]):
         assert past.of(unknown) is None
-    # Another text takes the place of the end of this one, which was asked for less lately.
+    # Another text replaces the end of this one, which was used longer ago.
     TextStates(past).extend(tokens[16:40], states[16:40])
     assert past.nbytes == past.most_bytes
     assert past.of(tokens[16:32]) is not None

@@ -62,7 +62,7 @@ class Paper:
                     made = self.matrices[f"transfer.{level}.weight"] @ states[len(known) - 1]
                     states = np.concatenate([states, made[None]])
             at = np.arange(len(states), dtype=np.int32)
-            # The text comes first and is causal, so it does not see the rows behind it.
+            # The text comes first and is causal, so it does not attend to the rows after it.
             span = Span(NONE, at, at, np.full(len(at), -1, np.int32), 0, at[len(known) :],
                         hidden=(layer,), layers=(layer,), resume=states)  # fmt: skip
             (done,) = self.backend.forward([span])
@@ -117,7 +117,7 @@ def test_rows_enter_only_where_they_pay(tmp_path: Path) -> None:
     assert rows[0] > 40
     assert rows[1] < 12
     assert rows[3] > rows[2]
-    # Steps of a microsecond: what a second forward takes beside is far more.
+    # A step takes a microsecond, and a second forward far more.
     eng = engine(curve=CostCurve((1, 32), (64,), ((1e-6, 1.05e-6),)))
     (one,) = serve(eng, [f"hidden-transfer(head='{folder}')"], ignore_eos=True)
     assert one.stats.rows - len(PROMPT) - one.stats.generated < 40 < rows[0]

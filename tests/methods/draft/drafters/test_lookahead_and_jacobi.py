@@ -156,7 +156,7 @@ def test_what_was_rejected_comes_back_as_a_branch_and_may_win():
     drafter = Jacobi(explore="always", recycle=2)
     seq = Request([*LOOP, 1, 2], 90)
     seq.vocabulary = 32
-    drafter._rejected.keep([9, 3, 9, 4, 7, 12, 20, 21])  # Right behind a 3, the next token.
+    drafter._rejected.keep([9, 3, 9, 4, 7, 12, 20, 21])  # Directly after a 3.
     target = certain(looping)
     _, verdict = step(drafter, seq, target, 24)
     assert verdict.tokens[-1] == 3
@@ -171,7 +171,7 @@ def test_what_was_rejected_comes_back_as_a_branch_and_may_win():
     rows = [1 + node for node in tree.follow([9, 4, 7, 12, 20, 21])]
     said = reply.logits.argmax()[rows].tolist()
     assert [token for token, _ in drafter._guess] == said[4:] != []
-    # The next guesses are what was said behind this branch, or new ones; the text stays right.
+    # The next guesses are predictions after this branch, or new ones.
     for _ in range(6):
         step(drafter, seq, target, 24)
     assert seq.output == [LOOP[i % 6] for i in range(len(seq.output))]

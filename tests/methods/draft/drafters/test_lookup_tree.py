@@ -62,7 +62,7 @@ def test_a_copy_and_the_table_stand_side_by_side(table: str) -> None:
     text = [1, 2, 9, 0, 9, 1, 2]
     tree = proposal(LookupTree(table=table), text, 12)
     first = {token for path in paths(tree) for token in path[:1]}
-    assert first == {9, 3, 7}  # What the text said, and what the table says.
+    assert first == {9, 3, 7}  # Tokens of the text, and of the table.
     assert (9, 0) in paths(tree)  # The copy goes on.
     assert (3, 4) in paths(tree)  # So does the table.
     assert (3, 6) in paths(tree)

@@ -201,7 +201,7 @@ def test_lookup_hears_the_table_where_it_knows_better(tmp_path: Path) -> None:
 def test_a_copy_goes_on_behind_a_token_of_the_table(tmp_path: Path) -> None:
     count_ngrams(WORDS, 10).save(tmp_path / "a.ngrams")
     with_table = PromptLookup(min_ngram=2, table=str(tmp_path / "a.ngrams"))
-    # The text has not said "4 5" before, but "5 6", which the table makes of it.
+    # The text has no "4 5" before, but "5 6", which the table proposes.
     assert proposal(with_table, Request([5, 6, 0, 8, 9, 4, 5])) == [6, 0, 8, 9]
     assert proposal(PromptLookup(min_ngram=2), Request([5, 6, 0, 8, 9, 4, 5])) == []
 

@@ -95,7 +95,7 @@ def test_continuations_are_the_most_frequent(growth, least):
 
 
 class Counting(array):
-    """Counts how often it is read."""
+    """An array that counts how often its items are read."""
 
     reads = 0
 

@@ -261,7 +261,7 @@ def test_what_does_not_fit_is_refused():
         serve(engine(MODEL), ["triforce(guesses=1)"])
     assert parse("triforce").method.models == ()
     assert parse("triforce(guesses=1)").method.models == (DRAFT,)
-    for spec in ("triforce", "suffix+triforce"):  # Long before attention is asked for.
+    for spec in ("triforce", "suffix+triforce"):  # Long before attention is requested.
         eng = engine(MODEL)
         eng.models[TARGET].gives_attention = False
         with pytest.raises(InvalidInput, match="attention weights"):
