@@ -25,7 +25,9 @@ _EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 class Odds:
     """Estimates the acceptance probability of each kind of evidence.
 
-    A kind's estimate is the mean of a Beta distribution in which old trials count less.
+    A kind of evidence is a class of reasons to draft a token, such as the number of tokens that
+    match before a copy. A kind's estimate is the mean of a Beta distribution in which old trials
+    count less.
 
     Args:
         prior: acceptance expected of each kind before any trial; it weighs as much as two trials.

@@ -97,10 +97,13 @@ class Budget:
     pays for each level of its tree, so it also calls ``expand`` before each forward and ``grow``
     after it.
 
-    This base class keeps the ``count`` most promising nodes. While a tree grows, a node is expanded
-    as long as a child of it could still be one of these. By the drafter's estimates the result is
-    the best tree of that size (the rule of EAGLE-2). Subclasses override what they decide
-    otherwise. Their settings are fields declared with ``parameter`` and similar functions.
+    This base class keeps the ``count`` most promising nodes: those of largest *reach*. The reach of
+    a node is the probability that it and its ancestors are accepted. While a tree grows, a node is
+    expanded as long as a child of it could still be one of these nodes. By the drafter's estimates
+    the result is the best tree of that size (the rule of EAGLE-2).
+
+    Subclasses override what they decide otherwise. Their settings are fields declared with
+    ``parameter`` and similar functions.
 
     Attributes:
         weighs: whether a draft must earn the time that it takes. Where this is False, as with

@@ -46,7 +46,7 @@ MIX = 0x9E3779B97F4A7C15
 LEAST = 0.05
 """The least probability of being right with which a token is stored.
 
-A draft is verified only up to the token before its probability falls below this.
+A draft ends before the token at which its own probability of being right falls below this.
 """
 TABLES = Path(__file__).parent / "tables"
 """Folder of the table that comes with the package, under the name of its model."""

@@ -84,7 +84,7 @@ def order_by_context(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
     _, rank = np.unique(tokens, return_inverse=True)
     rank = rank.astype(np.int64).reshape(count)
     while size < CONTEXT:
-        before = np.zeros(count, np.int64)  # No token sorts before any token.
+        before = np.zeros(count, np.int64)  # 0 is no token; it sorts first.
         before[size:] = rank[:-size] + 1
         _, rank = np.unique(rank * (count + 1) + before, return_inverse=True)
         rank, size = rank.astype(np.int64).reshape(count), 2 * size
