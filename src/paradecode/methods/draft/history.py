@@ -54,9 +54,9 @@ class Recent(OrderedDict[Key, Value]):
 def evidence(matched: int, share: float) -> int:
     """Return the kind of evidence, 0 to 17, for a copied token.
 
-    There are six classes of ``matched``, the number of tokens that match before the copy: 1, 2, 3,
-    4 to 7, 8 to 15, and more. Each has three classes of ``share``, the share of the copies that
-    agree.
+    There are six classes of ``matched``, the number of tokens that match before the copy. They
+    begin at 1 and at the numbers in ``_LENGTHS``. Each has three classes of ``share``, the share of
+    the copies that agree; they are divided by ``_SHARES``.
     """
     return 3 * bisect_right(_LENGTHS, matched) + bisect_right(_SHARES, share)
 

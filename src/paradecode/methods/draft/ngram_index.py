@@ -28,7 +28,10 @@ _MATCHED = (1, 2, 3, 7, 15)
 
 
 def length_class(matched: int) -> int:
-    """Return the class, 0 to 5, of a match of 1, 2, 3, 4 to 7, 8 to 15, or more tokens."""
+    """Return the class, 0 to 5, of the number of matching tokens.
+
+    The numbers in ``_MATCHED`` are the largest ones of the first five classes.
+    """
     return bisect_left(_MATCHED, matched)
 
 

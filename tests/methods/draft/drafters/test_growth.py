@@ -37,8 +37,11 @@ def test_equal_paths_are_one_node():
 
 
 def test_books_judged_nodes_only():
-    r"""root - 1 (kind 0) - 2 (kind 1)     accepted: 1, then 4
-    \ 3 (kind 2) - 4 (kind 3)"""
+    """A node is counted only if its parent was accepted.
+
+    The root has two branches: token 1, then 2; and token 3, then 4. Each node has its own kind of
+    evidence. The target emits 1 and then 4, so the node of token 4 below 3 is not judged.
+    """
     odds = Counting(4)
     draft = RatedTree(odds)
     one, three = draft.rate(ROOT, 1, 0), draft.rate(ROOT, 3, 2)
