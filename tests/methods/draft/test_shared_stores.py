@@ -1,4 +1,4 @@
-"""What requests of one tenant learn together is bounded, whatever settings they come with."""
+"""Tests that what a tenant's requests learn is bounded, whatever settings they have."""
 
 from collections.abc import Iterator
 

@@ -1,1 +1,1 @@
-"""Draft and verify: drafter x budget x verifier, put together by the loop."""
+"""Draft-and-verify methods: the loop combines a drafter, a budget and a verifier."""

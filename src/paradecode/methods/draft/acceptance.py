@@ -1,7 +1,8 @@
-"""How often draft tokens are accepted, by the kind of evidence for them, and compared with
-promises.
+"""Estimate how often draft tokens are accepted, and correct a drafter's own estimates.
 
-The native core has the same in ``csrc/lookup.cpp``.
+:class:`Odds` counts by the kind of evidence for a token. :class:`Calibration` compares acceptance
+with the probabilities that a drafter promised. The native core has the same estimates in
+``csrc/lookup.cpp``.
 """
 
 from __future__ import annotations
@@ -13,20 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 KIND_MEMORY = 0.9
-"""Factor on an old trial's weight at each later trial of its kind; lower follows the text
-faster."""
+"""Decay: each new trial of a kind multiplies the weight of that kind's earlier trials by this.
+
+A lower value adapts faster to the text.
+"""
 
 _EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 
 
 class Odds:
-    """Acceptance of each kind of evidence: a Beta estimate in which old trials count less.
+    """Estimates the acceptance probability of each kind of evidence.
+
+    A kind of evidence is a class of reasons to draft a token, such as the number of tokens that
+    match before a copy. A kind's estimate is the mean of a Beta distribution in which old trials
+    count less.
 
     Args:
-        prior: acceptance expected of each kind before anything was seen; worth two trials.
+        prior: acceptance expected of each kind before any trial; it weighs as much as two trials.
 
     Attributes:
-        totals: for each kind, tokens accepted and tokens tried, nothing forgotten.
+        totals: for each kind, the number of tokens accepted and the number tried, without any
+            decay.
     """
 
     def __init__(self, prior: Sequence[float]) -> None:
@@ -36,30 +44,33 @@ class Odds:
         self.totals = [(0, 0)] * len(prior)
 
     def of(self, kind: int) -> float:
-        """Probability that a draft token of this kind is accepted, given that those before it
-        were."""
+        """Return the probability that a token of this kind is accepted if its ancestors are."""
         return (2.0 * self._prior[kind] + self._accepted[kind]) / (2.0 + self._tried[kind])
 
     def update(self, kind: int, accepted: int, tried: int) -> None:
-        """Book a verification: ``accepted`` tokens out of the ``tried`` that could be judged."""
+        """Record a verification that accepted ``accepted`` of the ``tried`` tokens of this kind.
+
+        ``tried`` counts only tokens whose ancestors were accepted, because no other token is
+        judged.
+        """
         self._accepted[kind] = KIND_MEMORY * self._accepted[kind] + accepted
         self._tried[kind] = KIND_MEMORY * self._tried[kind] + tried
         before = self.totals[kind]
         self.totals[kind] = before[0] + accepted, before[1] + tried
 
     def read(self) -> list[list[float]]:
-        """The state as numbers, for :class:`paradecode.core.multi_step.LookupState`."""
+        """Return the state as floats, for :class:`paradecode.core.multi_step.LookupState`."""
         right, tried = ([float(total[at]) for total in self.totals] for at in (0, 1))
         return [self._prior, self._accepted, self._tried, right, tried]
 
     def write(self, known: list[list[float]]) -> None:
-        """Continue from numbers that :meth:`read` gave."""
+        """Replace the state by one from :meth:`read` that the native core may have changed."""
         self._prior, self._accepted, self._tried, right, tried = known
         self.totals = [(int(a), int(b)) for a, b in zip(right, tried, strict=True)]
 
 
 class BothOdds(Odds):
-    """Two objects in one: the kinds of the first, and behind them those of the second."""
+    """Joins two :class:`Odds` in one object: the kinds of ``one``, then those of ``other``."""
 
     def __init__(self, one: Odds, other: Odds) -> None:
         super().__init__(())
@@ -75,54 +86,63 @@ class BothOdds(Odds):
 
 
 def kind_of(probability: float) -> int:
-    """The kind of evidence, 0 to 10, of a token with this stored probability.
+    """Return the kind of evidence, 0 to 10, for a token that was stored with this probability.
 
-    A token is right less often than the model once thought, because the text before it differs.
+    The stored probability is not the chance of being right, because the text before the token
+    differs now. The kind's acceptance is therefore counted.
     """
     return bisect_right(_EDGES, probability)
 
 
 BUCKETS = 8
 MEMORY = 0.95
-"""Factor on an old verification's weight at each later one; lower follows text and drafter
-faster."""
+"""Decay: each new verification multiplies the weight of all earlier ones by this.
+
+A lower value adapts faster to the text and the drafter.
+"""
 MOST_WEIGHT = 1e100
 PRIOR = 4.0
-"""Weight of the prior opinion that the drafter's promises are right, in expected nodes."""
+"""Weight of the prior belief that the promised probabilities are right, in expected nodes."""
 
 
 class Calibration:
-    """Ratios of accepted to promised nodes, for all nodes together and for nodes of similar reach.
+    """Corrects promised acceptance probabilities by the ratio of accepted to promised nodes.
 
-    A promise can be corrected upwards and downwards. A bucket with few nodes leans on the overall
-    ratio. Buckets forget at every verification, even without a node of theirs, so a kind of node
-    that was given up gets another chance.
+    There is one ratio for all nodes together, and one for each bucket of nodes with similar
+    probabilities. A correction may raise or lower a probability.
+
+    The ratio of a bucket with few nodes stays close to the overall ratio. Every verification makes
+    old counts weigh less, also in buckets that have no node in it. A kind of node that was given up
+    therefore gets another chance.
     """
 
     def __init__(self) -> None:
-        # Instead of making old numbers smaller at every step, new ones are made larger.
+        # Old counts are not scaled down at every step. New ones get a larger weight instead.
         self._weight = 1.0
         self._promised = [0.0] * (2 * BUCKETS)
         self._accepted = [0.0] * (2 * BUCKETS)
         self._overall = 1.0
-        self._ratios: NDArray[np.float64] | None = None  # Of all buckets, until the next update.
+        self._ratios: NDArray[np.float64] | None = None  # One per bucket, or None.
 
     def of(
         self, reach: NDArray[np.floating], later: NDArray[np.bool_] | bool = False
     ) -> NDArray[np.float64]:
-        """Corrected probabilities that nodes are accepted.
+        """Return the corrected probabilities that nodes are accepted, in the shape of ``reach``.
 
         Args:
-            reach: what the drafter promised.
-            later: nodes that are not their parent's first child; these keep a record of their own.
+            reach: probabilities that the drafter promised.
+            later: True for nodes that are not their parent's first child; they have buckets of
+                their own.
         """
         if self._ratios is None:
             self._ratios = np.array([self._ratio(bucket) for bucket in range(2 * BUCKETS)])
         return np.minimum(reach * self._ratios[_bucket(reach, later)], 1.0)
 
     def one(self, reach: float) -> float:
-        """The corrected probability of one node, a first child; this is faster than arrays of
-        one number."""
+        """Return the corrected probability of one node that is a first child.
+
+        This is faster than :meth:`of` with an array of one number.
+        """
         return min(reach * self._ratio(min(int(reach * BUCKETS), BUCKETS - 1)), 1.0)
 
     def _ratio(self, bucket: int) -> float:
@@ -135,14 +155,19 @@ class Calibration:
         accepted: list[int],
         later: NDArray[np.bool_] | bool = False,
     ) -> None:
-        """Book a verification: the probabilities that its nodes promised, and which nodes were
-        accepted."""
+        """Record a verification.
+
+        Args:
+            reach: probabilities that the drafter promised for the verified nodes.
+            accepted: indices of the accepted nodes.
+            later: see :meth:`of`.
+        """
         self._weight, self._ratios = self._weight / MEMORY, None
         if self._weight > MOST_WEIGHT:
             self._promised = [value / self._weight for value in self._promised]
             self._accepted = [value / self._weight for value in self._accepted]
             self._weight = 1.0
-        # Lists: a draft has a few nodes, for which NumPy's calls cost more than they do.
+        # Lists, because NumPy's calls cost more than they save on the few nodes of a draft.
         promises, right = reach.tolist(), set(accepted)
         own = later.tolist() if isinstance(later, np.ndarray) else [later] * len(promises)
         for node, (promise, is_later) in enumerate(zip(promises, own)):
@@ -153,18 +178,20 @@ class Calibration:
         self._overall = (prior + _sum(self._accepted)) / (prior + _sum(self._promised))
 
     def read(self) -> list[float]:
-        """The state as numbers, for :class:`paradecode.core.multi_step.BudgetState`."""
+        """Return the state as floats, for :class:`paradecode.core.multi_step.BudgetState`."""
         return [self._weight, self._overall, *self._promised, *self._accepted]
 
     def write(self, known: list[float]) -> None:
-        """Continue from numbers that :meth:`read` gave."""
+        """Replace the state by one from :meth:`read` that the native core may have changed."""
         (self._weight, self._overall), self._ratios = known[:2], None
         self._promised, self._accepted = known[2 : 2 + 2 * BUCKETS], known[2 + 2 * BUCKETS :]
 
 
 def _sum(values: list[float]) -> float:
-    """The sum from left to right, rounded after each term; the built-in ``sum`` rounds otherwise
-    since Python 3.12."""
+    """Return the sum from left to right, rounded after each term like the native core's sum.
+
+    Python's ``sum`` rounds differently since version 3.12.
+    """
     total = 0.0
     for value in values:
         total += value

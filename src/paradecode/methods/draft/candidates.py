@@ -1,4 +1,4 @@
-"""The tokens that a draft model expects next, in the target's token ids."""
+"""Rank the tokens that a draft model expects next, and translate them to the target's token ids."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from paradecode.core.noise import gumbel
 from paradecode.core.vocabulary import Vocabulary
 
 POOL = 64
-"""Best tokens of a draft distribution that are considered where noise or a translation reorders
-them."""
+"""Number of likeliest draft tokens that are ranked where noise or a translation reorders them."""
 
 
 def candidates(
@@ -24,18 +23,22 @@ def candidates(
     vocabulary: Vocabulary | None,
     shares_noise: bool = True,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
-    """The tokens that a draft model expects after each path.
+    """Return the tokens that a draft model finds likeliest after each path.
 
     Args:
-        logits: one row for each path.
-        paths: the draft tokens (in target ids) between the last committed token and the row.
-        vocabulary: how the draft model's tokens correspond to the target's.
-        shares_noise: add the noise of the target's own draw.
+        logits: logits of the draft model [F, draft vocabulary]; row f follows path f.
+        paths: for each row, the draft tokens (target ids) between the last committed token and the
+            row.
+        vocabulary: maps the draft model's token ids to the target's; None where the ids are the
+            same.
+        shares_noise: whether to add the noise with which the target will sample, at a temperature >
+            0.
+        width: W, the number of tokens for each path.
 
     Returns:
-        int32 [F, W] the draft model's ids, int32 [F, W] the target's ids, and float64 [F, W] the
-        probability that each is the target's token, best first; 0 marks tokens that the target
-        lacks.
+        Draft ids int32 [F, W], target ids int32 [F, W], and float64 [F, W]: the probability that
+        the target takes each token. Rows are sorted by it, highest first; it is 0 for tokens that
+        the target lacks.
     """
     noisy = shares_noise and seq.sampler.warp.temperature > 0
     logits, vocabulary = processed(seq, logits, paths, vocabulary)
@@ -50,7 +53,7 @@ def candidates(
         for row, path in enumerate(paths):
             scores[row] = _perturbed(seq, scores[row], ids[row], len(path))
         total = np.logaddexp.reduce(scores, axis=1, keepdims=True)
-        scores -= np.where(np.isfinite(total), total, 0.0)  # A row may have nothing to offer.
+        scores -= np.where(np.isfinite(total), total, 0.0)  # All tokens of a row may be banned.
     order = np.argsort(-scores, axis=1, kind="stable")[:, :width]
     best = np.exp(np.take_along_axis(scores, order, axis=1))
     return np.take_along_axis(own, order, axis=1), np.take_along_axis(ids, order, axis=1), best
@@ -59,12 +62,14 @@ def candidates(
 def processed(
     seq: TokenSequence, logits: Logits, paths: list[list[int]], vocabulary: Vocabulary | None
 ) -> tuple[Logits, Vocabulary | None]:
-    """Logits with the target's penalties, bans and constraint added behind each path, if there are
-    any and the draft model has the target's tokens; and the vocabulary with which to read their
-    columns.
+    """Apply the target's penalties, bans and constraint to a draft model's logits.
 
-    A row has minus infinity everywhere if no token may follow, or none that the draft model can
-    propose.
+    This is done only where there are such rules and the draft model has the target's tokens. The
+    second result is the vocabulary that translates the columns of the returned logits; None means
+    that they are the target's ids.
+
+    A row is minus infinity everywhere if no token may follow its path, or none that the draft model
+    can propose.
     """
     if seq.sampler.bare or not (vocabulary is None or vocabulary.same):
         return logits, vocabulary
@@ -75,9 +80,9 @@ def processed(
 
 
 def _best(logits: Logits, count: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The likeliest tokens of each row and their log-probabilities, -inf for banned ones."""
+    """Return ids and log-probabilities of each row's likeliest tokens; banned ones have -inf."""
     ids, values = logits.top_k(count)
-    with np.errstate(invalid="ignore"):  # In a row without any token these are no numbers.
+    with np.errstate(invalid="ignore"):  # NaN in a row whose tokens are all banned.
         scores = logits.log_probability(ids)
     return ids, np.where(np.isfinite(values), scores, -np.inf)
 
@@ -85,7 +90,7 @@ def _best(logits: Logits, count: int) -> tuple[NDArray[np.int32], NDArray[np.flo
 def _bias(seq: TokenSequence, row: Logits, path: list[int]) -> Bias | None:
     try:
         return seq.sampler.bias(row, path)
-    except InvalidInput:  # It ends the request if the target comes here, and only then.
+    except InvalidInput:  # An error only if the target itself gets here.
         size = row.shape[1]
         return np.arange(size, dtype=np.int32), np.full(size, -np.inf, np.float32)
 
@@ -93,7 +98,7 @@ def _bias(seq: TokenSequence, row: Logits, path: list[int]) -> Bias | None:
 def _perturbed(
     seq: TokenSequence, scores: NDArray[np.float64], ids: NDArray[np.int32], offset: int
 ) -> NDArray[np.float64]:
-    """Scaled log-probabilities plus the target's noise; -inf for what the warp filters out."""
+    """Return scaled log-probabilities plus the target's noise; -inf for tokens filtered out."""
     perturbed = np.full(len(scores), -np.inf)
     if np.isfinite(scores).any():
         places, scaled = kept(scores, seq.sampler.warp)

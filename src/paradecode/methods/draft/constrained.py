@@ -1,4 +1,4 @@
-"""Drafts under a constraint: forbidden tokens are not verified, and forced tokens are drafted."""
+"""Draft under a constraint: drop forbidden tokens before the verification, and add forced ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from paradecode.methods.draft.acceptance import Odds
 def share(
     draft: TokenTree, tree: TokenTree, reply: Reply, verdict: Verdict
 ) -> tuple[TokenTree, Reply, Verdict]:
-    """The result that a verification of ``tree`` has for one drafter's ``draft``.
+    """Return the part of a verification that concerns one drafter's draft.
 
-    Returns the nodes of ``tree`` that are in ``draft``, their rows, and the verdict that they would
-    have got alone: it goes up to the first token that they do not contain.
+    The results are the nodes of ``tree`` that are also in ``draft``, their rows of the reply, and
+    the verdict that these nodes alone would have got. That verdict ends with the first token that
+    ``draft`` does not contain.
     """
     if tree.is_chain and draft.is_chain and np.array_equal(tree.tokens, draft.tokens[: len(tree)]):
-        return tree.determined(), reply, verdict  # All of it is that drafter's, as it often is.
+        return tree.determined(), reply, verdict  # The drafter proposed all of it.
     nodes = [node for node in tree.locate(draft.child) if node != ROOT]
     number = {ROOT: ROOT, **{node: index for index, node in enumerate(nodes)}}
     keep = np.zeros(len(tree), bool)
@@ -35,7 +36,7 @@ def share(
     logits = reply.logits.select([0, *(node + 1 for node in nodes)])
     hidden = {}
     for layer, states in reply.hidden.items():
-        first = len(states) - len(tree)  # Rows of tokens come before those of nodes.
+        first = len(states) - len(tree)  # Rows of committed tokens come before those of nodes.
         hidden[layer] = states[[*range(first), *(first + node for node in nodes)]]
     return (
         tree.select(keep),
@@ -45,17 +46,18 @@ def share(
 
 
 MOST_FORCED = 32
-"""Forced tokens that join one draft."""
+"""The largest number of forced tokens in one draft."""
 
 
 @dataclass
 class ForcedTokens:
-    """Joins a constraint's own draft to a drafter's proposal.
+    """Adds the tokens that a constraint forces to a drafter's proposal.
 
-    Where the grammar leaves one text only (the keys of an object, the rest of a choice), the tokens
-    of that text stand in front of the drafter's proposal, and behind a drafted chain. They are
-    verified like any draft, so the output does not depend on them: the model may still spell the
-    text with other tokens.
+    Where the grammar allows only one text (the keys of an object, the rest of a choice), the tokens
+    of that text come before the drafter's tokens. After a drafted chain they are appended as well.
+
+    Forced tokens are verified like any draft, so the output does not depend on them: the model may
+    still spell the text with other tokens.
     """
 
     _odds: Odds = field(default_factory=lambda: Odds((0.97,)), repr=False)
@@ -63,7 +65,7 @@ class ForcedTokens:
     _draft: TokenTree | None = None
 
     def join(self, seq: TokenSequence, draft: TokenTree) -> TokenTree:
-        """The draft without forbidden tokens, joined with forced ones."""
+        """Return the draft without forbidden tokens and with forced ones."""
         matcher = seq.sampler.matcher
         self._ahead, self._draft = [], None
         if matcher is None:
@@ -84,10 +86,15 @@ class ForcedTokens:
     def observe(
         self, tree: TokenTree, reply: Reply, verdict: Verdict, everything: bool
     ) -> tuple[TokenTree, Reply, Verdict]:
-        """Learn from a verification of the joined tree.
+        """Learn from a verification of the tree that :meth:`join` returned.
+
+        Args:
+            everything: whether the drafter wants all rows, also those of nodes that it did not
+                propose.
 
         Returns:
-            The part of the verification for the drafter: its own nodes, or ``everything``.
+            Tree, reply and verdict for the drafter: those of its own nodes, or all if
+            ``everything``.
         """
         chain = self._ahead[: len(tree)]
         right = 0
@@ -101,10 +108,10 @@ class ForcedTokens:
 
 
 def allowed(tree: TokenTree, matcher: Matcher) -> TokenTree:
-    """The nodes that the constraint allows; a drawn tree stays as it is.
+    """Return the nodes that the constraint allows; a drawn tree is returned unchanged.
 
-    A rule that tests p / q gives a forbidden node p = 0. Leaving the node out would make the tree
-    depend on what was drawn, and so bias the nodes behind it.
+    In a drawn tree, a verifier that tests p / q gives a forbidden node p = 0 and rejects it.
+    Removing the node would make the tree depend on what was drawn, and bias the nodes after it.
     """
     if tree.sampled or len(tree) == 0:
         return tree
@@ -116,6 +123,6 @@ def allowed(tree: TokenTree, matcher: Matcher) -> TokenTree:
         if parent in paths and matcher.allows(paths[parent], token):
             keep[node] = True
             path = (*paths[parent], token)
-            if matcher.possible(path) == len(path):  # Nothing follows an end.
+            if matcher.possible(path) == len(path):  # Nothing may follow an end-of-text token.
                 paths[node] = path
     return tree if keep.all() else tree.select(keep)

@@ -1,6 +1,6 @@
-"""What the loop of draft-and-verify methods asks of a drafter and of a budget.
+"""Interfaces of the draft-and-verify loop: what a drafter and a budget must provide.
 
-A budget is a rule that says how many draft tokens are worth drafting and verifying now.
+A budget is a rule that decides how many draft tokens are worth drafting and verifying now.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from paradecode.methods.draft.greedy_draws import Draws
 
 @dataclass(frozen=True)
 class Needs:
-    """What a drafter needs and does; the loop reads it once, when a request begins.
+    """States what a drafter needs and does; the loop reads it once, when a request begins.
 
     Attributes:
-        all_rows: ``observe`` gets every row of a verification, also those of tokens that a
+        all_rows: ``observe`` gets every row of a verification, also the rows of tokens that a
             constraint, or another drafter of a fusion, added to the tree.
-        noise: the drafter can guess with the noise that the target's own draw will see. The loop
-            allows it (``offer.noise``) under the coupled verifier only.
-        draws: the drafter can draw its tree from a distribution q and keep q, for verifiers that
+        noise: the drafter can rank tokens with the noise with which the target will sample. The
+            loop allows this (``offer.noise``) only under the coupled verifier.
+        draws: the drafter can sample its tree from a distribution q and keep q, for verifiers that
             test p / q (``offer.draws``). Trees of other drafters count as chosen by a rule.
         levels: the drafter grows its tree with a model, level by level, and asks ``offer.budget``
             before each level whether another one pays.
-        heads: the drafter runs a trained head, whose time is spent before its tree can be judged.
-        runs: models whose tentative rows it uses. Only one drafter of a fusion may use a model's.
-        fuses: the drafter may be a part of a fusion.
-        rests: in steps without a draft the drafter needs only the states of its ``hidden``
-            layers, so a backend may make several such steps in one call (``rested``).
+        heads: the drafter runs a trained head. The head's time is spent before its tree can be
+            judged.
+        runs: names of the models whose tentative rows (keys and values) the drafter uses. Only one
+            drafter of a fusion may use those of a model.
+        fuses: the drafter may be one of the drafters of a fusion.
+        rests: in steps without a draft the drafter needs only the states of its ``hidden`` layers.
+            A backend may then make several such steps in one call (see ``Drafter.rested``).
     """
 
     all_rows: bool = False
@@ -52,31 +54,34 @@ class Needs:
 
     @property
     def costs(self) -> bool:
-        """Whether its drafts cost the time of a model or of a head."""
+        """Whether a draft takes the time of a model or of a head."""
         return self.levels or self.heads
 
 
-# What a budget is: a rule that says how many draft tokens are worth drafting and verifying now.
+# Types of a budget's arguments and results.
 
 Nodes = NDArray[np.int32]
 Estimates = NDArray[np.float32]
-"""[F, W], acceptance estimates of the W best continuations of F nodes."""
+"""Array [F, W]: acceptance probabilities of the W best continuations of each of F nodes."""
 Marks = NDArray[np.bool_]
 Seconds = Callable[[int], float]
-"""Rows -> seconds of a draft forward over so many rows; 0 when it was not measured."""
+"""Function from a number of rows to the seconds of a draft forward of so many rows.
+
+It returns 0 where no time was measured.
+"""
 
 LAST = -1
-"""The layer whose outputs budgets read: the last one, before the final norm."""
+"""Number of the layer whose outputs budgets read: the last one, before the final norm."""
 
 
 @dataclass(frozen=True, eq=False)
 class DraftRows:
-    """The results of a draft forward at F nodes, whose tokens were its input.
+    """The results of a draft forward whose input was the tokens of F nodes.
 
     Attributes:
         model: name of the model that drafts.
-        logits: F rows, each about what follows a node.
-        states: float32 [F, H], outputs of the last layer that ran, before the norm.
+        logits: F rows; row f scores the tokens that may follow node f.
+        states: float32 [F, H], outputs of the last layer that ran, before the final norm.
     """
 
     model: str
@@ -86,27 +91,32 @@ class DraftRows:
 
 @dataclass
 class Budget:
-    """Decides how large drafts are. One object a request, so it may learn from verifications.
+    """Decides how large drafts are. Each request has its own object, which may learn.
 
-    ``limit``, ``cut`` and ``observe`` serve every drafter. A drafter that runs a model pays for
-    each level of its tree, so it also asks ``expand`` before each forward and ``grow`` after it.
+    The loop calls ``limit``, ``cut`` and ``observe`` for every drafter. A drafter that runs a model
+    pays for each level of its tree, so it also calls ``expand`` before each forward and ``grow``
+    after it.
 
-    This base class keeps the ``count`` most promising nodes. While a tree grows, a node is expanded
-    as long as a child of it could still be among them. The result is the best tree of that size for
-    the drafter's estimates (the rule of EAGLE-2). Subclasses override what they decide otherwise;
-    their settings are fields declared with ``parameter`` and the like.
+    This base class keeps the ``count`` most promising nodes: those of largest *reach*. The reach of
+    a node is the probability that it and its ancestors are accepted. While a tree grows, a node is
+    expanded as long as a child of it could still be one of these nodes. By the drafter's estimates
+    the result is the best tree of that size (the rule of EAGLE-2).
+
+    Subclasses override what they decide otherwise. Their settings are fields declared with
+    ``parameter`` and similar functions.
 
     Attributes:
-        weighs: whether drafts have to earn their time. If not, as with ``fixed``, a drafter drops
-            its own rules that avoid drafts because of their cost.
-        count: the method's ``num_speculative_tokens``.
+        weighs: whether a draft must earn the time that it takes. Where this is False, as with
+            ``fixed``, a drafter ignores its own rules that skip drafts because of their cost.
+        count: the method's ``num_speculative_tokens``: the most nodes of a draft.
         reads_draft: whether :meth:`see_draft` gets the rows of each draft forward.
         reads_target: whether :meth:`see_target` gets each verification.
         networks: whether the budget runs networks, in :meth:`prepare`.
-        fused: whether it serves a fusion in which only some parts run a model; it then decides
-            about these parts separately.
-        rest: number of coming steps without a draft.
-        asleep: number of coming steps in which the parts of a fusion that run a model rest.
+        fused: whether the budget serves a fusion in which some drafters run a model and others do
+            not. It then decides separately when the model drafters draft.
+        rest: number of coming steps in which nothing is drafted.
+        asleep: number of coming steps in which the drafters of a fusion that run a model do not
+            draft.
     """
 
     weighs: ClassVar[bool] = False
@@ -119,61 +129,66 @@ class Budget:
     asleep: int = field(default=0, init=False, repr=False)
 
     def begin(self, method: str, needs: Needs) -> None:
-        """Called once, before the first step, with the method's name and its drafter's needs.
+        """Prepare for a request; called once, before its first step.
+
+        Args:
+            method: name of the method.
+            needs: what its drafter needs.
 
         Raises:
             InvalidInput: if this budget cannot serve such a drafter.
         """
 
     def limit(self, seq: TokenSequence) -> int:
-        """The most nodes that a draft may have at this step; 0 asks for no draft."""
+        """Return the most nodes that a draft may have at this step; 0 asks for no draft."""
         return self.count
 
     def asks(self, seq: TokenSequence, drafted: TokenTree) -> bool:
-        """Whether, in a fusion, a model's forward pays beside what was drafted without it.
+        """Decide whether a fusion's model drafts after drafters without a model have drafted.
 
-        By default it does where every first token is more likely wrong than right.
+        The base class says yes where the first tokens in ``drafted`` are together more likely wrong
+        than right.
         """
         return first_reach(drafted) < 0.5
 
     def expand(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
-        """The newest nodes that get a row in one more draft forward; empty to stop.
+        """Choose which of the newest nodes, ``leaves``, get a row in one more draft forward.
 
-        Before the first forward ``leaves`` is [ROOT].
+        An empty result ends the draft. Before the first forward ``leaves`` is [ROOT].
         """
         return leaves[reach_of(tree, leaves) > self._least_reach(tree)]
 
     def step_seconds(self, seq: TokenSequence, rows: int) -> float | None:
-        """Seconds of a step with so many rows, for a drafter that weighs whether its drafts pay.
+        """Return the seconds of a step with so many rows, for drafters that weigh cost and gain.
 
-        None where nothing was measured, and where drafts are wanted whatever they cost.
+        The result is None where nothing was measured, and where drafts are wanted whatever they
+        cost.
         """
         return seq.step_seconds(rows) if self.weighs else None
 
     def least(self, seq: TokenSequence, seconds: float) -> float:
-        """The reach that a node of a head's draft must have to be expanded.
+        """Return the least reach for which a node of a head's draft is expanded.
 
-        A head drafts level by level in one call.
+        A head drafts all its levels in one call, so :meth:`expand` cannot decide in between.
 
         Args:
-            seconds: time of a level.
+            seconds: time that the head takes for one level.
         """
         step = self.step_seconds(seq, 1)
         return seconds / step if step else 0.0
 
     def wants_states(self, seq: TokenSequence, seconds: float) -> bool:
-        """Whether a head gets the target's states of the coming rows although no draft is asked
-        for.
+        """Decide whether a head gets the target's states of the coming rows if no draft is due.
 
         Args:
-            seconds: time of its drafts.
+            seconds: time that a draft of the head takes.
         """
         return True
 
     def grow(
         self, seq: TokenSequence, tree: TokenTree, parents: Nodes, estimates: Estimates
     ) -> Marks:
-        """bool [F, W]: entry (f, w) says that candidate (f, w) becomes a node.
+        """Choose the candidates that become nodes: bool [F, W], True at the chosen ones.
 
         Candidate (f, w) is the w-th best continuation of node ``parents[f]`` and is accepted with
         probability ``estimates[f, w]``, given that its parent is.
@@ -185,17 +200,19 @@ class Budget:
         return kept[len(tree) :].reshape(offered.shape) & (offered > 0)
 
     def drawing(self, tree: TreeBuilder, limit: int) -> Draws | None:
-        """The object that draws a tree of at most ``limit`` nodes; None draws level by level as
-        it grows."""
+        """Return the object that draws a tree of at most ``limit`` nodes.
+
+        None means that the drafter draws each level as :meth:`expand` and :meth:`grow` decide.
+        """
         return None
 
     def see_draft(self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
-        """Look at what a draft forward computed at ``nodes``, before their children are grown."""
+        """Read what a draft forward computed at ``nodes``, before their children are added."""
 
     def prepare(self, seq: TokenSequence, tree: TokenTree) -> Generator[Apply, Any, None]:
         """Run the networks that the next decision about ``tree`` needs.
 
-        Called after :meth:`see_draft`, before :meth:`expand` (of a tree that has nodes), and
+        This is called after :meth:`see_draft`, before :meth:`expand` of a tree that has nodes, and
         before :meth:`cut`.
         """
         return
@@ -204,79 +221,87 @@ class Budget:
     def see_target(
         self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict
     ) -> None:
-        """Look at a verification of ``tree``; ``reply`` has the states of layer ``LAST``."""
+        """Read a verification of ``tree``; ``reply`` has the states of layer ``LAST``."""
 
     def charge(self, seconds: float, sunk: bool = False) -> None:
-        """Book the seconds of a draft that :meth:`expand` was not asked about.
+        """Record seconds that a draft took without a decision of :meth:`expand` about them.
 
         Args:
-            sunk: no draft is judged by these seconds, because they were for reading the prompt, or
-                for rows that were not used.
+            sunk: True if no draft shall be judged by these seconds, because they went into reading
+                the prompt or into rows that were not used.
         """
 
     def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
-        """The part of a draft that is worth verifying."""
+        """Return the nodes of a draft that are worth verifying."""
         return tree.capped(self.count)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Learn from a verification; called at every step, with an empty tree as well."""
+        """Learn from a verification; called at every step, also with an empty tree."""
 
     def rested(self, count: int) -> None:
-        """Book so many steps that a backend made without a draft."""
+        """Record ``count`` steps that a backend made without a draft."""
         self.rest = max(0, self.rest - count)
         self.asleep = max(0, self.asleep - count)
 
     def read(self) -> BudgetState | None:
-        """The state with which a backend decides for this budget during several steps.
+        """Return the state with which a backend decides for this budget during several steps.
 
-        None if no backend can, which is so for all budgets but ``fixed`` and ``auto``.
+        The result is None if no backend can do so. Only ``fixed`` and ``auto`` return a state.
         """
         return None
 
     def write(self, known: BudgetState) -> None:
-        """Continue from a state that :meth:`read` gave and that several steps have changed."""
+        """Continue from a state that :meth:`read` returned and that several steps have changed."""
 
     def _least_reach(self, tree: TokenTree) -> float:
-        """The reach that a new node must exceed to be among the best ``count``."""
+        """Return the reach that a new node must exceed to be one of the best ``count``."""
         if len(tree) < self.count:
             return 0.0
         return float(np.sort(tree.reach)[-self.count]) if self.count else np.inf
 
 
 def reach_of(tree: TokenTree, nodes: Nodes) -> NDArray[np.float64]:
-    """float64 [F]: probability that each node is accepted; 1 for the root."""
+    """Return each node's probability that it and its ancestors are accepted, float64 [F].
+
+    It is 1 for the root.
+    """
     return np.array([1.0 if node == ROOT else float(tree.reach[node]) for node in nodes])
 
 
 def first_reach(tree: TokenTree) -> float:
-    """Probability that one of the tree's first tokens is accepted."""
+    """Return the probability that one of the tree's first tokens is accepted."""
     return min(float(tree.reach[tree.parents == ROOT].sum()), 1.0)
 
 
 def needs_levels(field: str, path: str, needs: Needs) -> None:
-    """Raise InvalidInput unless the drafter grows its tree with a model, whose states can be
-    read."""
+    """Raise InvalidInput unless the drafter grows its tree with a model that gives states."""
     if not needs.levels:
         fix = "it reads a draft model's states: use it with a method that drafts with a model"
         raise InvalidInput(field, path, fix)
 
 
 MAX_DRAFT = 64
-"""The most draft tokens in one forward."""
+"""The largest number of draft tokens in one forward."""
 
 Proposal = Generator["Request | list[Request]", Any, TokenTree]
-"""A drafter may yield requests of its own, such as a draft model's forwards, before it returns a
-tree."""
+"""A generator that returns the drafted tree.
+
+It may yield requests of its own before, such as forwards of a draft model.
+"""
 Scoring = Generator["Forward | Apply", Any, Reply]
-"""A verification may run in parts, with networks between them that read their states."""
+"""A generator that runs a verification and returns its reply.
+
+It may run the layers in several steps, with networks between them that read the states.
+"""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What the loop gives a drafter; see :class:`Needs` for ``noise`` and ``draws``.
+    """What the loop gives to a drafter at the beginning of a request.
 
-    ``draws`` is the way in which its tree is drawn, if it is drawn; it is the one that the verifier
-    is made for. ``alone`` says that no other drafter adds to its trees.
+    ``budget`` decides about sizes. ``noise`` allows what ``Needs.noise`` describes. ``draws`` is
+    the mode in which the tree shall be sampled, the one for which the verifier is made; None means
+    that it is not sampled. ``alone`` says that no other drafter adds nodes to the tree.
     """
 
     budget: Budget
@@ -286,19 +311,20 @@ class Offer:
 
 
 class Drafter:
-    """Proposes draft tokens. A dataclass; each request has its own object, which may remember.
+    """Proposes draft tokens. Each request has its own object, a dataclass, which may keep state.
 
-    Fields declared with ``parameter``, ``choice`` and the like are settings. Write :meth:`draft`,
-    or :meth:`propose` if it runs a model.
+    Fields declared with ``parameter``, ``choice`` and similar functions are settings. A subclass
+    writes :meth:`draft`, or :meth:`propose` if it runs a model.
 
     Attributes:
-        needs: what it asks of the loop; may be a property if settings decide.
-        hidden: layers whose outputs the next reply must hold; it may change at each step.
-        rest: number of coming steps without a draft, because of what the drafter itself knows.
-            Like ``Budget.rest``, it counts down in :meth:`propose`, or in :meth:`rested`.
-        whole: the tree just proposed must be verified as it is: no budget cuts it and nothing is
-            added. This is for rows that serve later drafts more than this one.
-        offer: what the loop gives.
+        needs: what the drafter needs of the loop; a property where it depends on settings.
+        hidden: numbers of the layers whose outputs the next reply must have; may change at each
+            step.
+        rest: number of coming steps without a draft, by the drafter's own decision. Like
+            ``Budget.rest``, it counts down in :meth:`propose`, or in :meth:`rested`.
+        whole: whether the proposed tree must be verified unchanged: no budget cuts it, and nothing
+            is added. This is for rows that serve later drafts more than this one.
+        offer: what the loop gives to this drafter.
     """
 
     needs: Needs = Needs()
@@ -308,15 +334,14 @@ class Drafter:
     offer: Offer = Offer(Budget(MAX_DRAFT))
 
     def begin(self, offer: Offer) -> None:
-        """Called once, before the first step."""
+        """Store the loop's offer; called once, before the first step."""
         self.offer = offer
 
     def check(self, seq: TokenSequence) -> None:
-        """Raise InvalidInput if no draft can be made for a request; called before its first
-        step."""
+        """Raise InvalidInput if no draft can be made for a request; called before its steps."""
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
-        """A tree of at most ``limit`` nodes that may follow ``seq.tokens``; EMPTY for none."""
+        """Return a tree of at most ``limit`` nodes to follow ``seq.tokens``; EMPTY for no draft."""
         raise NotImplementedError
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
@@ -325,25 +350,22 @@ class Drafter:
         yield  # Makes it a generator.
 
     def wait(self, seq: TokenSequence) -> None:
-        """Called in place of :meth:`propose` in a step for which the loop or a fusion wants no
-        draft."""
+        """Note a step without a draft; called in place of :meth:`propose`."""
 
     def score(self, forward: Forward) -> Scoring:
-        """Run a verification, or the part of it that is left; the reply is that of the whole."""
+        """Run a verification, or what is left of it, and return the reply for all its rows."""
         return (yield forward)
 
     def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Look at a verification before its tokens are committed, with all rows, also rejected
-        ones."""
+        """Learn from a verification before its tokens are committed; rejected rows are included."""
 
     def rested(self, seq: TokenSequence, made: StepsMade) -> None:
-        """Look at steps without a draft that a backend made; their tokens are committed.
+        """Learn from steps that a backend made without a draft; their tokens are committed.
 
-        Called in place of :meth:`observe`, for drafters with ``Needs.rests``.
+        This is called in place of :meth:`observe`, for drafters with ``Needs.rests``.
         """
         self.rest = max(0, self.rest - made.count)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        """How a backend makes several steps in the drafter's place; None if it cannot draft this
-        way."""
+        """Return how a backend drafts and makes several steps in this drafter's place, or None."""
         return None

@@ -1,4 +1,7 @@
-"""Fusion: one draft made of several drafters' drafts (``suffix+token-recycling``)."""
+"""Fusion: one draft that is merged from the drafts of several drafters.
+
+An example is ``suffix+token-recycling``.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,28 @@ from paradecode.methods.draft.contracts import Drafter, Needs, Offer, Proposal, 
 
 @dataclass
 class Fused(Drafter):
-    """A drafter made of drafters.
+    """Merges the drafts of several drafters into one, and shares the verification's result.
 
-    Each part is asked for a draft of the whole size, and the most promising nodes of all are kept.
-    Parts that run a model come last. They draft only if the budget finds that their forward still
-    pays beside the drafts that cost nothing, because they are for places where there is nothing to
-    copy (CopySpec's precedence, arXiv 2502.08923; the hybrid of SuffixDecoding, arXiv 2411.04975).
-    After the verification each part sees the results of its own nodes, as if there were no others,
-    unless it needs all rows.
+    Each drafter is asked for a draft of the full size, and the most promising nodes of all drafts
+    are kept. Drafters that run a model come last. They draft only if the budget decides that their
+    forward still pays after the drafts that cost nothing, because they are meant for text that has
+    nothing to copy (CopySpec's precedence, arXiv 2502.08923; the hybrid of SuffixDecoding, arXiv
+    2411.04975).
+
+    After a verification each drafter sees the results of its own nodes, as if there were no other
+    nodes, unless it needs all rows.
     """
 
     parts: Sequence[Drafter]
     _drafts: list[TokenTree] = field(default_factory=list, init=False, repr=False)
 
     @property
-    def needs(self) -> Needs:  # type: ignore[override]  # The parts' needs, read once a request.
-        """The needs of all parts together. All rows go to the parts, one part after the other.
+    def needs(self) -> Needs:  # type: ignore[override]  # Read once per request.
+        """The needs of all drafters together.
 
-        Nothing is drawn: merged trees are verified as they stand, and draws would be lost.
+        ``all_rows`` stays False, because :meth:`observe` gives all rows to the drafters that need
+        them. ``draws`` stays False as well: drafts are not sampled, because a merged tree would
+        lose their q.
         """
         parts = [part.needs for part in self.parts]
         return Needs(
@@ -58,7 +65,7 @@ class Fused(Drafter):
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         self._drafts = [EMPTY] * len(self.parts)
         self.whole = False
-        # A stable order: those that run no model first.
+        # A stable sort: drafters that run no model come first.
         for place, part in sorted(enumerate(self.parts), key=lambda each: each[1].needs.costs):
             last = self._cascade and part.needs.costs
             if last and not self.offer.budget.asks(seq, merge(self._drafts)):
@@ -80,8 +87,10 @@ class Fused(Drafter):
             part.rested(seq, made)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        """Steps in which the one part that copies text drafts while all draft models rest; None if
-        they don't."""
+        """Return steps in which the one copying drafter drafts while all models rest, or None.
+
+        The result is None if several drafters copy, if none runs a model, or if one cannot rest.
+        """
         copying = [part for part in self.parts if not part.needs.costs]
         models = [part for part in self.parts if part.needs.costs]
         if len(copying) != 1 or not models or not all(part.needs.rests for part in models):
@@ -91,12 +100,12 @@ class Fused(Drafter):
 
     @property
     def _cascade(self) -> bool:
-        """Whether some parts draft without a model, and others with one."""
+        """Whether some drafters run a model and others do not."""
         return len({bool(part.needs.costs) for part in self.parts}) == 2
 
     @property
     def _asleep(self) -> int:
-        """Steps for which all models rest."""
+        """Number of coming steps in which all drafters that run a model rest."""
         rests = [part.rest for part in self.parts if part.needs.costs]
         return max(self.offer.budget.asleep, min(rests, default=0))
 
@@ -105,12 +114,12 @@ class Fused(Drafter):
         self.hidden = tuple(dict.fromkeys(layers))
 
     def join(self, drafts: Sequence[TokenTree], limit: int) -> TokenTree:
-        """The ``limit`` best nodes of all drafts."""
+        """Return a tree of the ``limit`` most promising nodes of all drafts."""
         return merge(drafts).best(limit)
 
     def score(self, forward: Forward) -> Scoring:
         for part in self.parts:
-            if TARGET in part.needs.runs:  # Only one is.
+            if TARGET in part.needs.runs:  # At most one drafter runs the target.
                 return (yield from part.score(forward))
         return (yield forward)
 

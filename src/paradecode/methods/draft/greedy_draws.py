@@ -1,4 +1,4 @@
-"""Draws a tree one node at a time, always where the next draw is likeliest to be accepted."""
+"""Draw a tree one node at a time, always where the next draw is likeliest to be accepted."""
 
 from __future__ import annotations
 
@@ -12,38 +12,40 @@ from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, draw_swor, n
 
 
 class Draws(Protocol):
-    """Draws a tree in a way of its own, as the rows of the draft model come in."""
+    """Interface: draws a tree by a rule of its own while rows of the draft model arrive."""
 
     tree: TreeBuilder
 
     def know(self, sampler: Sampler, node: int, ids: Ids, q: Weights, width: int) -> None:
-        """Take in the row of a node: ids, ascending, and probabilities of the tokens that may
-        follow it.
+        """Store the draft model's row of a node.
 
         Args:
             width: the most children of the node.
+            ids: ids of the tokens that may follow the node, ascending.
+            q: their probabilities.
         """
 
     def draw(self) -> list[int]:
-        """Draw until a row is missing; returns the nodes whose rows are needed, the most promising
-        first.
+        """Draw until a row is missing, and return the nodes whose rows are needed, best first.
 
-        A node whose row was asked for and did not come gets no children.
+        A node whose row was requested and did not come gets no children.
         """
 
 
 @dataclass
 class GreedyDraws:
-    """The slots of DySpec's tree (Xiong et al. 2024): each is the next draw below some node.
+    """Draws the tree of DySpec (Xiong et al. 2024), slot by slot.
 
-    Assume that q is the target's law. The k-th draw without replacement below a node is then
-    accepted with a probability that is known before it is drawn: the node's own, times the mass
-    that q has left, times the draw's share of that mass. The slot with the largest probability is
-    drawn next. The tree therefore depends on earlier draws only, and verifiers that test p / q are
-    exact for it.
+    A slot is the next draw below some node. Assume that q is the target's distribution. The
+    acceptance probability of the k-th draw without replacement below a node is then known before
+    the draw. It is the node's own, times the mass that q has left, times the draw's share of that
+    mass.
 
-    The first slot below a node needs the node's row of the draft model. Rows run together: those of
-    all nodes whose first slot is among the best for which there is room.
+    The slot with the largest probability is drawn next. The tree therefore depends on earlier draws
+    only, and verifiers that test p / q are exact for it.
+
+    The first slot below a node needs the draft model's row of the node. Rows are computed together:
+    those of all nodes whose first slot is among the best for which there is room.
     """
 
     tree: TreeBuilder
@@ -83,7 +85,6 @@ class GreedyDraws:
         self._push(node, value * (1.0 - share))
 
     def _push(self, node: int, value: float) -> None:
-        """Add a slot with its value. Values fall from draw to draw; of equal ones the oldest
-        node comes first."""
+        """Add a slot with its value. Values fall from draw to draw; ties go to the oldest node."""
         if value > 0.0:
             heappush(self._slots, (-value, node))

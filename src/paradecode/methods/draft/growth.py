@@ -1,4 +1,4 @@
-"""Grows a draft best first from the tokens that are known to follow a token."""
+"""Grow a draft, best node first, from the tokens that are known to follow a token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.core.tree import ROOT
 from paradecode.methods.draft.model_free import RatedTree
 
 Path = tuple[int, ...]
-"""Draft tokens from the root down."""
+"""Draft tokens on the way from the root to a node."""
 Candidate = tuple[int, int]
 """A token that may come next, and the kind of evidence for it."""
 
@@ -25,11 +25,11 @@ def grow(
     """Add the ``limit`` nodes that are most likely to be accepted, found best first.
 
     With the acceptance rates of a paper this gives that paper's fixed tree. With rates that are
-    learnt while decoding, the tree also fits small budgets and the present text.
+    learned while decoding, the tree also fits small budgets and the present text.
 
     Args:
-        limit, deepest: the most nodes, and the most tokens in a row.
-        candidates: gives the tokens that may follow a path, the most likely first.
+        limit, deepest: the most nodes, and the most levels of the tree.
+        candidates: function from a path to the tokens that may follow it, the likeliest first.
     """
     odds = draft.odds
     heap: list[tuple[float, int, float, int, Path, Sequence[Candidate], int]] = []
@@ -53,14 +53,15 @@ def grow(
 def fill(
     draft: RatedTree, shape: Mapping[Path, int], candidates: Callable[[Path], Sequence[Candidate]]
 ) -> None:
-    """Add the nodes of a shape that was chosen beforehand, as far as there are candidates.
+    """Add the nodes of a fixed tree shape, where there are enough candidates for them.
 
     Args:
-        shape: ranks from the root down -> number of children of the node there.
-        candidates: gives the tokens that may follow a path, the most likely first.
+        shape: number of children of each inner node. A key holds the ranks on the way from the
+            root.
+        candidates: function from a path to the tokens that may follow it, the likeliest first.
     """
     level: list[tuple[Path, int, Path]] = [((), ROOT, ())]
-    for ranks, parent, path in level:  # Which becomes longer meanwhile.
+    for ranks, parent, path in level:  # The loop appends to ``level``.
         wanted = shape.get(ranks, 0)
         for rank, (token, kind) in enumerate(candidates(path)[:wanted] if wanted else ()):
             level.append(((*ranks, rank), draft.rate(parent, token, kind), (*path, token)))
@@ -73,16 +74,17 @@ def guess(
     scores: NDArray[np.floating],
     noise: bool,
 ) -> tuple[list[int], list[float]]:
-    """Rank tokens by stored log-probabilities: ids, most likely first, and their probabilities.
+    """Rank tokens by stored log-probabilities; return their ids and probabilities, likeliest first.
 
     Under coupled verification the token after ``depth`` draft tokens is the argmax of the target's
-    log-probabilities plus the noise of that position. The noise is known before the target runs.
-    Stored log-probabilities plus this noise therefore guess a sampled token nearly as well as a
-    greedy one (cf. Daliri, Musco and Suresh 2024, arXiv 2408.07978). Other verifiers must draw
-    independently of the draft, so ``noise`` is False for them.
+    log-probabilities plus the noise of that position. This noise is known before the target runs.
+    Stored log-probabilities plus the noise therefore predict a sampled token nearly as well as a
+    greedy one (cf. Daliri, Musco and Suresh 2024, arXiv 2408.07978). Other verifiers need drafts
+    that are independent of the noise, so ``noise`` is False for them.
 
     Args:
-        ids, scores: [k], the best first.
+        ids, scores: [k], token ids and stored log-probabilities, the highest first.
+        noise: whether to add the target's noise, at a temperature > 0.
     """
     temperature = seq.sampler.warp.temperature
     order: NDArray[np.integer] = np.arange(len(ids))
@@ -96,19 +98,19 @@ def guess(
 
 
 def log_softmax(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32 [R, k]: log-probabilities among the k tokens of each row.
+    """Return log-probabilities among the k tokens of each row, float32 [R, k].
 
-    The rest of the vocabulary seldom matters beside the best few, and normalising over all of it
-    would cost more than the draft.
+    The rest of the vocabulary seldom matters compared with the best few tokens, and normalising
+    over all of it would cost more than the draft.
     """
     shifted = scores - scores.max(axis=1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
 def accepted_last(verdict: Verdict, rows: int) -> list[int]:
-    """All rows of a reply, those on the accepted path last.
+    """Return the indices of all rows of a reply, with the rows of the accepted path at the end.
 
-    Stores that keep the last entry for a token then keep that of the real text.
+    A store that keeps the last entry for a token then keeps the entry of the accepted text.
     """
     path = set(verdict.rows)
     return [row for row in range(rows) if row not in path] + list(verdict.rows)

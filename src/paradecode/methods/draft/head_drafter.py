@@ -1,4 +1,4 @@
-"""Base class of drafters that run a draft head: it takes in rows of the target and gives a tree."""
+"""Base class of drafters with a draft head, which reads states of the target and drafts a tree."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.parts import choice, dataclass_transform, local_path, parameter
 
 PAGE = 16
-"""Rows that are kept and forgotten together: as many as a page of keys and values has."""
+"""Number of rows in one page of stored states: as many as a page of keys and values has."""
 
 MOST_BYTES = 24 << 20
-"""Bytes of one tenant and set of layers: 3,600 tokens where a head reads three layers of a 135M
-model, 1,300 with a 1.5B model. All tenants together have 128 MB for states and for what is
-learned."""
+"""The most bytes of states that one tenant stores for one set of layers.
+
+This is enough for 3,600 tokens where a head reads three layers of a 135M model, or 1,300 with a
+1.5B model. All tenants together have 128 MB for states and for what drafters learn.
+"""
 
 
 class PastStates:
-    """Pages of the target's states, each under a key of all tokens up to its end.
+    """Stores pages of the target's states, each under a key of all tokens up to the page's end.
 
-    A state depends on these tokens alone, so every request of the tenant may use it.
+    A state depends only on these tokens, so every request of the tenant may use it.
 
-    A prompt whose keys and values come from the prefix cache is not computed again, so the target
-    gives no states of its rows. A head that reads states would not see that part of the text.
+    The store is needed because the target does not compute a prompt again whose keys and values
+    come from the prefix cache. It gives no states of those rows, and a head would not see that part
+    of the text.
 
-    A text is of use only if its pages are there from the first one on. The end of a text is
-    therefore forgotten before its beginning, and the text that was unused longest before the
-    others.
+    A text is of use only if its first page and all following ones are there. The end of a text is
+    therefore dropped before its beginning, and the text that was unused longest before other texts.
     """
 
     saves_work: ClassVar[bool] = True
-    """States can be computed again, so they are forgotten before anything that a tenant has
-    learned."""
+    """States are dropped before anything that a tenant has learned, for they can be recomputed."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -55,8 +56,10 @@ class PastStates:
         self._pages: OrderedDict[bytes, Array] = OrderedDict()
 
     def of(self, tokens: NDArray[np.int32]) -> Array | None:
-        """float32 [n, F]: the states of all n tokens (whole pages), or None unless all are
-        known."""
+        """Return the states of all n tokens, float32 [n, F], or None if some are not stored.
+
+        n is a multiple of :data:`PAGE`.
+        """
         keys = [b""]
         for start in range(0, len(tokens), PAGE):
             keys.append(key_of(keys[-1], tokens[start : start + PAGE]))
@@ -66,10 +69,10 @@ class PastStates:
         return np.concatenate([self._pages[key] for key in keys[1:]]) if keys[1:] else None
 
     def keep(self, keys: Sequence[bytes], states: Array) -> None:
-        """Keep the newest pages of a text.
+        """Store the newest pages of a text.
 
         Args:
-            keys: keys of all pages of the text.
+            keys: keys of all pages of the text, from the first.
             states: [n * PAGE, F], states of the last n pages.
         """
         pages = states.reshape(-1, PAGE, states.shape[1])
@@ -82,14 +85,14 @@ class PastStates:
             self.nbytes -= self._pages.popitem(last=False)[1].nbytes
 
     def _touch(self, keys: Sequence[bytes]) -> None:
-        """Mark a text as used; its first page counts as used last."""
+        """Mark a text's pages as used, its first page last, so that this page is dropped last."""
         for key in reversed(keys):
             if key in self._pages:
                 self._pages.move_to_end(key)
 
 
 class TextStates:
-    """The growing text of one request, whose full pages go to ``past``."""
+    """Collects the states of one request's growing text, and stores its full pages in ``past``."""
 
     def __init__(self, past: PastStates) -> None:
         self.past = past
@@ -98,7 +101,7 @@ class TextStates:
         self._states: list[Array] = []
 
     def extend(self, tokens: NDArray[np.integer], states: Array) -> None:
-        """Append rows: their own tokens [n], and the target's states [n, F] there."""
+        """Append rows: their tokens [n], and the target's states of these tokens [n, F]."""
         self._tokens = np.append(self._tokens, tokens).astype(np.int32)
         self._states.append(states)
         if len(self._tokens) < PAGE:
@@ -112,7 +115,7 @@ class TextStates:
 
 
 def key_of(previous: bytes, tokens: NDArray[np.int32]) -> bytes:
-    """The key of a page with ``tokens`` behind the page with the key ``previous``."""
+    """Return the key of a page with ``tokens`` that comes after the page with key ``previous``."""
     return hashlib.blake2b(previous + tokens.tobytes(), digest_size=16).digest()
 
 
@@ -121,12 +124,12 @@ Class = TypeVar("Class", bound=type[Any])
 
 @dataclass_transform(field_specifiers=(field,))
 def head_method(name: str, source: str, *kinds: str, **about: Any) -> Callable[[Class], Class]:
-    """Class decorator: make a drafter with a trained head the method ``name``.
+    """Make the decorated drafter class, which has a trained head, the method ``name``.
 
     Args:
-        source: what has to be trained or loaded first.
-        kinds: kinds of heads that the method runs; by default the one with its name.
-        about: what :func:`paradecode.methods.draft.loop.drafter` takes.
+        source: names what has to be trained or loaded first, for error messages.
+        kinds: kinds of heads that the method runs; by default only the kind ``name``.
+        about: further arguments of :func:`paradecode.methods.draft.loop.drafter`.
     """
 
     def add(cls: Class) -> Class:
@@ -142,11 +145,11 @@ class HeadDrafter(ModelDrafter):
 
     The tree grows where the head is surest by its own probabilities. These are corrected by how
     often they came true, and then the budget cuts the tree. A level is drafted only while some node
-    is so likely to be reached that it earns the seconds of a level. With a temperature, and a
-    verifier that allows it, candidates are ranked with the noise of the target's own draw.
+    is so likely to be reached that a level is worth its seconds. With a temperature, and a verifier
+    that allows it, candidates are ranked with the noise with which the target will sample.
 
     Attributes:
-        source: what has to be trained or loaded first.
+        source: names what has to be trained or loaded first, for error messages.
         kinds: kinds of heads that the method runs.
     """
 
@@ -192,24 +195,30 @@ class HeadDrafter(ModelDrafter):
     def _guessed(
         self, seq: TokenSequence, head: Head, count: int, depth: int, first: int = 0
     ) -> Proposal:
-        """Run the head; its draft begins at level ``first``."""
+        """Run the head on the rows that it has not read; return a tree of at most ``count`` nodes.
+
+        Args:
+            first: number of draft tokens that precede the head's first level.
+        """
         late, asked = self._late(seq), self._asked(seq, head, count, depth, first)
         tree: TokenTree = yield Apply(head, asked)
-        # How long a row takes is known now, if many were read.
+        # The head's pace is measured now if it has read many rows.
         reading = head.pace.behind(len(asked.tokens)) - head.pace.behind(late)
         self.offer.budget.charge(reading, sunk=True)
         return tree
 
     def _late(self, seq: TokenSequence) -> int:
-        """Number of the output's rows that the head has not taken in. A prompt's rows do not
-        count, because every draft needs them."""
+        """Return the number of output rows that the head has not read yet.
+
+        Rows of the prompt do not count, because every draft needs them.
+        """
         waiting = sum(len(tokens) for _, tokens in self._rows)
         return min(waiting, len(seq.tokens) - seq.prompt_length)
 
     def _asked(
         self, seq: TokenSequence, head: Head, count: int, depth: int, first: int
     ) -> HeadDraft:
-        """The order for the head, with the rows that it has not taken in."""
+        """Return the request to the head, with the rows that it has not read yet."""
         features, tokens = (np.concatenate(parts) for parts in zip(*self._rows))
         noise = self.offer.noise and seq.sampler.warp.temperature > 0
         at, self._start, self._rows = self._start, self._start + len(tokens), []
@@ -222,11 +231,11 @@ class HeadDrafter(ModelDrafter):
 
     def wait(self, seq: TokenSequence) -> None:
         head = self._head(seq)
-        if len(seq.tokens) == seq.prompt_length:  # Its rows are kept from the prompt on.
+        if len(seq.tokens) == seq.prompt_length:  # A head needs the prompt's states too.
             self._look(seq, head)
 
     def _look(self, seq: TokenSequence, head: Head) -> None:
-        """Ask for the states of the coming rows, if drafts may pay."""
+        """Ask the target for the states of the coming rows, if drafts may pay."""
         if not self.hidden and self.offer.budget.wants_states(seq, head.pace.draft):
             self.hidden = head.taps
 
@@ -236,9 +245,9 @@ class HeadDrafter(ModelDrafter):
             self._take(seq, tree, reply, verdict)
 
     def _take(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Keep the states of the rows that are committed, each with the token that follows it."""
+        """Keep the states of the committed rows, each with the token that follows it."""
         states = [reply.hidden[layer] for layer in self.hidden]
-        known = len(states[0]) - len(tree)  # Rows of the text; those of the tree are behind them.
+        known = len(states[0]) - len(tree)  # Rows of the text come before those of the tree.
         rows = [*range(known - 1), *(known - 1 + row for row in verdict.rows)]
         first = len(seq.tokens) - known
         text = np.array([*seq.tokens[first:], *verdict.tokens], np.int64)
@@ -254,7 +263,11 @@ class HeadDrafter(ModelDrafter):
     def _keep(
         self, seq: TokenSequence, first: int, features: Array, text: NDArray[np.int64]
     ) -> None:
-        """Keep the states of all but the last token of ``text``, which begins at ``first``."""
+        """Keep the states of all but the last token of ``text``.
+
+        Args:
+            first: position of the first token of ``text`` in the sequence.
+        """
         if not self._rows and self._memory.length == 0:
             self._begin(seq, first)
         if self._text is not None:
@@ -262,8 +275,10 @@ class HeadDrafter(ModelDrafter):
         self._rows.append((features, text[1:]))
 
     def _begin(self, seq: TokenSequence, first: int) -> None:
-        """Note that the target gives states from position ``first`` on; earlier ones may be
-        known."""
+        """Begin a request in which the target gives states from position ``first`` on.
+
+        States of earlier positions are read from the store if it has them all.
+        """
         past = seq.shared(f"states {self.hidden}", PastStates)
         before = past.of(seq.tokens[:first])
         self._start = first if before is None else 0

@@ -1,4 +1,4 @@
-"""Finds where the last tokens of a text occurred before, and what came after them."""
+"""Find where the last tokens of a text occurred before, and what came after them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from paradecode.core.tree import ROOT
 from paradecode.methods.draft.model_free import RatedTree
 
 BREAK = -1
-"""Id that stands between texts that were joined."""
+"""Token id that separates texts which are stored one after another."""
 
 _LENGTHS = (2, 3, 4, 8, 16)
 _SHARES = (0.5, 0.9)
 
 Branch = tuple[int, int, float]
-"""A node of a tree of continuations: parent, token, and share of the parent's occurrences."""
+"""A node of a tree of continuations: parent, token, and its share of the parent's occurrences."""
 
 
 Key = TypeVar("Key")
@@ -28,10 +28,10 @@ Value = TypeVar("Value")
 
 
 class Recent(OrderedDict[Key, Value]):
-    """At most ``most`` entries; the one that was put there longest ago goes first.
+    """A dictionary of at most ``most`` entries that drops the entry which was put longest ago.
 
     Attributes:
-        entry_bytes: bytes that an entry takes in CPython.
+        entry_bytes: bytes that one entry takes in CPython.
     """
 
     entry_bytes: ClassVar[int] = 0
@@ -52,10 +52,11 @@ class Recent(OrderedDict[Key, Value]):
 
 
 def evidence(matched: int, share: float) -> int:
-    """Kind of evidence, 0 to 17, by how many tokens match before the copy and how many copies
-    agree.
+    """Return the kind of evidence, 0 to 17, for a copied token.
 
-    Three shares each for 1, 2, 3, 4 to 7, 8 to 15, and more matching tokens.
+    There are six classes of ``matched``, the number of tokens that match before the copy. They
+    begin at 1 and at the numbers in ``_LENGTHS``. Each has three classes of ``share``, the share of
+    the copies that agree; they are divided by ``_SHARES``.
     """
     return 3 * bisect_right(_LENGTHS, matched) + bisect_right(_SHARES, share)
 
@@ -63,16 +64,18 @@ def evidence(matched: int, share: float) -> int:
 def occurrences(
     text: NDArray[np.int32], tail: NDArray[np.int32], longest: int, most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Earlier places that read like the end of ``tail``.
+    """Find earlier places in ``text`` where the end of ``tail`` occurs.
 
     Each call compares the whole text once; nothing is kept between calls.
 
     Args:
-        most: the most occurrences that are considered; if there are more, the latest ones.
+        most: the most occurrences that are considered; if there are more, only the latest ones.
+        longest: the most tokens that are compared at a place.
 
     Returns:
-        int64 [h], ascending: positions in ``text`` of the tokens that come next there; and
-        int64 [h]: how many tokens before them equal the last ones of ``tail``, 1 to ``longest``.
+        Positions in ``text`` of the token after each occurrence, int64 [h], ascending. Second,
+        int64 [h]: how many tokens before that position equal the last ones of ``tail``, 1 to
+        ``longest``.
     """
     if len(tail) == 0 or len(text) < 2:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -89,13 +92,13 @@ def occurrences(
 
 
 def following(text: NDArray[np.int32], starts: NDArray[np.int64], depth: int) -> NDArray[np.int32]:
-    """int32 [h, depth]: the tokens from each start on, with BREAK past the end of the text."""
+    """Return the tokens from each start on, int32 [h, depth], with BREAK after the text's end."""
     places = starts[:, None] + np.arange(depth)
     return np.where(places < len(text), text[np.minimum(places, len(text) - 1)], BREAK)
 
 
 def continuations(rows: NDArray[np.int32], limit: int) -> list[Branch]:
-    """The tree of the ``limit`` most frequent beginnings of ``rows``, the most frequent first.
+    """Return the ``limit`` most frequent beginnings of ``rows`` as a tree, most frequent first.
 
     Args:
         rows: int32 [h, depth]; a row ends at BREAK. If two tokens are equally frequent, the one in
@@ -126,7 +129,7 @@ def continuations(rows: NDArray[np.int32], limit: int) -> list[Branch]:
 
 
 def expected(branches: list[Branch]) -> float:
-    """Expected number of accepted tokens, if the counts are taken for probabilities."""
+    """Return the expected number of accepted tokens if shares are acceptance probabilities."""
     reach: list[float] = []
     for parent, _, share in branches:
         reach.append(share if parent == ROOT else share * reach[parent])
@@ -134,9 +137,12 @@ def expected(branches: list[Branch]) -> float:
 
 
 def plant(draft: RatedTree, branches: list[Branch], matched: int) -> None:
-    """Add the branches to an empty draft whose kinds are those of :func:`evidence`."""
+    """Add the branches to an empty draft whose kinds are those of :func:`evidence`.
+
+    ``matched`` is the number of tokens that match before the first drafted token.
+    """
     depths: list[int] = []
     for parent, token, share in branches:
         depths.append(1 + depths[parent] if parent != ROOT else 0)
-        # Given that its parent was right, one token more agrees.
+        # If its parent is right, one more token matches.
         draft.rate(parent, token, evidence(matched + depths[-1], share))

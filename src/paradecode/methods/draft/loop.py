@@ -1,4 +1,4 @@
-"""The loop of every draft-and-verify method, and the decorator that makes a method of a drafter."""
+"""The draft-and-verify loop, and the decorator that makes a decoding method of a drafter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from paradecode.methods.parts import (
 
 @dataclass
 class DraftVerify:
-    """Draft, verify, commit, until the sequence is finished.
+    """Decodes a sequence: draft, verify, commit, until the sequence is finished.
 
     The first forward carries the whole prompt and may already carry a draft.
     """
@@ -45,7 +45,7 @@ class DraftVerify:
     def __post_init__(self) -> None:
         needs = self.drafter.needs
         self._all_rows = needs.all_rows
-        # Where the verifier tests p / q, a budget must not cut a tree by what was drawn.
+        # Where the verifier tests p / q, no budget may cut a tree by the tokens that were drawn.
         self._draws = self.verify.reads_draws
         known = self.budget.read() if self.verify.multi_step else None
         self._multi_step = known is not None
@@ -70,7 +70,7 @@ class DraftVerify:
                 drafter.rested(seq, made)
                 budget.rested(made.count)
                 continue
-            # The last free place is for the token that the verification itself yields.
+            # The last free place is for the token that the verification adds.
             limit = min(budget.limit(seq), seq.room - 1, seq.scratch)
             tree = EMPTY
             if limit > 0:
@@ -87,7 +87,7 @@ class DraftVerify:
                         yield from budget.prepare(seq, tree)
                     tree = budget.cut(seq, tree).capped(seq.scratch)
             hidden = (*drafter.hidden, LAST) if budget.reads_target else drafter.hidden
-            # The trace keeps the forward's tree: not the rows of q with it.
+            # The trace keeps the forward's tree, which shall not hold the rows of q.
             forward = Forward(seq.pending, tree=tree.determined(), hidden=hidden)
             reply = yield from drafter.score(forward)
             verdict = self.verify(seq, tree, reply)
@@ -101,7 +101,7 @@ class DraftVerify:
             seq.commit(verdict)
 
 
-# How a drafter becomes a method: the loop's own settings are added to the drafter's.
+# A drafter becomes a method: the loop's settings are added to the drafter's own.
 
 Class = TypeVar("Class", bound=type[Drafter])
 BUDGET, VERIFIER = "auto", "coupled"
@@ -111,12 +111,12 @@ OLD_NAMES = {
     "acceptance_head": ("specdec++", "head"),
     "tree_selector": ("delayed", "selector"),
 }
-"""Settings of the loop that belong to a budget -> the budget (None: any) and its setting."""
+"""Loop settings that belong to a budget, each with the budget's name (None: any) and setting."""
 
 
 @dataclass
 class DraftSettings:
-    """The settings that users may give to every draft-and-verify method."""
+    """Settings that users may give to every draft-and-verify method."""
 
     num_speculative_tokens: int = parameter(8, 0, MAX_DRAFT, "most draft tokens in one forward")
     budget: str = part(BUDGET, "budget", "auto verifies what pays, fixed all")
@@ -128,11 +128,12 @@ class DraftSettings:
 
 @dataclass_transform(field_specifiers=(field,))
 def drafter(name: str, **about: Any) -> Callable[[Class], Class]:
-    """Class decorator: make a :class:`Drafter` dataclass available as the method ``name``.
+    """Make the decorated :class:`Drafter` dataclass available as the method ``name``.
 
     Args:
-        about: ``paper``, ``training``, ``models`` and the like; see :class:`Method`. The default
-            of ``guarantee`` holds for every drafter, because verified drafts change nothing.
+        about: ``paper``, ``training``, ``models`` and other fields of :class:`Method`. The default
+            of ``guarantee`` holds for every drafter, because a verified draft does not change the
+            output.
     """
 
     return method(
@@ -142,14 +143,14 @@ def drafter(name: str, **about: Any) -> Callable[[Class], Class]:
 
 
 def assemble(method: str, drafter: Drafter, settings: Mapping[str, Any]) -> DraftVerify:
-    """A drafter with a budget and a verifier.
+    """Return the loop of a drafter with the budget and the verifier that the settings name.
 
     Args:
-        method: name of the method, under which its requests share what they learn.
-        settings: the given settings of :class:`DraftSettings`.
+        method: name of the method; its requests share what they learn under this name.
+        settings: values that the user gave for :class:`DraftSettings`.
 
     Raises:
-        InvalidInput: for settings that do not go together.
+        InvalidInput: for settings that exclude one another.
     """
     budget = _budget(settings)
     budget.begin(method, drafter.needs)
@@ -176,7 +177,7 @@ def _budget(settings: Mapping[str, Any]) -> Budget:
 
 
 def guarantee_under(settings: Mapping[str, Any]) -> Guarantee:
-    """The guarantee that a method has under these settings of its budget and verifier."""
+    """Return the method's guarantee with the budget and the verifier that the settings name."""
     verifier, _ = read("verifier", "verifier", settings.get("verifier", VERIFIER))
     budget, _ = read("budget", "budget", settings.get("budget", BUDGET))
     return weakest(verifier.guarantee, budget.guarantee)

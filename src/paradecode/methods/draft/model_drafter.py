@@ -1,4 +1,4 @@
-"""Base class of drafters that run a model: they grow a tree level by level."""
+"""Base class of drafters that run a model and grow a tree level by level."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paradecode.methods.draft.greedy_draws import Draws
 from paradecode.methods.draft.source import DraftSource, ExitRows
 
 Law = tuple[Ids, Ids, Weights]
-"""Tokens that may follow, in the draft model's ids and in the target's, and their probabilities."""
+"""Tokens that may follow a node, in draft ids and in target ids, and their probabilities."""
 NO_LAW: Law = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
 
 
@@ -28,10 +28,11 @@ class ModelDrafter(Drafter):
     """Grows its trees with a second model, or with some layers of the target.
 
     With a temperature and a verifier that allows it (``offer.noise``), candidates are ranked by the
-    draft's log-probability plus the noise that the target's own draw will see. Where the two models
-    agree, the draws then coincide, like greedy choices. For a verifier that tests p / q, children
-    are drawn from q instead, in the way that the verifier is made for (``offer.draws``), and none
-    of them is dropped again.
+    draft's log-probability plus the noise with which the target will sample. Where the two models
+    agree, they then sample the same token, as greedy choices would.
+
+    For a verifier that tests p / q, children are sampled from q instead, in the mode for which the
+    verifier is made (``offer.draws``), and no sampled child is dropped again.
     """
 
     _calibration: Calibration = field(default_factory=Calibration, init=False, repr=False)
@@ -46,12 +47,12 @@ class ModelDrafter(Drafter):
         self, seq: TokenSequence, limit: int, source: DraftSource, width: int,
         calibration: Calibration | None = None, budget: Budget | None = None,
     ) -> Proposal:  # fmt: skip
-        """Grow a tree of at most ``limit`` nodes with ``width`` candidates a node.
+        """Grow a tree of at most ``limit`` nodes with ``width`` candidates for each node.
 
         Args:
-            source: the model, or the layers, that draft.
-            calibration: corrects the source's probabilities; None keeps the one in use.
-            budget: the budget that decides about levels; None is the loop's.
+            source: the model or the layers that draft.
+            calibration: corrects the source's probabilities; None keeps the present one.
+            budget: decides about levels and nodes; None means the loop's budget.
         """
         self._calibration = calibration or self._calibration
         budget = budget or self.offer.budget
@@ -89,7 +90,7 @@ class ModelDrafter(Drafter):
         return self._tree if draws else self._tree.best(limit)
 
     def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Learn which guesses were right, also from those that were never verified."""
+        """Learn which guesses were right, including guesses that were never verified."""
         tree = self._tree
         path = [ROOT, *tree.follow(verdict.tokens)]
         judged = set(path[: len(verdict.tokens)])
@@ -107,7 +108,7 @@ class ModelDrafter(Drafter):
         return (yield from self._exit.score(forward))
 
     def confidence(self, node: int) -> float:
-        """The uncorrected probability that the model gave a node of the growing tree."""
+        """Return the uncorrected probability that the model gave a node of the growing tree."""
         return self._raw[node]
 
     def _forget(self) -> None:
@@ -118,7 +119,7 @@ class ModelDrafter(Drafter):
         self, seq: TokenSequence, model: str, budget: Budget,
         leaves: NDArray[np.int32], logits: Logits, width: int,
     ) -> NDArray[np.int32]:  # fmt: skip
-        """Add the likeliest children; returns the new nodes."""
+        """Add the likeliest children of each leaf, and return the new nodes."""
         paths = [self._tree.tokens_to(leaf) for leaf in leaves.tolist()]
         vocabulary = seq.about(model).vocabulary
         found = candidates(seq, logits, paths, width, vocabulary, self.offer.noise)
@@ -128,8 +129,11 @@ class ModelDrafter(Drafter):
         self, seq: TokenSequence, budget: Budget, leaves: NDArray[np.int32],
         own: NDArray[np.int32], ids: NDArray[np.int32], raw: NDArray[np.floating],
     ) -> NDArray[np.int32]:  # fmt: skip
-        """Add those of the candidates below each leaf, [len(leaves), width], that the budget wants;
-        returns the new nodes, the most promising first."""
+        """Add the candidates that the budget wants, and return the new nodes, most promising first.
+
+        ``own``, ``ids`` and ``raw`` are [len(leaves), width]: draft ids, target ids and
+        probabilities of each leaf's candidates.
+        """
         tree = self._tree
         later = np.broadcast_to(np.arange(raw.shape[1]) > 0, raw.shape)
         estimates = self._calibration.of(raw, later).astype(np.float32)
@@ -142,8 +146,10 @@ class ModelDrafter(Drafter):
     def _laws(
         self, seq: TokenSequence, model: str, leaves: NDArray[np.int32], logits: Logits
     ) -> dict[int, Law]:
-        """The distribution from which each leaf's children are drawn, in order of the target's
-        ids. A leaf behind which nothing may follow has no tokens."""
+        """Return the distribution from which each leaf's children are sampled.
+
+        Tokens are in the order of the target's ids. A leaf that nothing may follow has no tokens.
+        """
         paths = [self._tree.tokens_to(leaf) for leaf in leaves.tolist()]
         logits, vocabulary = processed(seq, logits, paths, seq.about(model).vocabulary)
         best = logits.top_k(1)[1][:, 0].tolist()
@@ -154,7 +160,7 @@ class ModelDrafter(Drafter):
                 continue
             ids, q = distribution(logits, row, seq.sampler.warp)
             own = ids
-            if vocabulary is not None:  # Only what the target can give, in the target's order.
+            if vocabulary is not None:  # Keep tokens that the target has, in the order of its ids.
                 own = vocabulary.said(ids)
                 both = np.flatnonzero(vocabulary.to_target[own] >= 0)
                 both = both[np.argsort(vocabulary.to_target[own[both]], kind="stable")]
@@ -166,11 +172,11 @@ class ModelDrafter(Drafter):
         self, seq: TokenSequence, budget: Budget, drawn: TreeBuilder, laws: dict[int, Law],
         width: int, limit: int,
     ) -> NDArray[np.int32]:  # fmt: skip
-        """Draw as many children of each leaf as the budget wants; returns the new nodes.
+        """Sample as many children of each leaf as the budget wants, and return the new nodes.
 
-        The budget sees q and earlier draws, but never these draws. With replacement, a node that
-        was drawn several times gets the wanted number of draws for each time; equal draws share a
-        node.
+        The budget sees q and earlier levels, but never the tokens that are sampled here. With
+        replacement, a node that was sampled several times gets the wanted number of children each
+        time. Equal children share a node.
         """
         start, leaves = len(drawn), np.array([*laws], np.int32)
         promised = np.zeros((len(leaves), width))
@@ -181,7 +187,7 @@ class ModelDrafter(Drafter):
         offered = self._calibration.of(promised, later).astype(np.float32)
         wanted = budget.grow(seq, self._tree, leaves, offered).sum(axis=1).tolist()
         for (leaf, (_, ids, q)), most in zip(laws.items(), wanted):
-            # Every draw counts, so that a tree is never too large only because of what was drawn.
+            # Every draw counts, also equal ones: which tokens are drawn must not decide the size.
             room = limit - (sum(self._copies.values()) - 1)
             if min(most, room, len(ids)) == 0:
                 continue
@@ -197,7 +203,7 @@ class ModelDrafter(Drafter):
     def _draw_with(
         self, seq: TokenSequence, drawing: Draws, laws: dict[int, Law]
     ) -> NDArray[np.int32]:
-        """Draw while rows are known; returns the nodes whose rows are wanted next."""
+        """Sample children while rows are known, and return the nodes whose rows are needed next."""
         start = len(drawing.tree)
         for leaf, (_, ids, q) in laws.items():
             if len(ids):
@@ -208,7 +214,7 @@ class ModelDrafter(Drafter):
         return np.array(wanted, np.int32)
 
     def _drew(self, drawn: TreeBuilder, laws: dict[int, Law], start: int) -> NDArray[np.int32]:
-        """Take over the drawn tree; returns its nodes from ``start`` on."""
+        """Take over the sampled tree, and return its nodes from ``start`` on."""
         for token, parent in zip(drawn.tokens[start:], drawn.parents[start:]):
             own, ids, _ = laws[parent]
             self._own.append(int(own[np.searchsorted(ids, token)]))
@@ -220,7 +226,7 @@ class ModelDrafter(Drafter):
         return self._since(start)
 
     def _since(self, start: int) -> NDArray[np.int32]:
-        """The nodes from ``start`` on, the most promising first."""
+        """Return the nodes from ``start`` on, the most promising first."""
         fresh = np.arange(start, len(self._tree), dtype=np.int32)
         if len(fresh) < 2:
             return fresh

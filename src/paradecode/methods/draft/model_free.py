@@ -1,4 +1,4 @@
-"""Base class of drafters that run no model: they draft from tables and from the text itself."""
+"""Base class of drafters without a model: they draft from tables and from the text itself."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from paradecode.methods.trained import read_once
 
 FIELD = "priors"
 TABLES = Path(__file__).parent / "tables"
-"""Folder of the files that come with the package, each under the name of its model."""
+"""Folder of the files that come with the package; each file has the name of its model."""
 DEFAULT = "smollm2-135m-instruct"
-"""The model whose priors are used for models that were not measured."""
+"""Name of the model whose priors are used for models that were not measured."""
 
 Priors = Mapping[str, tuple[float, ...]]
-"""Group of drafters (``copying``, ``stand``) -> for each of its kinds of evidence, the chance that
-a token is right."""
+"""For each group of drafters (``copying``, ``stand``): the acceptance of its kinds of evidence.
+
+Entry k is the probability that a token of kind k is right.
+"""
 
 
 def priors_of(model: str) -> Priors:
-    """The priors measured on the model of this name, or else on the default model."""
+    """Return the priors measured on the model of this name, or else those of the default model."""
     own = TABLES / f"{model}.priors.json"
     known = own.parent == TABLES and own.is_file()
     return load_priors(str(own if known else TABLES / f"{DEFAULT}.priors.json"))
@@ -41,7 +43,7 @@ def priors_of(model: str) -> Priors:
 
 @read_once(FIELD)
 def load_priors(path: str) -> Priors:
-    """The priors of a file, read and checked once for all requests.
+    """Return the priors in a file, which is read and checked once for all requests.
 
     Raises:
         InvalidInput: for a file that is missing, damaged or of another version.
@@ -63,7 +65,7 @@ def load_priors(path: str) -> Priors:
 def save_priors(
     path: str | PathLike[str], model: str, priors: Mapping[str, Sequence[float]]
 ) -> None:
-    """Write the file that :func:`load_priors` reads."""
+    """Write a file that :func:`load_priors` reads."""
     groups = {name: [round(chance, 4) for chance in priors[name]] for name in sorted(priors)}
     lines = [f"  {json.dumps(name)}: {json.dumps(chances)}" for name, chances in groups.items()]
     inside = ",\n".join(lines)
@@ -72,7 +74,10 @@ def save_priors(
 
 
 class RatedTree(TreeBuilder):
-    """A draft in which each node has a *kind* of evidence; its estimate is the kind's odds."""
+    """Builds a draft whose nodes each have a *kind* of evidence.
+
+    The estimate of a node is the acceptance probability of its kind.
+    """
 
     def __init__(self, odds: Odds) -> None:
         super().__init__()
@@ -80,28 +85,31 @@ class RatedTree(TreeBuilder):
         self._kinds: list[int] = []
 
     def rate(self, parent: int, token: int, kind: int) -> int:
-        """The node of ``token`` under ``parent``, with this kind; an existing node stays as it
-        is."""
+        """Add ``token`` with this kind under ``parent``, and return its node.
+
+        If ``parent`` has this child already, the child is returned unchanged.
+        """
         node = self.add(parent, token, self.odds.of(kind))
         if node == len(self._kinds):
             self._kinds.append(kind)
         return node
 
     def rate_drawn(self, kinds: Iterable[int]) -> None:
-        """Give the nodes of a drawn tree their kinds, in drawing order."""
+        """Set the kinds of a sampled tree's nodes, in the order in which they were sampled."""
         self._kinds = list(kinds)
         self.estimates = [self.odds.of(kind) for kind in self._kinds]
 
     def rate_chain(self, tokens: Iterable[int], kinds: Iterable[int]) -> None:
-        """Add tokens that follow one another from the root, each with its kind."""
+        """Add a chain of tokens from the root on, each with its kind."""
         node = ROOT
         for token, kind in zip(tokens, kinds):
             node = self.rate(node, token, kind)
 
     def book(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Count, by kind, the nodes that a verification judged: those with an accepted parent.
+        """Record which nodes a verification accepted, by kind of evidence.
 
-        ``tree`` may lack nodes that a budget cut away, and have nodes of other drafters.
+        A node counts only if its parent was accepted. ``tree`` is the verified tree: it may lack
+        nodes that a budget cut away, and have nodes of other drafters.
         """
         if not self.tokens or len(tree) == 0:
             return
@@ -118,13 +126,12 @@ class RatedTree(TreeBuilder):
 
 @dataclass(kw_only=True)
 class ModelFree(Drafter):
-    """Makes a tree without a forward, and learns in each request how often it is right.
+    """Drafts without a forward, and learns in each request how often the draft is right.
 
     A subclass writes :meth:`fill`, and :meth:`learn` if it also learns what to draft.
 
     Attributes:
-        group: the group of drafters with whose priors the odds begin; see
-            :mod:`paradecode.methods.draft.model_free`.
+        group: name of the priors with which the acceptance estimates begin; see :data:`Priors`.
     """
 
     group: ClassVar[str]
@@ -134,14 +141,14 @@ class ModelFree(Drafter):
     _rated: RatedTree | None = field(default=None, init=False, repr=False)
 
     def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
-        """Add at most ``limit`` nodes to an empty tree."""
+        """Add at most ``limit`` nodes to the empty tree ``draft``."""
         raise NotImplementedError
 
     def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Look at a verification, like :meth:`observe`; the odds are up to date."""
+        """Learn what to draft from a verification; called by :meth:`observe` after the odds."""
 
     def odds(self, seq: TokenSequence) -> Odds:
-        """The acceptance odds of this request, which begin with measured ones."""
+        """Return the acceptance estimates of this request, which begin with measured priors."""
         if self._odds is None:
             found = load_priors(self.priors) if self.priors else priors_of(seq.about().name)
             self._odds = Odds(found[self.group])
@@ -149,7 +156,7 @@ class ModelFree(Drafter):
 
     @property
     def totals(self) -> list[tuple[int, int]]:
-        """Accepted and tried tokens of this request, for each kind."""
+        """Numbers of accepted and of tried tokens in this request, for each kind."""
         return self._odds.totals if self._odds is not None else []
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
@@ -164,31 +171,31 @@ class ModelFree(Drafter):
         self._rated = None
 
 
-# The tree shape that a drafter fills: how often each of its places was right, measured beforehand.
+# Tree shapes that a drafter fills. How often each place is right was measured beforehand.
 
 MOST_PLACES = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """Places of a tree, and the share of all drafts that were right up to each place.
+    """A tree shape, with the share of all measured drafts that were right up to each place.
 
     Attributes:
-        rates: ranks from the root down -> the share, the best first. The place above each one, and
-            the sibling before it, come before it.
+        rates: the share of each place, best first. A key holds the ranks on the way from the root.
+            A place comes after its parent and after the sibling before it.
     """
 
     rates: Mapping[Ranks, float]
 
     def shape(self, count: int) -> dict[Ranks, int]:
-        """The ``count`` best places, as the number of children of each node."""
+        """Return the ``count`` best places, as the number of children of each inner node."""
         shape: dict[Ranks, int] = {}
         for ranks in islice(self.rates, count):
             shape[ranks[:-1]] = shape.get(ranks[:-1], 0) + 1
         return shape
 
     def save(self, path: str | PathLike[str], model: str) -> None:
-        """Write the file that :func:`load_tree` reads."""
+        """Write a file that :func:`load_tree` reads."""
         places = {" ".join(map(str, ranks)): round(rate, 5) for ranks, rate in self.rates.items()}
         text = json.dumps({"model": model, "places": places}, indent=0)
         Path(path).write_text(f"{text}\n", "utf-8")
@@ -196,7 +203,7 @@ class DraftTree:
 
 @read_once("tree")
 def load_tree(path: str) -> DraftTree:
-    """The tree of a file, read and checked once for all requests.
+    """Return the tree in a file, which is read and checked once for all requests.
 
     Raises:
         InvalidInput: for a file that is missing or damaged.

@@ -1,6 +1,6 @@
-"""A text with an index from its n-grams to the places that follow them.
+"""Index a text by its n-grams, to find the places that follow an n-gram.
 
-The native core has the same in ``csrc/ngram.cpp``.
+The native core has the same index in ``csrc/ngram.cpp``.
 """
 
 from __future__ import annotations
@@ -9,38 +9,46 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 LONGEST = 16
-"""The most matching tokens that are counted before a place."""
+"""The most tokens before a place that are compared with the end of the text."""
 PLACES = 8
-"""Occurrences of an n-gram that are compared; if there are more, the latest ones."""
+"""The most occurrences of an n-gram that are compared; if there are more, the latest ones are."""
 SIZES = (1, 2, 3, 4, 8, 16, 32)
-"""Lengths of n-grams that are entered, beside the shortest; lengths between are found by
-comparing."""
+"""Lengths of the n-grams that are indexed, besides the shortest.
+
+An n-gram of another length is found by comparing the text before places of the next shorter one.
+"""
 MOST_COMPARED = 256
-"""Occurrences of an entered n-gram among which longer ones are searched."""
+"""The most occurrences of an indexed n-gram among which a longer one is searched."""
 MOST_NEW = 4096
-"""The most tokens that are entered in one step; it takes about 20 ms, and more would let others
-wait longer."""
+"""The most tokens that are indexed in one step.
+
+This takes about 20 ms. A higher value would let other requests wait longer.
+"""
 _MATCHED = (1, 2, 3, 7, 15)
 
 
 def length_class(matched: int) -> int:
-    """The class, 0 to 5, of a match: 1, 2, 3, 4 to 7, 8 to 15, or more tokens."""
+    """Return the class, 0 to 5, of the number of matching tokens.
+
+    The numbers in ``_MATCHED`` are the largest ones of the first five classes.
+    """
     return bisect_left(_MATCHED, matched)
 
 
 class NgramIndex:
-    """An index that grows with the text; a look-up costs O(longest n-gram), not O(length of the
-    text).
+    """An index that grows with the text.
+
+    A lookup takes O(longest n-gram) time, whatever the length of the text.
 
     Args:
-        shortest, longest: bounds on the n-grams that are looked up.
+        shortest, longest: least and most tokens of the n-grams that are looked up.
     """
 
     def __init__(self, shortest: int, longest: int) -> None:
         self.shortest, self.longest = shortest, longest
         self.text: list[int] = []
         sizes = [shortest, *(size for size in SIZES if shortest < size <= longest)]
-        # Of each length: up to which one its entries serve, and how many of them are kept.
+        # For each indexed length: the longest n-gram it serves, and how many places are kept.
         ends = [*(size - 1 for size in sizes[1:]), longest]
         self._sizes = [
             (size, most, PLACES if size == most else MOST_COMPARED)
@@ -50,9 +58,10 @@ class NgramIndex:
         self._next = 1
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append tokens, and enter the n-grams that end before the last one.
+        """Append tokens, and index the n-grams that end before the last token.
 
-        A part of a long text is left for the next calls.
+        At most :data:`MOST_NEW` tokens are indexed now. The rest of a long text is left for the
+        next calls.
         """
         text, places = self.text, self._places
         text += tokens
@@ -68,17 +77,16 @@ class NgramIndex:
                     del ends[0]
 
     def find(self, recent: list[int]) -> tuple[int, int]:
-        """The place behind an earlier occurrence of the end of ``recent``, and how many tokens
-        match there.
+        """Return the place after an earlier occurrence of ``recent``'s end, and the match's length.
 
-        The longest n-gram wins. Among its occurrences, the one with the most matching text before
-        it wins, or else the latest. The place is 0 when there is none.
+        The longest n-gram wins. Among its occurrences the one with the most matching text before it
+        wins, or else the latest. The place is 0 if there is none. The length is a number of tokens.
         """
         for size, most, _ in reversed(self._sizes):
             ends = self._places.get(tuple(recent[-size:])) if size <= len(recent) else None
             if ends is None:
                 continue
-            if size < most:  # The longest n-gram may be one that was not entered.
+            if size < most:  # The longest match may have a length that is not indexed.
                 found = [self._matching(recent, end, size, most) for end in ends]
                 size = max(found)
                 ends = [end for end, same in zip(ends, found) if same == size]
@@ -91,8 +99,10 @@ class NgramIndex:
         return 0, 0
 
     def _matching(self, recent: list[int], end: int, same: int, most: int) -> int:
-        """How many tokens before a place equal the last ones of ``recent``; ``same`` of them are
-        known to."""
+        """Return how many tokens before a place equal the last ones of ``recent``, up to ``most``.
+
+        The first ``same`` tokens are known to be equal.
+        """
         text, most = self.text, min(end, len(recent), most)
         while same < most and text[end - 1 - same] == recent[-1 - same]:
             same += 1

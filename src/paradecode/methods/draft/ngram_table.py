@@ -1,10 +1,12 @@
-"""A table of what follows an n-gram in a corpus: the static cache of n-gram lookup.
+"""The static cache of n-gram lookup: a table of what follows an n-gram in a corpus.
 
-For each context of up to ORDER tokens that pays, the table has the tokens that followed most often,
-and the bucket of evidence of each. How often tokens of a bucket are right was counted on other
-texts. A file is never trusted: it is checked when it is loaded, and its proposals are verified like
-any draft. A context is therefore stored as its hash only, although one in many thousands is
-mistaken for another.
+For each useful context of up to ORDER tokens, the table has the tokens that followed most often.
+Each has a bucket, which stands for its evidence. How often tokens of a bucket are right was counted
+on other texts.
+
+A file is never trusted: it is checked when it is loaded, and its proposals are verified like any
+draft. A context is therefore stored only as its hash, although one in many thousands is mistaken
+for another.
 
 The native core looks tokens up in the same way in ``csrc/ngram.cpp``.
 """
@@ -32,21 +34,22 @@ FIELD = "table"
 KIND = "ngram table 2"
 ORDER = 4
 RANKS = 3
-"""Tokens of one context that have buckets of their own; further tokens share those of the last
-one."""
+"""Number of tokens of one context that have buckets of their own; later ones share the last."""
 MOST_RANKS = 12
-"""The most tokens of one context: the likeliest one, and others that a tree may try beside it."""
+"""The most tokens stored for one context: the likeliest one, and alternatives for a tree."""
 SHARES = 10
-"""Buckets of an order and a rank: tenths of the share of a context's occurrences."""
+"""Number of buckets for each order and rank: one for each tenth of the share of occurrences."""
 ORDER_BUCKETS = RANKS * SHARES
 BUCKETS = ORDER * ORDER_BUCKETS
 MIX = 0x9E3779B97F4A7C15
-"""Multiplier of the hash."""
+"""Multiplier of the hash of a context."""
 LEAST = 0.05
-"""The least chance of being right with which a token gets an entry, or a draft that ends in it a
-row."""
+"""The least probability of being right with which a token is stored.
+
+A draft ends before the token at which its own probability of being right falls below this.
+"""
 TABLES = Path(__file__).parent / "tables"
-"""Folder of the table that comes with the engine, under the name of its model."""
+"""Folder of the table that comes with the package, under the name of its model."""
 BUCKET_SHIFT = 24
 MOST_VOCABULARY = 1 << BUCKET_SHIFT
 
@@ -56,13 +59,14 @@ Numbers = NDArray[np.uint32]
 
 @dataclass(frozen=True, eq=False)
 class NgramTable:
-    """The tokens that most often follow each context.
+    """A table of the tokens that most often follow each context.
 
     Attributes:
-        keys: uint32 [n], ascending: the hash of each entry's context. Tokens of one context follow
-            one another, the likeliest first.
-        values: uint32 [n]: the token that follows, and above it, from BUCKET_SHIFT on, its bucket.
-        priors: for each bucket, how often its tokens were right.
+        keys: uint32 [n], ascending: the hash of each entry's context. Tokens of one context are
+            neighbours, the likeliest first.
+        values: uint32 [n]: the token that follows, in the low BUCKET_SHIFT bits, and its bucket
+            above.
+        priors: for each bucket, the share of its tokens that were right.
         vocabulary: number of token ids; all ids are below it.
     """
 
@@ -73,16 +77,19 @@ class NgramTable:
 
     @property
     def tokens(self) -> NDArray[np.integer]:
-        """The different tokens that the table proposes, ascending."""
+        """The distinct tokens that the table proposes, ascending."""
         return np.unique(self.values % MOST_VOCABULARY)
 
     @cached_property
     def _sorted(self) -> memoryview:
-        return self.keys.data  # Its numbers are Python's, which bisect compares faster.
+        return self.keys.data  # Its items are Python ints, which bisect compares faster.
 
     def known(self, context: Context) -> Iterator[tuple[int, int]]:
-        """Tokens behind ``context`` and their buckets. The longest known end of the context
-        comes first, and for each end the likeliest token; a shorter end may repeat a token."""
+        """Yield the tokens stored for ``context`` with their buckets.
+
+        Tokens of the context's longest stored suffix come first. Each suffix gives its likeliest
+        token first. A shorter suffix may repeat a token.
+        """
         for key in reversed(keys_of(context)):
             place = bisect_left(self._sorted, key)
             while place < len(self._sorted) and self._sorted[place] == key:
@@ -91,40 +98,46 @@ class NgramTable:
                 place += 1
 
     def after(self, context: Context) -> tuple[int, int] | None:
-        """The likeliest token behind the longest known end of ``context``, and its bucket."""
+        """Return the likeliest token after ``context``'s longest stored suffix, and its bucket."""
         return next(self.known(context), None)
 
     def chances(self, context: Context) -> dict[int, float]:
-        """Tokens behind the longest known end of ``context``, the likeliest first -> how often
-        such tokens are right."""
+        """Return tokens after the longest stored suffix of ``context``, with their probabilities.
+
+        The likeliest token comes first. A probability says how often tokens of that bucket are
+        right.
+        """
         said = list(self.known(context))
         longest = [one for one in said if one[1] // ORDER_BUCKETS == said[0][1] // ORDER_BUCKETS]
         return {token: self.priors[bucket] for token, bucket in longest}
 
     def require(self, vocabulary: int) -> None:
-        """Raise InvalidInput if the model has fewer tokens than the table."""
+        """Raise InvalidInput if the model has fewer token ids than the table."""
         if self.vocabulary > vocabulary:
             fix = f"it has ids up to {self.vocabulary - 1}, the model up to {vocabulary - 1}"
             raise InvalidInput("table", "a file", f"{fix}: make it with this model")
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write one file; raises InvalidInput if that cannot be done."""
+        """Write the table to one file; raise InvalidInput if that fails."""
         facts = {"vocabulary": self.vocabulary, "priors": [round(p, 4) for p in self.priors]}
         save(path, KIND, facts, {"keys": self.keys, "values": self.values}, dtype="<u4")
 
 
 def keys_of(context: Context) -> list[int]:
-    """The keys of the last 1, 2, ... tokens of a context, up to ORDER of them."""
+    """Return the keys of a context's last 1, 2, ... tokens, at most ORDER keys."""
     keys, made = [], 0
-    for token in context[: -ORDER - 1 : -1]:  # The last one first: longer ones go on from it.
+    for token in context[: -ORDER - 1 : -1]:  # The last token comes first.
         made = (made * MIX + token + 1) % (1 << 64)
         keys.append((made * MIX % (1 << 64)) >> 32)
     return keys
 
 
 def packaged(model: str) -> str:
-    """The name of the table for a model that the engine or ``paradecode-data`` has, or an empty
-    text. Files spell a model's name in ways that differ by case, spaces, owner and ``GGUF``."""
+    """Return the name of the installed table for a model, or an empty string.
+
+    Tables come with this package and with ``paradecode-data``. Files spell a model's name
+    differently, so case, spaces, owner and the ending ``-GGUF`` are ignored.
+    """
     name = model.rpartition("/")[2].lower().replace(" ", "-").removesuffix("-gguf")
     return name if _table_of(name) else ""
 
@@ -136,8 +149,7 @@ def _table_of(name: str) -> Path | None:
 
 
 def load_ngrams(path: str) -> NgramTable:
-    """The table at ``path``, or of the model with that name, read and checked once for all
-    requests.
+    """Return the table at ``path``, or the installed one of that name; it is checked once.
 
     Raises:
         InvalidInput: for a file that is missing, damaged or of another kind.
@@ -149,14 +161,14 @@ def load_ngrams(path: str) -> NgramTable:
 
 
 def said_tokens(path: str, vocabulary: int) -> NDArray[np.integer]:
-    """The tokens that a table proposes, which a draft model may be limited to; see
-    :func:`load_ngrams`.
+    """Return the tokens that a table proposes, to which a draft model's vocabulary can be limited.
 
     Args:
-        vocabulary: number of the target's tokens.
+        vocabulary: number of the target's token ids.
 
     Raises:
-        InvalidInput: naming ``draft_vocabulary``.
+        InvalidInput: for a bad file or a vocabulary that is too small; it names
+            ``draft_vocabulary``.
     """
     try:
         table = load_ngrams(path)
@@ -187,7 +199,7 @@ def _loaded(path: str) -> NgramTable:
 
 @dataclass
 class TableDrafts:
-    """A table in one request, whose odds follow what is accepted there."""
+    """Uses a table in one request, and adapts its acceptance estimates to that request."""
 
     table: NgramTable
     odds: Odds = field(init=False, repr=False)
@@ -196,7 +208,9 @@ class TableDrafts:
         self.odds = Odds(self.table.priors)
 
     def after(self, context: Context) -> tuple[int, float, int] | None:
-        """The likeliest next token, its probability, and its bucket, which is a kind of
-        ``odds``."""
+        """Return the likeliest next token, its probability, and its bucket; None if none is stored.
+
+        The bucket is the token's kind of evidence in ``odds``.
+        """
         found = self.table.after(context)
         return None if found is None else (found[0], self.odds.of(found[1]), found[1])

@@ -1,4 +1,4 @@
-"""Plain decoding: one token a forward, the baseline of every comparison.
+"""Plain decoding: one token per forward, the baseline of every comparison.
 
 The native core makes such steps in ``csrc/steps.cpp``.
 """
@@ -16,7 +16,7 @@ MULTI_STEP = MultiStep()
 
 @method("greedy", paper="plain autoregressive decoding", aliases=("none", "plain", "sample"))
 class Plain:
-    """One token a forward; what this emits is what ``exact`` methods must emit.
+    """Emit one token per forward; ``exact`` methods must emit the same tokens.
 
     When: as the reference, and where no draft pays: large batches of text that repeats nothing.
     """

@@ -1,4 +1,7 @@
-"""Drafters whose guesses are rows of the target's own forward, behind its draft (*prompt rows*)."""
+"""Base class of drafters whose guesses are extra rows of the target's own forward.
+
+Such *prompt rows* come after the draft's nodes in a verification.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +28,27 @@ from paradecode.methods.draft.model_free import RatedTree
 from paradecode.methods.parts import local_path, parameter
 
 LEAST = 0.01
-"""The least price of a row, in tokens, because no machine runs a row for nothing."""
+"""The least cost of a row in tokens, used where a smaller cost was measured."""
 Counts = NDArray[np.int64]
-"""[1 + nodes]: number of prompt rows below the root, and below each node."""
+"""Array [1 + nodes]: the number of prompt rows below the root, and below each node."""
 
 
 def new_odds(levels: int, width: int) -> Odds:
-    """Odds of guesses before any was seen; rank r at level k has the kind k * width + r."""
+    """Return acceptance estimates of guesses before any was seen.
+
+    The guess of rank r at level k has the kind k * width + r.
+    """
     return Odds([0.3 * 0.7**k * 0.5**r for k in range(levels) for r in range(width)])
 
 
 def gains(odds: Odds, levels: int, width: int, price: NDArray[np.float64]) -> list[float]:
-    """The expected tokens that each further level of guesses adds to a draft's gain.
+    """Return the expected number of tokens that each further level of guesses gains for a draft.
 
     Args:
-        odds: odds by kinds of :func:`new_odds`.
-        price: [1 + most nodes]: cost of verifying 0, 1, ... nodes, in tokens. A draft has the
-            likeliest paths, as many as gain most.
+        odds: acceptance estimates by the kinds of :func:`new_odds`.
+        price: [1 + most nodes], cost of verifying 0, 1, ... nodes, in tokens. The draft is assumed
+            to have the likeliest paths, as many as gain most.
+        levels, width: number of levels, and of guesses at each level.
     """
     count = len(price) - 1
     paths, every, brought = np.ones(1), np.empty(0), [0.0]
@@ -51,7 +58,7 @@ def gains(odds: Odds, levels: int, width: int, price: NDArray[np.float64]) -> li
         every = -np.sort(-np.concatenate([every, paths]))[:count]
         net = np.cumsum([0.0, *every]) - price[: len(every) + 1]
         brought.append(max(float(net.max()), brought[-1]))
-    # A level stands on those before it, so none may look better than these.
+    # A level needs the levels before it, so it must not look better than they do.
     return list(accumulate(np.diff(brought).tolist(), min))
 
 
@@ -59,16 +66,17 @@ def hung(
     tree: TokenTree, gains: list[float], most: Counts, room: int,
     worth: Callable[[float, int], NDArray[np.float64]] | None,
 ) -> Counts:  # fmt: skip
-    """How many prompt rows each row of a verification gets.
+    """Return how many prompt rows each row of a verification gets.
 
-    A prompt row is read only if the verification ends above it. Its promise is therefore the chance
-    of that, times what its level adds to the next draft.
+    A prompt row is of use only if the verification ends at the node above it. Its expected gain is
+    therefore the probability of that, times the gain of its level for the next draft.
 
     Args:
-        most: [1 + nodes], the most rows below the root and each node.
-        room: the most rows together.
-        worth: (tokens that this step brings, most rows) -> cost of 0, 1, ... rows in tokens; None
-            takes as many rows as there is room for.
+        most: [1 + nodes], the most prompt rows below the root and below each node.
+        room: the most prompt rows in all.
+        worth: function from the tokens that this step brings and a number n to the cost of 0, 1,
+            ... n rows, in tokens; None takes as many rows as there is room for.
+        gains: gain of each level in tokens; see the function of this name.
     """
     reach = np.concatenate([[1.0], tree.reach])
     ends = reach.copy()
@@ -89,7 +97,7 @@ class RowCost:
     """The cost of prompt rows.
 
     Attributes:
-        share: cost of a prompt row as a share of a usual row's.
+        share: cost of a prompt row as a share of an ordinary row's cost.
         beside: seconds that a verification takes longer if it has any prompt row.
     """
 
@@ -97,7 +105,7 @@ class RowCost:
     beside: float = 0.0
 
     def seconds(self, seq: TokenSequence, rows: int, count: int) -> float:
-        """Seconds that ``count`` prompt rows add to ``rows`` rows; 0 where nothing was measured."""
+        """Return the seconds that ``count`` prompt rows add to ``rows`` rows; 0 if not measured."""
         more = (seq.step_seconds(rows + count) or 0.0) - (seq.step_seconds(rows) or 0.0)
         return self.share * more + self.beside * (count > 0)
 
@@ -106,14 +114,14 @@ def paying(
     seq: TokenSequence, forward: Forward, odds: Odds, levels: int, width: int, count: int,
     cost: RowCost, budget: Budget,
 ) -> Counts:  # fmt: skip
-    """The prompt rows of a verification that pay by this machine's measured cost of rows.
+    """Return the prompt rows of a verification that pay, by this machine's measured cost of rows.
 
     Where the budget does not weigh costs, or nothing was measured, all rows that fit are taken.
 
     Args:
         odds, width: see :func:`gains`.
-        levels: prompt rows that a node can have.
-        count: most nodes of the next draft.
+        levels: the most prompt rows of a node.
+        count: the most nodes of the next draft.
     """
     rows, room = len(forward.tokens) + len(forward.tree), _room(seq, forward)
     base, one = budget.step_seconds(seq, rows), budget.step_seconds(seq, 1)
@@ -130,7 +138,7 @@ def paying(
 
 
 def root_only(seq: TokenSequence, forward: Forward, levels: int) -> Counts:
-    """Prompt rows below the root, as many as fit, whatever they promise."""
+    """Return as many prompt rows below the root as fit, whatever they gain."""
     counts = np.zeros(1 + len(forward.tree), np.int64)
     counts[0] = min(_most(seq, forward.tree, levels)[0], _room(seq, forward))
     return counts
@@ -141,25 +149,26 @@ def _room(seq: TokenSequence, forward: Forward) -> int:
 
 
 def _most(seq: TokenSequence, tree: TokenTree, levels: int) -> Counts:
-    """The most rows below the root and each node whose guesses have a place in the output."""
+    """Return the most prompt rows below each node whose guesses still fit in the output."""
     depths = np.concatenate([[0], tree.depths])
-    # The last place is for a token that is not drafted.
+    # The last place is for the token that the verification adds.
     return np.clip(seq.room - 2 - depths, 0, levels).astype(np.int64)
 
 
 @dataclass
 class GuessRows:
-    """The prompt rows of one verification, and their guesses.
+    """Runs the prompt rows of one verification, and keeps their guesses.
 
     Args:
-        counts: prompt rows below the root and below each node; those of the root come first.
+        counts: number of prompt rows below the root and below each node; those of the root come
+            first.
     """
 
     counts: Counts
     _said: Logits | None = field(default=None, init=False)
 
     def score(self, forward: Forward) -> Scoring:
-        """Run a verification with these rows behind its tree; the reply is without them."""
+        """Run a verification with the prompt rows after its tree; return the reply without them."""
         count, real = int(self.counts.sum()), 1 + len(forward.tree)
         if count == 0:
             return (yield forward)
@@ -175,12 +184,14 @@ class GuessRows:
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """Distance of each prompt row from its node, from 0."""
+        """Distance of each prompt row from its node, from 0 on."""
         return np.concatenate([np.arange(count) for count in self.counts])
 
     def behind(self, row: int) -> Logits | None:
-        """The guesses of the rows below the root (0) or below node ``row`` - 1, the nearest
-        first."""
+        """Return guesses of the prompt rows below the root (``row`` 0) or below node ``row`` - 1.
+
+        The nearest row comes first. The result is None if there are no such rows.
+        """
         begin, count = int(self.counts[:row].sum()), int(self.counts[row])
         if self._said is None or count == 0:
             return None
@@ -198,7 +209,7 @@ class GuessRows:
 
 @dataclass
 class PromptRows(GuessRows):
-    """Prompt rows whose input is a trained prompt token.
+    """Prompt rows whose inputs are trained prompt tokens.
 
     Args:
         prompts: float32 [m, hidden size], the embeddings of the prompt tokens.
@@ -211,22 +222,25 @@ class PromptRows(GuessRows):
 
 
 TRIAL = 32
-"""Steps without prompt rows after they did not pay; then the root gets some as a trial. The number
-doubles with each failed trial, up to 8 times."""
+"""Number of steps without prompt rows after a step in which they did not pay.
+
+Then the root gets some as a trial. Each failed trial doubles the number, up to eight times as many.
+"""
 
 
 @dataclass(kw_only=True)
 class RowDrafter(Drafter):
-    """Drafts with *prompt rows*, which hang below the nodes of a verification and say what may
-    follow them; those behind the last accepted token make the next draft.
+    """Drafts with *prompt rows*, extra rows of a verification that guess what follows its nodes.
 
-    A node gets prompt rows by PPD's rule (arXiv 2405.18628): the chance that a verification ends
-    there times what a level of guesses adds, with rates that are counted while decoding, and this
-    machine's measured cost of rows. Under a budget that does not weigh costs, all rows that fit are
-    hung, and the drafter never rests.
+    The guesses of the rows below the last accepted token make the next draft.
+
+    A node gets prompt rows by PPD's rule (arXiv 2405.18628): the probability that a verification
+    ends at the node, times the gain of a level of guesses. The rates are counted while decoding,
+    and the cost of rows is measured on this machine. Under a budget that does not weigh costs, a
+    node gets all rows that fit, and the drafter never rests.
 
     Attributes:
-        source: what has to be trained first.
+        source: names what has to be trained first, for error messages.
         kinds: kinds of heads that the method runs.
     """
 
@@ -251,15 +265,15 @@ class RowDrafter(Drafter):
             raise InvalidInput("head", "", f"write head=FOLDER, the folder of {self.source}")
 
     def levels(self, head: Head) -> int:
-        """The most rows below a node."""
+        """Return the most prompt rows of a node."""
         raise NotImplementedError
 
     def cost(self, seq: TokenSequence, head: Head) -> RowCost:
-        """What this method's prompt rows cost."""
+        """Return the cost of this method's prompt rows."""
         return RowCost()
 
     def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> GuessRows:
-        """The prompt rows of a verification: ``counts`` of them below the root and each node."""
+        """Return a verification's prompt rows: ``counts`` of them below the root and each node."""
         raise NotImplementedError
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
@@ -274,11 +288,11 @@ class RowDrafter(Drafter):
         self._cost, self._found = 0.0, []
         found = self._found
         for row in range(self._guesses.shape[0] if self._guesses is not None else 0):
-            path = [level[0][0] for level in found]  # For penalties: the likeliest one.
+            path = [level[0][0] for level in found]  # The likeliest path, which penalties need.
             one = self._guesses.select([row])  # type: ignore[union-attr]
             _, ids, chances = candidates(seq, one, [path], self.width, None, self.offer.noise)
             likely = ids[0][chances[0] > 0].tolist()
-            if not likely:  # All are NaN: the rows' numbers have overflowed.
+            if not likely:  # All are NaN, because the row has overflowed.
                 break
             ranked = enumerate(likely, row * self.width)
             found.append([(token, kind) for kind, token in ranked])
@@ -312,7 +326,7 @@ class RowDrafter(Drafter):
         self._seq = self._rated = self._rows = None
 
     def _book(self, odds: Odds, verdict: Verdict) -> None:
-        """Count which guesses were right, also those that were never verified."""
+        """Record which guesses were right, including guesses that were never verified."""
         for level, token in zip(self._found, verdict.tokens):
             for guess, kind in level:
                 odds.update(kind, int(guess == token), 1)
@@ -328,7 +342,7 @@ class RowDrafter(Drafter):
         self._waste()
 
     def _waste(self) -> None:
-        """Drop the last rows' guesses, because they stand behind an earlier token."""
+        """Drop the last rows' guesses, because a token was committed after they were made."""
         if self.offer.alone and self._cost > 0:
             self.offer.budget.charge(self._cost, sunk=True)
         self._cost, self._guesses = 0.0, None

@@ -1,4 +1,4 @@
-"""The model, or the layers of it, that draft, and the rows from which a tree grows."""
+"""Draft sources, which are models or layers of the target, and the rows that a tree grows from."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ NO_TOKENS = np.empty(0, np.int32)
 NO_STATES = np.empty((0, 0), np.float32)
 Path = tuple[int, ...]
 Looking = Generator[Forward, Reply, DraftRows]
-"""The forwards of a look at some nodes, and what they say of these."""
+"""A generator that yields forwards and returns their results at the requested nodes."""
 
 
 @dataclass
 class ExitRows:
-    """The tentative rows of a draft by the target's first ``exit`` layers (LayerSkip, DEL).
+    """Stores the tentative rows of a draft by the target's first ``exit`` layers (LayerSkip, DEL).
 
-    Their keys and values are the target's own, and the exit's output is the next layer's input. A
-    verification therefore runs only the layers behind the exit. Nodes whose row no level of the
-    draft needed run through the layers before it as well.
+    The keys and values of these rows are the target's own, and the exit's output is the next
+    layer's input. A verification therefore runs only the layers after the exit. Nodes for which the
+    draft computed no row run through the layers before the exit as well.
 
     Attributes:
         exit, total: number of layers before the exit, and of the whole model.
-        scratch: the most tentative rows behind the committed tokens.
-        hidden: layers up to the exit whose outputs are kept, always with the exit's own.
+        scratch: the most tentative rows after the committed tokens.
+        hidden: layers up to the exit whose outputs are kept, always including the exit's.
     """
 
     exit: int
@@ -43,16 +43,16 @@ class ExitRows:
     _states: dict[int, list[NDArray[np.float32]]] = field(default_factory=dict, init=False)
 
     def add(self, forward: Forward, reply: Reply) -> None:
-        """Keep the rows of a forward of the draft."""
+        """Keep the rows of one of the draft's forwards."""
         self._rows = self._rows.extend(forward.tree, forward.under)
         for layer in self.hidden:
             self._states.setdefault(layer, []).append(reply.hidden[layer])
 
     def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
-        """Run a verification of all layers, without the work that the draft has done."""
+        """Run a verification of all layers, and use what the draft has computed already."""
         before = [at for at in forward.hidden if at % self.total < self.exit]
         if not {at % self.total for at in before} <= set(self.hidden):
-            return (yield forward)  # Another part of a fusion needs what was not kept.
+            return (yield forward)  # Another drafter of the fusion needs states that were not kept.
         pending = len(forward.tokens)
         last = np.full(len(forward.tree), pending - 1, np.int32)
         rows = TokenTree.chain(forward.tokens).extend(forward.tree, last)
@@ -72,7 +72,7 @@ class ExitRows:
     def _run(
         self, rows: TokenTree, missing: NDArray[np.int32], place: dict[int, int]
     ) -> Generator[Forward, Reply, None]:
-        """Run these rows through the layers before the exit; none of them drafts."""
+        """Run the missing rows through the layers before the exit, and keep them."""
         parents = rows.parents[missing]
         inside = np.isin(parents, missing)
         tree = TokenTree(
@@ -94,16 +94,16 @@ class ExitRows:
 
 @dataclass
 class PathRows:
-    """The tentative rows of one model behind the committed tokens: one for each path that was run.
+    """The tentative rows of one model after the committed tokens, one for each path that was run.
 
-    A path is the draft tokens from the last committed token on, in the model's own ids; that of the
-    committed token is empty. A commit ends the use of an object.
+    A path is the draft tokens after the last committed token, in the model's own ids; the path of
+    the committed token is empty. An object must not be used after a commit.
 
     Attributes:
-        layers: None, or the numbers of the layers that run: then the rows are for drafting only,
-            the text's are tentative as well, and a verification drops them.
-        visible: cached slots that the rows see; None means all.
-        slots: path -> its row among the tentative ones; -1 for a committed token.
+        layers: numbers of the layers that run, or None for all. With layers given, the rows are for
+            drafting only: the text's rows are tentative too, and a verification drops them.
+        visible: cached slots that the rows attend to; None means all.
+        slots: index of each path among the tentative rows; -1 for a committed token.
         taken: number of tentative rows.
     """
 
@@ -118,8 +118,10 @@ class PathRows:
         self, paths: Sequence[Path], *, beside: Path = (), hidden: tuple[int, ...] = (),
         logits: bool = True,
     ) -> Forward:  # fmt: skip
-        """The forward that runs what is missing of ``paths``, and of ``beside`` before them. Its
-        logits, if any are wanted, are those behind each of ``paths``, which the caller must run."""
+        """Return the forward that runs the missing rows of ``beside`` and ``paths``, in this order.
+
+        Its logits, if wanted, follow each of ``paths``. The caller must run the forward.
+        """
         text, lead, first = NO_TOKENS, 0, self.taken
         if not self.slots:
             text = self.seq.pending_for(self.model)
@@ -139,7 +141,7 @@ class PathRows:
         tree = TokenTree(np.array(tokens, np.int32), np.maximum(above - first, ROOT))
         text = text[lead:]
         rows = [len(text) + self.slots[path] - first for path in paths] if logits else []
-        # A prompt may be cut if nothing is said about its rows.
+        # With ``logits`` None, a prompt may be run in pieces.
         usual = rows == [*range(max(len(text) - 1, 0), len(text) + len(tree))]
         wanted = None if usual else np.array(rows, np.int32)
         return Forward(
@@ -153,8 +155,9 @@ class LevelRows:
 
     Attributes:
         model: name of the model that drafts.
-        depth: the most levels; 0 where nothing can be drafted now.
-        exit: rows from which the verification goes on, if a part of it is done.
+        depth: the most levels of the tree; 0 if nothing can be drafted now.
+        exit: rows from which the verification goes on, if the draft has computed some of its
+            layers.
         reading: seconds that the first :meth:`look` takes longer because it reads the prompt.
     """
 
@@ -165,45 +168,47 @@ class LevelRows:
 
     @property
     def room(self) -> int:
-        """Number of further nodes that may have a row; of a chain one node goes on."""
+        """Number of further nodes that may have a row; 1 for a chain."""
         return 1
 
     def seconds(self, rows: int) -> float:
-        """Seconds of the next :meth:`look`; 0 when it was not measured."""
+        """Return the seconds of the next :meth:`look`; 0 if they were not measured."""
         raise NotImplementedError
 
     def look(self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool) -> Looking:
-        """Predict what follows each of ``leaves``; the first call has [ROOT].
+        """Compute what follows each of ``leaves``; the first call has [ROOT].
 
         Args:
-            own: the tree's tokens in the draft model's ids.
-            states: whether the states are wanted as well.
+            own: the tokens of ``tree`` in the draft model's ids.
+            states: whether hidden states are wanted besides the logits.
         """
         raise NotImplementedError
 
 
 class DraftSource(Protocol):
-    """A source of drafts: a model, or layers of the target."""
+    """Interface of a draft source: a model, or layers of the target."""
 
     def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
-        """The rows of a draft of at most ``limit`` nodes."""
+        """Return the rows for a draft of at most ``limit`` nodes."""
 
 
 def share_of(facts: ModelFacts, layers: Layers, logits: bool = True) -> float:
-    """The share of a whole forward's work that these layers, and the LM head, have."""
+    """Return the work of these layers, and of the LM head if wanted, as a share of a forward."""
     head = facts.head_layers
     return (work(layers) + head * logits) / (facts.layers + head)
 
 
 @dataclass(frozen=True)
 class Source:
-    """``layers`` of ``model``, or all of it, draft with a forward for each level.
+    """A model, or some of its layers, that drafts with one forward for each level.
 
     Attributes:
         hidden: layers whose outputs the verification must return.
         taps: layers whose outputs, side by side, are the states of a :meth:`LevelRows.look`; empty
-            means the last layer.
+            means the last layer that runs.
         logits: whether the rows go through the LM head.
+        model: name of the model.
+        layers: numbers of the layers that run; None means all.
     """
 
     model: str = TARGET
@@ -224,10 +229,10 @@ class Source:
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
 
     def exit(self, seq: TokenSequence) -> ExitRows | None:
-        """The rows of this draft, from which a verification goes on, if its layers are the first
-        ones.
+        """Return an object that lets the verification continue from this draft's rows, or None.
 
-        None in a batch as well, because there all requests share a forward of all layers.
+        The layers must be the first ones of the model. The result is None in a batch as well,
+        because all requests of a batch share one forward of all layers.
         """
         layers = self.layers
         if not layers or seq.neighbours or layers != tuple(range(len(layers))):
@@ -238,21 +243,21 @@ class Source:
 
     @property
     def last(self) -> int:
-        """The last layer that runs."""
+        """Number of the last layer that runs."""
         return LAST if self.layers is None else halves(self.layers[-1])[0]
 
     def room(self, seq: TokenSequence) -> int:
-        """The most levels that a tree can have."""
+        """Return the most levels that a tree can have."""
         return seq.room if self.model == TARGET else seq.room_for(self.model)
 
 
 class TreeRows(LevelRows):
-    """The rows of a tree: a forward for the root, then one for the new nodes of each level."""
+    """The rows of a tree: one forward for the root, then one for the new nodes of each level."""
 
     def __init__(self, source: Source, seq: TokenSequence, limit: int) -> None:
         self._source, self._limit = source, limit
         self.model, self._seconds = source.model, source.seconds(seq)
-        # A prompt's rows are the price of drafting at all; those of the output may have waited.
+        # Rows of the prompt are a cost of drafting at all; output rows are charged to the draft.
         waiting = len(seq.pending_for(source.model))
         prompt = source.layers is not None and waiting > limit
         self.depth = 0 if prompt else min(limit, source.room(seq))
@@ -264,7 +269,7 @@ class TreeRows(LevelRows):
 
     @property
     def room(self) -> int:
-        # Draft rows live in memory that is set aside for ``limit`` of them.
+        # Memory is reserved for ``limit`` draft rows.
         return max(self._limit - self._rows.taken, 0)
 
     def seconds(self, rows: int) -> float:
@@ -283,6 +288,6 @@ class TreeRows(LevelRows):
             self.exit.add(forward, reply)
         if not states:
             return DraftRows(source.model, reply.logits, NO_STATES)
-        # Of a root's forward, the last row is the root's.
+        # In the root's forward, the root's row is the last one.
         seen = np.concatenate([reply.hidden[tap][-len(leaves) :] for tap in taps], axis=1)
         return DraftRows(source.model, reply.logits, seen)

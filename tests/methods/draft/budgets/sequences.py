@@ -1,4 +1,4 @@
-"""A drafter with known acceptance, and what a verification says of its tree."""
+"""A drafter with known acceptance, and the verdicts on its trees."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ LOGITS = ArrayLogits(np.zeros((1, 4)))
 
 
 def verdict(tree: TokenTree, node: int) -> Verdict:
-    """The verification that accepts the path to ``node``."""
+    """Return the verdict that accepts the path to ``node``."""
     tokens = [*tree.tokens_to(node), -1]
     return Verdict(tokens, [0] * len(tokens), LOGITS)
 
@@ -22,11 +22,11 @@ def verdict(tree: TokenTree, node: int) -> Verdict:
 def grown(
     budget: Budget, seq: Request, estimates: Callable[[list[int]], np.ndarray], price: float = 0.0
 ) -> tuple[TokenTree, int]:
-    """The tree that a drafter with these estimates grows, and how many forwards it took.
+    """Return the tree that a drafter with these estimates grows, and its number of forwards.
 
     Args:
-        estimates: path of ranks -> float [W], chances of the next tokens, best first. The token of
-            a node is its rank.
+        estimates: path of ranks -> float [W], probabilities of the next tokens, best first. The
+            token of a node is its rank.
     """
     limit = budget.limit(seq)  # type: ignore[arg-type]
     tree, forwards = EMPTY, 0

@@ -1,4 +1,4 @@
-"""How many draft tokens are verified: the choice against brute force, and what it learns."""
+"""Tests of how many draft tokens are verified, against brute force, and of what is learned."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ LOGITS = ArrayLogits(np.zeros((1, 4)))
 
 
 def verdict(accepted: int) -> Verdict:
-    """Accepts so many tokens of the chain 0, 1, 2, ..."""
+    """Return a verdict that accepts so many tokens of the chain 0, 1, 2, ..."""
     return Verdict([*range(accepted), -1], [0] * (accepted + 1), LOGITS)
 
 

@@ -1,4 +1,4 @@
-"""Budgets that a growing drafter consults: what is grown, what is cut, and when it stops."""
+"""Tests of budgets of growing trees: what is grown, what is cut, and when growth stops."""
 
 import itertools
 
@@ -25,7 +25,7 @@ from tiers import examples
 
 
 def chances(seed: int, width: int = 3):
-    """Chances of the children of every path, in descending order, whose sum is below one."""
+    """Return descending probabilities of the children of every path, with a sum below one."""
 
     def of(path: list[int]) -> np.ndarray:
         drawn = np.random.default_rng([seed, *path, len(path)]).dirichlet(np.ones(width + 1))
@@ -35,7 +35,7 @@ def chances(seed: int, width: int = 3):
 
 
 def best_sum(estimates, count: int, deepest: int) -> float:
-    """The largest reach of ``count`` nodes: the ``count`` largest of all, found without growing."""
+    """Return the sum of the ``count`` largest reaches of all nodes, found without growing."""
     reach = []
     for depth in range(1, deepest + 1):
         for path in itertools.product(range(3), repeat=depth):
@@ -62,7 +62,7 @@ def test_confidence_ends_with_the_first_token_in_doubt():
 
 @pytest.mark.parametrize(("threshold", "length"), [(0.0, 1), (0.3, 4), (1.0, 8)])
 def test_specdec_stops_when_a_rejection_is_likely(threshold, length):
-    """1 - 0.9^4 is the first above 0.3: that token is drafted, and nothing behind it."""
+    """A draft ends with the first token at which 1 - 0.9^n exceeds 0.3, which is the fourth."""
     tree, _ = grown(SpecDecPP(8, threshold), Request(), lambda path: np.array([0.9]))
     assert len(tree) == length
 
@@ -120,7 +120,7 @@ def test_auto_spends_a_draft_forward_only_when_it_promises_more_than_it_costs():
 
 
 def test_what_a_draft_took_makes_more_of_it_worth_verifying():
-    """Against brute force: tokens a second, with the seconds of the draft among them."""
+    """The number of nodes maximises tokens per second, the draft's seconds included."""
     curve = [np.inf, 1.0, 1.2, 1.45, 1.75, 2.1]
     seq, budget = Request(curve=lambda rows: curve[rows]), AutoBudget(4)
     tree, root = TokenTree.chain(range(4), [0.7, 0.8, 0.8, 0.7]), np.array([ROOT], np.int32)
@@ -132,8 +132,10 @@ def test_what_a_draft_took_makes_more_of_it_worth_verifying():
 
 
 def test_a_level_of_a_head_pays_for_the_row_of_its_node():
-    """The least reach is where the node that a level brings earns, by its chance to be right, what
-    level and row take at the rate of late."""
+    """A node is expanded only if its reach earns the time of a level and of a row.
+
+    The time is valued at the recent rate of tokens per second.
+    """
     free, dear = Request(curve=lambda rows: 1.0), Request(curve=lambda rows: 1.0 + 0.1 * (rows - 1))
     budget = AutoBudget(8)
     assert budget.least(free, 0.05) == pytest.approx(0.05 / HOPE)
@@ -148,7 +150,10 @@ def test_a_level_of_a_head_pays_for_the_row_of_its_node():
 
 
 def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
-    """Seconds over what plain decoding takes, for a drafter that costs half a forward a token."""
+    """A bad drafter costs little more than plain decoding's time, and is used again once good.
+
+    A draft token costs half a forward.
+    """
     seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6)
     plain = seq.curve(1)
 
@@ -175,7 +180,7 @@ def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
 
 @pytest.mark.parametrize("price", [0.02, 0.3, 2.0, 20.0])
 def test_what_a_hopeless_drafter_costs_is_bounded(price: float):
-    """1/32 of plain decoding's time, what the first drafts are trusted with, and one trial."""
+    """A bad drafter costs 1/32 of plain decoding's time, its initial trust, and one trial."""
     seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6)
     plain, lost, dearest = seq.curve(1), 0.0, 0.0
     for step in range(1, 3001):
@@ -193,7 +198,7 @@ def test_a_text_that_begins_to_pay_is_noticed(price: float, bad: int):
     seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6)
 
     def steps(count: int, good: bool) -> int:
-        """How many steps drafted."""
+        """Return how many steps drafted."""
         drafts = 0
         for _ in range(count):
             tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), price)
@@ -208,7 +213,7 @@ def test_a_text_that_begins_to_pay_is_noticed(price: float, bad: int):
 
 
 def test_a_first_forward_is_judged_by_earlier_first_tokens():
-    """A drafter of which half of the first tokens are right is not asked where that cannot pay."""
+    """A drafter whose first tokens are right half of the time is not asked if that cannot pay."""
     stores: dict[str, object] = {}
 
     def drafts(price: float, good: int, steps: int = 200) -> int:
@@ -231,8 +236,11 @@ def test_a_first_forward_is_judged_by_earlier_first_tokens():
 
 @pytest.mark.parametrize(("price", "forgiven"), [(0.2, 2), (0.4, 0), (0.7, 0)])
 def test_a_drafter_that_usually_gains_may_miss_more_often(price: float, forgiven: int):
-    """After a rest: half of the first tokens were right, then none are. What two drafts gain
-    (0.6, 0.2 or nothing) pays for so many misses before one that lets it rest."""
+    """A drafter with a large usual gain may miss more often before it rests.
+
+    After a rest, half of the first tokens were right, then none are. The gain of two drafts (0.6,
+    0.2 or nothing) pays for that many misses.
+    """
     account, misses = DraftAccount(patience=16), 0
 
     def judge(accepted: int) -> bool:
@@ -248,7 +256,7 @@ def test_a_drafter_that_usually_gains_may_miss_more_often(price: float, forgiven
 
 
 def test_a_model_that_failed_is_tried_later_in_the_next_request():
-    """After ``patience`` steps, and once: it has no credit any more."""
+    """A model that failed is tried once, after ``patience`` steps of the next request."""
     stores: dict[str, object] = {}
     tried = []
     for _ in range(3):
@@ -264,7 +272,7 @@ def test_a_model_that_failed_is_tried_later_in_the_next_request():
 
 
 def test_prompts_that_drafts_have_paid_for_cost_no_rest():
-    """What reading took is held against a drafter only until its drafts have gained it."""
+    """The time for reading a prompt counts against a drafter only until drafts have gained it."""
     stores: dict[str, object] = {}
     for _ in range(4):
         seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows, stores=stores), AutoBudget(6)

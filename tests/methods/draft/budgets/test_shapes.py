@@ -1,4 +1,4 @@
-"""Tree shapes: the dynamic programme against every tree there is."""
+"""Tests of tree shapes: the dynamic programme against every possible tree."""
 
 from functools import cache
 
@@ -16,7 +16,7 @@ from tiers import examples
 
 @cache
 def forests(nodes: int, depth: int, width: int) -> list[tuple]:
-    """Every ordered forest as nested tuples, at most ``width`` children and ``depth`` levels."""
+    """Yield every ordered forest as nested tuples, with ``width`` children and ``depth`` levels."""
     if nodes == 0:
         return [()]
     if depth == 0 or width == 0:
@@ -34,7 +34,7 @@ def worth(forest: tuple, rates: list[float]) -> float:
 
 
 def worth_of(shape: Shape, rates: list[float]) -> float:
-    """The same of a shape: the sum over its nodes of the product of the rates on their paths."""
+    """Return a shape's expected tokens: the sum over its nodes of the rates' product on a path."""
     nodes = [(*path, rank) for path, count in shape.items() for rank in range(count)]
     return sum(float(np.prod([rates[rank] for rank in path])) for path in nodes)
 

@@ -1,4 +1,4 @@
-"""Pairs of tiny models, and engines that check their page books at every step."""
+"""Pairs of tiny models, and engines that check their cache pages at every step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,13 +27,16 @@ Checkpoint = tuple[ModelConfig, Weights]
 
 
 def backend(checkpoint: Checkpoint) -> Backend:
-    """In the native core: what a row says depends on no other row of the forward, to the last bit,
-    and a step takes a fraction of PyTorch's time."""
+    """Return a backend on the native core.
+
+    There a row's result does not depend on other rows of the forward, to the last bit, and a step
+    takes a fraction of PyTorch's time.
+    """
     return NativeBackend(*checkpoint, dtype="f32", kv_dtype="f32", threads=1)
 
 
 def permuted(checkpoint: Checkpoint, order: np.ndarray) -> Checkpoint:
-    """The same model under other token ids: its token i is ``order[i]`` of the original."""
+    """Return the same model under other token ids: its token i is ``order[i]`` of the original."""
     config, weights = checkpoint
     other = {name: weights[name] for name in config.tensors()}
     for name in {"embed", "head"} & other.keys():
@@ -43,8 +46,9 @@ def permuted(checkpoint: Checkpoint, order: np.ndarray) -> Checkpoint:
 
 
 def spelling(lacks: int = 3, tokens: int = 96) -> tuple[np.ndarray, Vocabulary]:
-    """The vocabulary of a draft model without every third token, which it reads as two or three
-    others.
+    """Return the vocabulary of a draft model that lacks every third token.
+
+    It spells such a token with two or three others.
 
     Returns:
         int [own tokens], the target's id of each, as :func:`permuted` takes it; and the vocabulary.
@@ -62,7 +66,7 @@ def spelling(lacks: int = 3, tokens: int = 96) -> tuple[np.ndarray, Vocabulary]:
 
 
 def deep(layers: int = 6, share: float = 0.1) -> Checkpoint:
-    """A tiny model of which each layer changes little, so that some of them do for all."""
+    """Return a tiny model whose layers each change little, so that some layers replace all."""
     config, weights = tiny_checkpoint("qwen3")  # Its own head, so texts do not stand still.
     config = replace(config, layers=layers)
     random = np.random.default_rng(0)
@@ -94,7 +98,10 @@ def engine(
 def head_engine(
     target: Checkpoint, name: str = "torch", curve: CostCurve | None = None, **limits: Any
 ) -> Engine:
-    """One whose heads may read the target's weights: in double precision, or in 4 bits natively."""
+    """Return an engine whose heads may read the target's weights.
+
+    The weights are in double precision, or in 4 bits on the native core.
+    """
     dtype = "fp64" if name == "torch" else "q4"
     models = {TARGET: open_backend(name, *target, dtype=dtype, threads=1)}
     sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
@@ -107,13 +114,13 @@ def serve(
     prompt: Sequence[int] = PROMPT,
     **params: Any,
 ) -> list[LiveSequence]:
-    """Run one request a spec, all in one batch."""
+    """Run one request for each spec, all in one batch."""
     settings = SamplingParams.from_mapping({"max_tokens": 32, "seed": 3, **params})
     return served(eng, [(spec, prompt, settings) for spec in specs])
 
 
 def states_of(model: Backend, tokens: Sequence[int], layers: tuple[int, ...]) -> list[np.ndarray]:
-    """What the layers give, of every token: float64, and nothing is stored."""
+    """Return the outputs of layers for every token, float64; nothing is stored in the cache."""
     at, none = np.arange(len(tokens), dtype=np.int32), np.empty(0, np.int32)
     nowhere = np.full(len(tokens), -1, np.int32)
     span = Span(none, np.array(tokens, np.int32), at, nowhere, 0, logits=none, hidden=layers)
@@ -124,7 +131,7 @@ def states_of(model: Backend, tokens: Sequence[int], layers: tuple[int, ...]) ->
 def chain_of(
     chances: Callable[[list[int]], np.ndarray], text: Sequence[int], most: int, sure: float
 ) -> list[int]:
-    """Likeliest tokens one after the other, up to one that is not sure."""
+    """Return the likeliest tokens one after the other, up to one that is not sure."""
     drafted: list[int] = []
     while len(drafted) < most:
         said = chances([*text, *drafted])
@@ -137,9 +144,11 @@ def chain_of(
 def check_chains(
     eng: Engine, spec: str, count: int, exit: int, chain: Callable[[list[int], int], list[int]]
 ) -> tuple[LiveSequence, list[int], set[int]]:
-    """Every draft behind the prompt is ``chain(text, room)``. The layers up to the exit run once
-    for each row, without the LM head, and verifications go on behind them. Returns the sequence,
-    its text, and the lengths of its drafts."""
+    """Check that every draft after the prompt's is ``chain(text, room)``.
+
+    The layers up to the exit must run once for each row, without the LM head, and verifications
+    must go on after them. Returns the sequence, its text, and the lengths of its drafts.
+    """
     ran, real = [], eng.models[TARGET].forward
 
     def forward(spans: Any) -> Any:
@@ -167,7 +176,7 @@ def check_chains(
 
 
 def check_plain(made: Callable[[], Engine], specs: Sequence[str], **params: Any) -> None:
-    """All of them in one batch, and the first one alone, give what plain decoding gives."""
+    """Check that requests in a batch, and the first one alone, give plain decoding's output."""
     params = {"ignore_eos": True, "max_tokens": 24, **params}
     (plain,) = serve(made(), ["greedy"], **params)
     together = serve(made(), [*specs, "greedy"], **params)
@@ -179,7 +188,7 @@ def check_plain(made: Callable[[], Engine], specs: Sequence[str], **params: Any)
 def check_written(
     folder: Path | str, again: Path, made: Callable[[], Engine], spec: str, sizes: dict[str, int]
 ) -> None:
-    """A folder of a head drafts the same when it was read and written; ``{}`` stands for it."""
+    """Check that a head drafts the same after it was read and written; ``{}`` is its folder."""
     write_head(read_head(folder), again, sizes)
     trees = []
     for place in (folder, again):

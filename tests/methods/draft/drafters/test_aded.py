@@ -1,4 +1,4 @@
-"""ADED's card: a normalised, bounded table; without exploration the greedy tri-gram tree."""
+"""Tests of ADED's table (normalised, bounded) and of its search."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_the_table_stays_normalised_and_bounded(moves):
 
 @pytest.fixture
 def corpus(tmp_path):
-    """A file of ``train ngram-table``: 1 2 goes on with 3, and less often with six others."""
+    """Return a file of ``train ngram-table`` in which 3 follows 1 2, and less often six others."""
     texts = [[1, 2, 3, 4]] * 40 + [[1, 2, other, 4] for other in range(10, 16) for _ in range(10)]
     path = str(tmp_path / "corpus.ngrams")
     count_ngrams(texts, 32, 12).save(path)
@@ -54,7 +54,7 @@ def test_a_corpus_is_believed_until_the_model_says_otherwise(corpus):
     assert list(said) == [3, *range(10, 16)]
     assert said[3] == pytest.approx(0.4, abs=0.1)
     assert said[15] == pytest.approx(0.1, abs=0.05)
-    assert table.of((9, 2)) == load_ngrams(corpus).chances((2,))  # A pair it never saw: the end's.
+    assert table.of((9, 2)) == load_ngrams(corpus).chances((2,))  # Unseen: its last token's.
     assert table.of((9, 9)) == {}
     for _ in range(20):
         table.move((1, 2), {7: 0.9, 3: 0.1}, 0.3)
@@ -67,7 +67,7 @@ def test_a_text_counts_as_much_as_the_corpus(corpus):
     table.count([1, 2, 5, 1, 2, 5])
     said = table.of((1, 2))
     assert next(iter(said)) == 5
-    assert said[5] == pytest.approx(0.5 / 0.825)  # What the corpus leaves open is dropped.
+    assert said[5] == pytest.approx(0.5 / 0.825)  # The corpus leaves mass open: dropped.
     assert said[3] == pytest.approx(0.175 / 0.825)
 
 
@@ -93,7 +93,7 @@ def test_tables_that_do_not_fit_are_refused(corpus, tmp_path):
 
 
 def test_without_exploration_the_greedy_tree():
-    """The most likely token first, at every depth."""
+    """Without exploration the draft is the most likely token at every depth."""
     stores: dict[str, object] = {}
     seq = Request([1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 2], stores=stores)
     tree = draft(Aded(exploration=0.0, noise=0.0), seq, 3)

@@ -1,4 +1,4 @@
-"""Following a source through edits: input-copy and predicted-output."""
+"""Tests of input-copy and predicted-output, which follow a source text through edits."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def follow(source: list[int], output: list[int], n: int = 3, start: int | None =
 
 
 def test_a_copied_source_takes_few_forwards():
-    """64 draft tokens at most: the first token, then all the rest."""
+    """With at most 64 draft tokens, one forward gives the first token and a second all others."""
     seq = Request([120, 121, *SOURCE, 122], 60, vocabulary=128)
     play("iad(num_speculative_tokens=64,budget=fixed)", seq, says(SOURCE, 63))
     assert seq.output == SOURCE

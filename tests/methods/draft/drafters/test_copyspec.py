@@ -1,4 +1,4 @@
-"""CopySpec's card: the first occurrence of exactly gamma tokens, compared, not only hashed."""
+"""Tests of CopySpec: it copies from the first occurrence of exactly gamma equal tokens."""
 
 from hypothesis import given
 from hypothesis import strategies as st

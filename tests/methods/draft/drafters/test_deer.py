@@ -1,4 +1,4 @@
-"""A diffusion model drafts: exact with any draft, one forward each, and caches that are right."""
+"""Tests of drafts by a diffusion model: exact outputs, one forward each, and right caches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,13 +25,13 @@ from paradecode_lab.measure.tasks.tasks import TASKS
 
 MASK = 28
 PROMPT = (5, 6, 7, 8, 9) * 4 + (MASK, 9)
-"""Holds the drafter's mask token: an ordinary one there, and to the target."""
+"""A prompt that holds the drafter's mask token, which is an ordinary token of the prompt."""
 BLOCKS = ("block", "block-shift", "causal")
-"""Attention of drafters whose caches are exact."""
+"""Kinds of attention of drafters whose caches are exact."""
 
 
 class Watched(ToyBackend):
-    """A masked toy that notes what it was asked, and may be told what to say at each position."""
+    """A masked toy model that records its forwards; its guess at each position can be set."""
 
     def __init__(self, kind: str, says: Sequence[int] = (), **config: Any) -> None:
         super().__init__(toy_config(**{**ATTENTION[kind], **config}), seed=1, surprise=700)
@@ -90,13 +90,13 @@ def test_a_draft_of_any_length_is_one_forward(kind, more, temperature):
 
 
 def asked(span: Span) -> tuple[list[int], list[int]]:
-    """Positions that a forward computed, and those whose cached keys and values it saw."""
+    """Return the positions that a forward computed, and the cached ones that it attended to."""
     seen = range(span.context) if span.visible is None else span.visible.tolist()
     return span.positions.tolist(), list(seen)
 
 
 def test_full_attention_uses_earlier_keys_and_values_again() -> None:
-    """Between two refreshes a forward computes the text that is new, and the masks of the draft."""
+    """Between two refreshes a forward computes only the new text and the masks of the draft."""
     says = truth()
     draft = Watched("full", says)
     spec = "deer(width=1,budget=fixed,num_speculative_tokens=4,refresh=3,masks=10)"
@@ -135,7 +135,7 @@ def test_blocks_and_causal_attention_compute_no_finished_row_again(kind: str) ->
     *((kind, {}) for kind in ("full", "shift", *BLOCKS)), ("causal", {"shift": False}),
 ])  # fmt: skip
 def test_exact_caches_predict_what_a_forward_without_a_cache_does(kind, more):
-    """With ``refresh=1``, or an exact cache, q is that of the text and its masks, computed anew."""
+    """With ``refresh=1``, or an exact cache, q equals the q of a forward without a cache."""
     draft, depth = Watched(kind, **more), 6
     spec = f"deer(width=2,budget=fixed,num_speculative_tokens={depth},refresh=1,masks=9)"
     (made,) = serve({TARGET: ToyBackend(), DRAFT: draft}, [spec])
@@ -159,7 +159,7 @@ def test_exact_caches_predict_what_a_forward_without_a_cache_does(kind, more):
 
 
 def full_draft(kind: Kind) -> Mapping[str, Backend]:
-    """The usual target, and a drafter with full attention."""
+    """Return the usual target, and a drafter with full attention."""
     config = toy_config(context_length=oracle_backends(kind)[TARGET].config.context_length)
     masked = replace(config, attention="full", mask_token=MASK)
     return {TARGET: ToyBackend(config), DRAFT: ToyBackend(masked, seed=1)}
@@ -175,15 +175,17 @@ CHOSEN = (
     "batch-of-16", "chunks-of-3", "little-memory", "mixed-methods", "prefix-cache", "tenants",
     "cancelled-neighbour", "context-end",
 )  # fmt: skip
-"""Cases in which the drafter's cache may part from the text; other files test the target's
-rules."""
+"""Cases in which the drafter's cache may disagree with the text.
+
+Other files test the rules of the target.
+"""
 
 
 @pytest.mark.first(3)
 @pytest.mark.parametrize("factory", [full_draft, block_draft])
 @pytest.mark.parametrize("case", CHOSEN)
 def test_conformance_with_other_attention(factory, case: str) -> None:
-    """The suite's own drafters are causal."""
+    """Drafters with other attention pass the conformance suite, whose own drafters are causal."""
     spec = "deer(budget=fixed,refresh=2)"
     for each in cases(spec, factory, kinds=("toy",), only=(case,)):
         each.run()
@@ -205,7 +207,7 @@ def test_finished_blocks_are_shared_between_requests() -> None:
 @pytest.mark.parametrize("kind", ["full", "causal"])
 @pytest.mark.parametrize("verifier", ["rejection", "rsd", "block", "traversal"])
 def test_verifiers_that_test_p_over_q_get_draws_of_each_position(kind: str, verifier: str) -> None:
-    """Where q and p are sure of the same tokens, all draws are accepted."""
+    """Where q and p are sure of the same tokens, all sampled tokens are accepted."""
     draft = Watched(kind, truth(surprise=0))
     spec = f"deer(width=1,verifier={verifier},budget=fixed)"
     (made,) = serve({TARGET: ToyBackend(surprise=0), DRAFT: draft}, [spec], temperature=0.05)
@@ -213,7 +215,7 @@ def test_verifiers_that_test_p_over_q_get_draws_of_each_position(kind: str, veri
 
 
 def test_other_token_ids_are_translated() -> None:
-    """The drafter's ids are others, and it lacks the target's last three tokens."""
+    """A drafter drafts although its ids differ and it lacks the target's last three tokens."""
     order = np.random.default_rng(0).permutation(26)  # Its token i is order[i] of the target's.
     to_target = np.array([*order, -1, -1, -1], np.int32)
     own = [int(np.argsort(order)[token]) if token < 26 else 26 for token in range(29)]
@@ -255,7 +257,7 @@ def test_a_hopeless_drafter_rests() -> None:
 
 
 def test_the_models_that_ship() -> None:
-    """The autoregressive twin accepts the majority of what the diffusion twin drafts."""
+    """The autoregressive model accepts more than half of the diffusion model's draft tokens."""
     with LLM(
         "paradecode/tiny-autoregressive", draft_model="paradecode/tiny-diffusion", threads=1
     ) as llm:

@@ -1,4 +1,4 @@
-"""Trees that were measured beforehand: files, shapes, and drafts that have them."""
+"""Tests of tree shapes that were measured beforehand: their files, and drafts that use them."""
 
 import json
 from collections import Counter
@@ -68,7 +68,7 @@ PATHS = st.lists(st.integers(0, 4), min_size=1, max_size=5).map(tuple)
 
 @given(st.dictionaries(PATHS, st.integers(1, 50), min_size=1, max_size=60))
 def test_measured_places_are_a_tree_whatever_was_counted(tmp_path_factory, counts):
-    """Each with the place above it and the siblings before it, none of them right less often."""
+    """Each place comes after its parent and earlier siblings, which were right as often or more."""
     rates = rates_of(Counter(counts), 100)
     assert all(rates[ranks] >= count / 100 for ranks, count in counts.items())
     path = str(tmp_path_factory.mktemp("tree") / "own.tree")
@@ -78,7 +78,7 @@ def test_measured_places_are_a_tree_whatever_was_counted(tmp_path_factory, count
 
 
 def learned() -> dict[str, object]:
-    """A store that knows what follows each pair of eight tokens."""
+    """Return a store that knows what follows each pair of eight tokens."""
     store, random = NgramDistributions(), np.random.default_rng(0)
     for pair in product(range(8), repeat=2):
         store.add(pair, random.permutation(8).astype(np.int32), random.dirichlet(np.ones(8)))

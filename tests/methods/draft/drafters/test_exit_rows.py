@@ -1,4 +1,7 @@
-"""Verifications that go on behind the exit: equal to whole ones to the last bit, for fewer rows."""
+"""Tests of verifications that go on after the exit's layers.
+
+Their results equal those of whole verifications to the last bit, for fewer rows.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,7 +35,7 @@ FIRST, REST = tuple(range(EXIT)), tuple(range(EXIT, LAYERS))
 DEEP = deep(LAYERS)
 WIDE = DEEP[0].hidden_size
 SHOWN = 3
-"""Rows of such a draft: the pending token and two more."""
+"""Number of rows in such a draft: the pending token and two more."""
 
 
 def engine(**limits: Any) -> Engine:
@@ -63,7 +66,7 @@ TREES = st.lists(st.tuples(st.integers(-1, 20), st.integers(1, 6)), max_size=9).
 
 
 def distinct(tree: TokenTree) -> TokenTree:
-    """Without the later ones of equal siblings."""
+    """Return the tree without siblings that repeat an earlier sibling."""
     first = [tree.child(int(p), int(t)) for p, t in zip(tree.parents, tree.tokens)]
     return tree.select(np.array(first, int) == np.arange(len(tree)))
 
@@ -71,7 +74,7 @@ def distinct(tree: TokenTree) -> TokenTree:
 @examples(40)
 @given(drafted=TREES.map(distinct), verified=TREES.map(distinct), pending=st.integers(1, 3))
 def test_a_verification_of_some_layers_is_that_of_all(drafted, verified, pending):
-    """Whatever was drafted, and in whichever order: logits, states, and what is stored."""
+    """Logits, states and stored rows equal those of a whole verification, in any drafting order."""
     seen: dict[str, Any] = {}
 
     def decode(seq: TokenSequence, joined: bool) -> Any:
@@ -119,7 +122,7 @@ def joining(
     draft: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Callable[[TokenSequence], Any]:
-    """Draft the chain 5, 6 and then verify it wrongly; ``draft`` changes the draft's forward."""
+    """Return a decoder that drafts 5, 6 and verifies wrongly; ``draft`` changes its forward."""
 
     def decode(seq: TokenSequence) -> Any:
         chain = TokenTree.chain([*seq.pending.tolist(), 5, 6])
@@ -176,7 +179,7 @@ SPECS = [
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_methods_with_an_exit_verify_behind_it(temperature, monkeypatch):
-    """No verification computes the exit's layers anew, and no token differs."""
+    """No verification computes the exit's layers again, and no output token differs."""
     eng = engine()
     ran: list[tuple[Any, int]] = []
     real = eng.models[TARGET].forward
@@ -214,7 +217,7 @@ def test_a_part_that_needs_other_layers_has_the_whole_forward(first: str, tmp_pa
 
 @pytest.fixture(params=[False, True], ids=["whole", "behind"])
 def alone(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a batch verifications are whole; but they may also be taken for being alone."""
+    """Make requests of a batch believe that they are alone, so that verifications use the exit."""
     if request.param:
         monkeypatch.setattr(LiveSequence, "neighbours", 0)
 
@@ -252,7 +255,7 @@ def test_one_that_ends_between_draft_and_verification_costs_nobody(after: int) -
 
 @pytest.mark.usefixtures("alone")
 def test_all_forwards_of_a_step_are_its_load() -> None:
-    """A verification behind the exit is a forward of its own, but no step of its own."""
+    """A verification after the exit is another forward, but not another step."""
     eng = engine()
     settings = SamplingParams.from_mapping({"max_tokens": 32, "ignore_eos": True, "seed": 3})
     for spec in ["greedy"] * 7 + [SPECS[2]]:
@@ -269,7 +272,7 @@ def test_all_forwards_of_a_step_are_its_load() -> None:
 
 
 def test_prefixes_behind_an_exit_are_reused():
-    """Their pages are whole: another request takes them over, and says the same."""
+    """Another request can reuse pages that were completed after an exit, with the same output."""
     eng = engine()
     text = tuple(range(1, 20))
     serve(eng, [SPECS[1]], text, max_tokens=40, ignore_eos=True)

@@ -1,5 +1,7 @@
-"""FlexDraft against the paper's parallel mode, read plainly: one pass over text, draft and a group
-of masks behind every token of it, all computed anew."""
+"""Tests of FlexDraft against a plain implementation of the paper's parallel mode.
+
+One pass computes the text, the draft and a group of masks after each of its tokens anew.
+"""
 
 import json
 from collections.abc import Callable
@@ -75,7 +77,7 @@ def write(folder: Path, config: ModelConfig, weights: Weights, split: int) -> Pa
 
 
 class Paper:
-    """One pass of the parallel mode in float64."""
+    """One pass of the paper's parallel mode in float64."""
 
     def __init__(self, folder: Path) -> None:
         self.own = {
@@ -84,8 +86,11 @@ class Paper:
         self.w = {n: WEIGHTS[n].float32().astype(np.float64) for n in CONFIG.tensors()}
 
     def __call__(self, text: list[int], draft: list[int]) -> tuple[list[int], np.ndarray]:
-        """What the target says behind each token of text and draft; the states [groups, BLOCK, D]
-        that the LM head reads of the masks behind the text's last token and each draft token."""
+        """Return what the target predicts after each token, and the states of the masks.
+
+        The tokens are those of the text and the draft. The states [groups, BLOCK, D] are inputs of
+        the LM head. There is a group for the text's last token and one for each draft token.
+        """
         known = len(text) + len(draft)
         x, places = self.w["embed"][[*text, *draft]], np.arange(known)
         seen = np.tri(known, dtype=bool)
@@ -106,7 +111,7 @@ class Paper:
         return said, normed[known:].reshape(len(draft) + 1, BLOCK, D)
 
     def guesses(self, states: np.ndarray, bonus: int) -> list[int]:
-        """[BLOCK - 1] tokens: the first mask stands for the bonus token."""
+        """Return the guessed tokens [BLOCK - 1]; the first mask stands for the bonus token."""
         head, p = self.w["embed" if CONFIG.tied_head else "head"], self.own
         states = states[1:]
         both = np.concatenate([np.tile(self.w["embed"][bonus], (len(states), 1)), states], 1)
@@ -161,7 +166,7 @@ def _turned(x: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def test_every_draft_is_that_of_the_parallel_mode(folder: Path) -> None:
-    """The group behind the last accepted token, which was computed beside the verification."""
+    """Every draft is the group after the last accepted token, from the verification's own pass."""
     paper = Paper(folder)
     spec = f"flexdraft(head='{folder}',width=1,budget=fixed)"
     (sequence,) = serve(engine(), [spec], ignore_eos=True, max_tokens=32)
@@ -191,7 +196,7 @@ ROPES = {
 @pytest.mark.parametrize("rope", list(ROPES))
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "llama, MLPs with biases"])
 def test_with_the_targets_own_attention_masks_are_rows_of_the_target(kind, rope, tmp_path):
-    """Against the backend's last layer, over its own keys and values of the text."""
+    """With the target's own projections, mask rows equal rows of the backend's last layer."""
     config, weights = tiny_checkpoint(kind.split(",")[0])
     config = replace(config, rope=replace(ROPES[rope], theta=config.rope.theta))
     random, text = np.random.default_rng(2), np.array([5, 9, 7, 11, 6], np.int32)
@@ -253,7 +258,7 @@ def test_without_the_mlp_the_masks_guess_alone(folder: Path) -> None:
 @pytest.mark.parametrize("tokens", [0, 8])
 @pytest.mark.parametrize("own_rows", [False, True])
 def test_the_calibration_adds_to_the_tokens_that_the_head_has(own_rows, tokens, folder):
-    """Whether it has a row for each token of the target, or for each of the head."""
+    """Calibration works with one row per target token and with one row per head token."""
     tensors = load_file(folder / "model.safetensors")
     random, ids = np.random.default_rng(4), np.arange(1, CONFIG.vocab_size, 3)
     given = {"token": np.array([3, 9]), "state": random.standard_normal((2, D)).astype(np.float32)}

@@ -1,4 +1,4 @@
-"""What users touch: the datastore command, and predictions through the public front."""
+"""Tests of the datastore command, and of predictions through the public interface."""
 
 import pytest
 from typer.testing import CliRunner

@@ -1,4 +1,4 @@
-"""Fusion: merging trees, sharing out verdicts, and reading specs."""
+"""Tests of fusion: merged trees, each drafter's share of a verdict, and specs."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_the_union_accepts_at_least_what_each_part_does(a, b, seed):
 
 @given(trees(), trees(), st.integers(0, 50), st.integers(0, 20))
 def test_each_part_sees_what_it_would_have_seen_alone(a, b, seed, kept):
-    """A part gets the logits and the verdict of its own nodes among those that were verified."""
+    """Each drafter gets the logits and the verdict of its own nodes that were verified."""
     seq, target = Request([0], vocabulary=4), hashed(4, seed=seed)
     a, b = merge([a, a]), merge([b, b])
     tree = merge([a, b]).best(kept)
@@ -170,7 +170,7 @@ def test_a_part_cannot_name_another_method():
 
 
 def test_parts_do_not_draw():
-    """Merged trees are verified as they stand: what was drawn from which q is lost."""
+    """Drafters of a fusion do not sample, because a merged tree would lose their q."""
     spec = parse("suffix+draft-model(verifier=rejection)")
     assert all(not part.offer.draws for part in spec().drafter.parts)
     alone = parse("draft-model(verifier=rejection)")

@@ -1,4 +1,4 @@
-"""The tree that remembers kinds of evidence, and best-first growth."""
+"""Tests of trees that store kinds of evidence, and of best-first growth."""
 
 import numpy as np
 import pytest
@@ -37,8 +37,11 @@ def test_equal_paths_are_one_node():
 
 
 def test_books_judged_nodes_only():
-    r"""root - 1 (kind 0) - 2 (kind 1)     accepted: 1, then 4
-    \ 3 (kind 2) - 4 (kind 3)"""
+    """A node is counted only if its parent was accepted.
+
+    The root has two branches: token 1, then 2; and token 3, then 4. Each node has its own kind of
+    evidence. The target emits 1 and then 4, so the node of token 4 below 3 is not judged.
+    """
     odds = Counting(4)
     draft = RatedTree(odds)
     one, three = draft.rate(ROOT, 1, 0), draft.rate(ROOT, 3, 2)
@@ -64,7 +67,7 @@ def test_books_its_own_nodes_in_a_cut_and_mixed_tree():
 
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 1000))
 def test_growth_takes_the_most_likely_nodes(limit, deepest, seed):
-    """The same nodes as the full tree's best ones, when candidates come in order."""
+    """Growth finds the best nodes of the full tree if candidates come in order."""
     chances: list[float] = []
     table = {}
 
@@ -99,7 +102,7 @@ def test_kinds_grow_with_the_probability():
 
 
 def test_shared_noise_guesses_the_very_token_that_is_sampled():
-    """If the stored distribution is the model's, the first guess is right, at any depth."""
+    """If the stored distribution is the model's, the first guess is right at any depth."""
     random = np.random.default_rng(0)
     right = 0
     for trial in range(200):

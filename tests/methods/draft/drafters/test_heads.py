@@ -1,4 +1,4 @@
-"""Methods that draft with heads: exact with any weights, and fast with heads that know."""
+"""Tests of methods with draft heads: exact with any weights, and fast with good ones."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -29,11 +29,13 @@ from tiers import turning
 METHOD = {"eagle3": "eagle", "medusa-own": "medusa", "clover-2": "clover"}
 TOY = toy_config(context_length=128)
 FEW = ("chunks-of-3", "context-end", "mixed-methods", "prefix-cache", "cancelled-neighbour")
-"""Cases in which a head's memory of the text may part from the text. Transformers get the first
-two; the toy, on which every mistake shows, gets all."""
+"""Cases in which a head's memory of the text may disagree with the text.
+
+Transformers get the first two. The toy model, on which every mistake shows, gets all.
+"""
 
 ALL = ("eagle",)
-"""Level by level, with a memory and a cache of its own: every case in the fast tests too."""
+"""Heads that get every case in the fast tests: level by level, with memory and cache."""
 ROWS = ("ppd", "hidden-transfer")
 """Heads whose guesses are rows of the target."""
 EVERY = (*KINDS, *ROWS)
@@ -42,7 +44,7 @@ EXACT = [
     for turn, kind in enumerate(EVERY)
     for each in turning([(kind, case) for case in (CASES if kind in ALL else FEW)], turn, 1)
 ]
-"""A kind and a case."""
+"""Pairs of a head's kind and a case."""
 DEEP = deep(4)
 
 
@@ -74,7 +76,7 @@ def test_random_heads_are_exact_on_a_transformer(kind, only, tmp_path):
 @pytest.mark.parametrize("name", ["torch", "native"])
 @pytest.mark.parametrize("kind", [*ROWS, "kangaroo", "m2r2"])
 def test_heads_within_the_target_are_exact_in_company(kind, name, curve, temperature, tmp_path):
-    """Under fixed and other budgets, fused with a lookup, and beside one another."""
+    """Outputs are exact under several budgets, in a fusion with a lookup, and in a batch."""
     head, other = (random_head(each, DEEP[0], tmp_path / each) for each in (kind, "medusa"))
     specs = [
         f"{kind}(head='{head}',{rest})"
@@ -134,7 +136,7 @@ def test_a_head_that_knows_is_fast_in_a_batch_too(temperature, curve, tmp_path):
 
 
 def test_a_fusion_copies_first(tmp_path: Path, head_drafts: list[HeadDraft]) -> None:
-    """Where the text repeats the head does not run."""
+    """The head does not run where the text repeats."""
     head, drafts = knowing_head(TOY, tmp_path), {}
     for spec in (f"eagle(head='{head}')", f"suffix+eagle(head='{head}')"):
         head_drafts.clear()
@@ -149,7 +151,7 @@ def test_a_fusion_copies_first(tmp_path: Path, head_drafts: list[HeadDraft]) -> 
 def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
     spec: str, temperature: float, tmp_path: Path, head_drafts: list[HeadDraft]
 ) -> None:
-    """From the prompt on, whatever was drafted; the toy's states name their token."""
+    """The head reads each row of the text once, with the next token, whatever was drafted."""
     head = knowing_head(TOY, tmp_path)
     prompt = [5, 6, 7, 8, 9] * 4
     (sequence,) = serve([f"{spec}(head='{head}')"], prompt=prompt, temperature=temperature)
@@ -165,7 +167,7 @@ def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
 
 
 def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path, head_drafts):
-    """The states of its rows are those that an earlier request of the tenant saw."""
+    """The head reads a cached prompt's states, which an earlier request of the tenant has seen."""
     spec = f"eagle(head='{knowing_head(TOY, tmp_path)}')"
     settings = {"max_tokens": 12, "ignore_eos": True}
 
@@ -174,11 +176,11 @@ def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path, head_drafts):
         return served(engine, [(decoder, prompt, settings)], salt=salt)[0]
 
     def rows(sequence: LiveSequence) -> list[tuple[int, list[int], list[list[float]]]]:
-        """What the head was given: where each draft's rows start, their tokens and states."""
+        """Return what the head was given: each draft's first position, tokens and states."""
         return [(d.start, d.tokens.tolist(), d.features.tolist()) for d in head_drafts]
 
     def check_read(prompt: list[int], cached: int, salt: str = "") -> list[int]:
-        """The prompt is read as without a cache; returns the text."""
+        """Check that the prompt is read as without a cache, and return the text."""
         fresh = Engine({"target": ToyBackend(TOY)}, Limits(prefix_cache=False))
         wanted = rows(made(fresh, prompt))
         sequence = made(engine, prompt, salt=salt)
@@ -196,7 +198,7 @@ def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path, head_drafts):
     check_read([*text[32:], 4, 4], 16)
     check_read([*text[:16], *reversed(text[16:])], 16)
     check_read(text[:40], 0, "other")
-    # Nobody knows what plain decoding read: the head begins behind it, and nothing else does.
+    # Plain decoding stored no states, so the head begins after its text.
     unseen = [3 + i * i % 19 + i % 7 for i in range(40)]
     made(engine, unseen, "greedy")
     text = made(engine, unseen).tokens.tolist()
@@ -207,7 +209,7 @@ def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path, head_drafts):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_that_are_made_together_need_not_earn_their_seconds(kind, tmp_path, monkeypatch):
-    """However slow the head: its draft is there when it is known how sure it is."""
+    """A head that makes all levels in one call drafts them all, however slow it is."""
     from paradecode.engine import engine as module
 
     least: set[float] = set()
@@ -237,7 +239,7 @@ def test_of_past_states_the_end_of_a_text_is_forgotten_first() -> None:
     assert np.array_equal(found, states[:32])
     for unknown in (tokens, tokens[:24], tokens[16:32], tokens[:0]):
         assert past.of(unknown) is None
-    # Another text takes the place of the end of this one, which was asked for less lately.
+    # Another text replaces the end of this one, which was used longer ago.
     TextStates(past).extend(tokens[16:40], states[16:40])
     assert past.nbytes == past.most_bytes
     assert past.of(tokens[16:32]) is not None

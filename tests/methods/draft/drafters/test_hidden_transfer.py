@@ -1,4 +1,4 @@
-"""Hidden Transfer against the paper, read plainly: no cache, no tree, all rows computed anew."""
+"""Tests of Hidden Transfer against a plain implementation without cache and tree."""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ NONE = np.empty(0, np.int32)
 
 
 def write(folder: Path, enters: Sequence[int], seed: int = 5) -> Path:
-    """Matrices that leave half of a state, so that guesses are right at times."""
+    """Write matrices that keep half of a state, so that some guesses are right."""
     random, d = np.random.default_rng(seed), CONFIG.hidden_size
     tensors = {
         f"transfer.{level}.weight": (
@@ -46,7 +46,7 @@ def write(folder: Path, enters: Sequence[int], seed: int = 5) -> Path:
 
 
 class Paper:
-    """Rows s_1, ..., s_k behind the last row of a text, each entering its own layer."""
+    """Rows s_1, ..., s_k after the last row of a text, each of which enters its own layer."""
 
     def __init__(self, folder: Path) -> None:
         self.enters = json.loads((folder / "config.json").read_text())["transfer_layers"]
@@ -62,7 +62,7 @@ class Paper:
                     made = self.matrices[f"transfer.{level}.weight"] @ states[len(known) - 1]
                     states = np.concatenate([states, made[None]])
             at = np.arange(len(states), dtype=np.int32)
-            # The text comes first and is causal, so it does not see the rows behind it.
+            # The text comes first and is causal, so it does not attend to the rows after it.
             span = Span(NONE, at, at, np.full(len(at), -1, np.int32), 0, at[len(known) :],
                         hidden=(layer,), layers=(layer,), resume=states)  # fmt: skip
             (done,) = self.backend.forward([span])
@@ -72,7 +72,7 @@ class Paper:
 
 @pytest.mark.parametrize("enters", [(3, 3, 3), (2, 4, 5), (1, 1, 4, 4)])
 def test_every_draft_is_made_of_the_papers_guesses(enters: tuple[int, ...], tmp_path: Path) -> None:
-    """A draft holds the guesses behind the last accepted token, whatever was drafted before it."""
+    """A draft holds the guesses after the last accepted token, whatever was drafted before it."""
     paper = Paper(write(tmp_path, enters))
     spec = f"hidden-transfer(head='{tmp_path}',width={WIDTH},budget=fixed)"
     (sequence,) = serve(engine(), [spec], ignore_eos=True, max_tokens=40)
@@ -95,7 +95,7 @@ def test_every_draft_is_made_of_the_papers_guesses(enters: tuple[int, ...], tmp_
 
 
 def test_a_fusion_with_a_head_that_reads_early_layers_is_plain(tmp_path, head_drafts):
-    """The head's states come from all parts of the verification."""
+    """A head gets its states although the verification runs in several forwards."""
     eagle = random_head("eagle3", CONFIG, tmp_path / "eagle")
     spec = f"eagle(head='{eagle}')+hidden-transfer(head='{write(tmp_path / 'own', (2, 4))}')"
     params: dict[str, Any] = {"ignore_eos": True, "max_tokens": 24}
@@ -107,7 +107,7 @@ def test_a_fusion_with_a_head_that_reads_early_layers_is_plain(tmp_path, head_dr
 
 
 def test_rows_enter_only_where_they_pay(tmp_path: Path) -> None:
-    """By the measured cost of rows; rows that pass few layers are cheaper."""
+    """Rows are added by their measured cost; rows that pass few layers cost less."""
     rows = []
     for dear, enters in ((1.05, (1, 1)), (33.0, (1, 1)), (4.0, (1, 1)), (4.0, (5, 5))):
         folder = write(tmp_path / f"{dear}-{enters[0]}", enters)
@@ -117,7 +117,7 @@ def test_rows_enter_only_where_they_pay(tmp_path: Path) -> None:
     assert rows[0] > 40
     assert rows[1] < 12
     assert rows[3] > rows[2]
-    # Steps of a microsecond: what a second forward takes beside is far more.
+    # A step takes a microsecond, and a second forward far more.
     eng = engine(curve=CostCurve((1, 32), (64,), ((1e-6, 1.05e-6),)))
     (one,) = serve(eng, [f"hidden-transfer(head='{folder}')"], ignore_eos=True)
     assert one.stats.rows - len(PROMPT) - one.stats.generated < 40 < rows[0]
@@ -126,7 +126,10 @@ def test_rows_enter_only_where_they_pay(tmp_path: Path) -> None:
 @pytest.mark.first(2)
 @pytest.mark.parametrize("stalled", [None, 4, 6, 9, 30])
 def test_a_stall_of_the_machine_is_no_cost(stalled: int | None, tmp_path: Path, monkeypatch):
-    """A verification of two parts takes 14 ms, a step 10; the first one of a request is slow."""
+    """Neither a request's slow first verification nor a stall counts as the rows' cost.
+
+    A verification in two forwards takes 14 ms, and a step 10 ms.
+    """
     folder, now, calls = write(tmp_path, (2, 4)), [0.0], [0]
     monkeypatch.setattr("paradecode.methods.draft.drafters.prompt_rows.perf_counter",
                         lambda: now[0])  # fmt: skip
@@ -146,7 +149,7 @@ def test_a_stall_of_the_machine_is_no_cost(stalled: int | None, tmp_path: Path, 
 
 
 def test_the_seconds_of_neighbours_are_no_cost(tmp_path: Path, monkeypatch) -> None:
-    """In a batch others' forwards run between the two parts of a verification."""
+    """Other requests' forwards between a verification's two forwards do not count as its cost."""
     folder, now = write(tmp_path, (2, 4)), [0.0]
     monkeypatch.setattr("paradecode.methods.draft.drafters.prompt_rows.perf_counter",
                         lambda: now[0])  # fmt: skip
@@ -169,7 +172,7 @@ def test_the_seconds_of_neighbours_are_no_cost(tmp_path: Path, monkeypatch) -> N
 
 
 def test_rows_guess_no_token_behind_the_end(tmp_path: Path, monkeypatch) -> None:
-    """Row k below a node of depth d guesses place d + 1 + k; the last place is never drafted."""
+    """Row k below a node of depth d guesses position d + 1 + k; the last one is never drafted."""
     seen: list[tuple[int, list[int], list[int], int]] = []
 
     def watched(seq, forward, *rest):
@@ -228,7 +231,7 @@ def test_damaged_matrices_are_named(change: Any, field: str, tmp_path: Path) -> 
 def test_numbers_that_overflow_make_bad_drafts_and_no_errors(
     backend: str, size: float, unchecked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does a step whose rows say NaN; native's does not spread to other rows."""
+    """Rows that overflow to NaN cause no error, and do not spread to other rows."""
     if unchecked:
         monkeypatch.setattr(prompt_rows, "_sound", lambda rows: rows)
     folder, d = write(tmp_path / "own", (2, 4, 4)), CONFIG.hidden_size

@@ -1,4 +1,4 @@
-"""Occurrences and counts of continuations, against brute force."""
+"""Tests of occurrences and counts of continuations against brute force."""
 
 from collections import Counter
 

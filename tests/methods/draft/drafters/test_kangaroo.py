@@ -1,4 +1,4 @@
-"""Kangaroo against the paper, read plainly: no cache, no tree, every row computed anew."""
+"""Tests of Kangaroo against a plain implementation without cache and tree."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ WIDE, SIZE, HEADS, GROUPS = CONFIG.hidden_size, 8, 4, 2
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An adapter that adds a little to what the exit says, as published: with the target's head."""
+    """Write an adapter that changes the exit's state a little and uses the target's LM head."""
     random_head("kangaroo", CONFIG, tmp_path, sizes=Sizes(HEADS, GROUPS, SIZE))
     tensors = load_file(tmp_path / "model.safetensors")
     for name in ("verifier_norm.weight", "verifier_lm_head.weight", "d2t"):
@@ -48,7 +48,7 @@ class Paper:
         return states_of(self.backend, tokens, (EXIT - 1,))[0]
 
     def adapter(self, states: np.ndarray) -> np.ndarray:
-        """Probabilities of the token behind the last row."""
+        """Return the probabilities of the token after the last row."""
         x, last = normed(states, self.p["layers.0.input_layernorm.weight"]), len(states) - 1
         q, k, v = (
             (x @ self.p[f"layers.0.self_attn.{part}_proj.weight"].T).reshape(len(x), -1, SIZE)
@@ -73,7 +73,7 @@ def test_every_draft_is_the_papers_and_no_row_is_computed_twice(folder, head_dra
     assert len(lengths - {0, DEPTH}) > 1
     assert sequence.stats.accepted > 5
     verified = sum(len(step.tree) + 1 for step in sequence.trace if len(step.tree))
-    # Of rows that the adapter had of a draft, those of accepted tokens are kept.
+    # The adapter keeps a draft's rows of accepted tokens.
     states, end = paper.exit_states(text), 0
     for draft in head_drafts:
         assert draft.start <= end

@@ -1,4 +1,4 @@
-"""The parallel-iteration methods: what they make of their rows, and when they stop."""
+"""Tests of Jacobi and lookahead decoding: what they learn from rows, and when they stop."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def step(drafter, seq, target, limit):
 @pytest.mark.parametrize("level", [2, 3, 5])
 @pytest.mark.parametrize("window", [1, 4])
 def test_a_full_window_has_the_papers_shape(level, window):
-    """Level 0 is a chain; level j of column i hangs under level j - 1 of that column."""
+    """Level 0 is a chain; the level-j token of column i is a child of its level j - 1 token."""
     drafter = Lookahead(level=level, window=window, guesses=0, explore="always")
     seq, target = Request([1, 2, 3, 4, 5], 200), hashed(4096, memory=3)
     seq.vocabulary = 4096
@@ -69,7 +69,7 @@ def test_the_window_moves_on_by_one_and_fills_the_pool():
 
 
 def test_guesses_do_not_touch_the_window():
-    """A branch more: the window's nodes see the same ancestors, so their rows say the same."""
+    """A further branch does not change the window's rows, as its nodes keep their ancestors."""
     seq, target = Request([1, 2, 3, 4, 5], 200), hashed(64, memory=4)
     seq.vocabulary = 64
     drafter = Lookahead(level=3, window=3, guesses=2, explore="always")
@@ -156,7 +156,7 @@ def test_what_was_rejected_comes_back_as_a_branch_and_may_win():
     drafter = Jacobi(explore="always", recycle=2)
     seq = Request([*LOOP, 1, 2], 90)
     seq.vocabulary = 32
-    drafter._rejected.keep([9, 3, 9, 4, 7, 12, 20, 21])  # Right behind a 3, the next token.
+    drafter._rejected.keep([9, 3, 9, 4, 7, 12, 20, 21])  # Directly after a 3.
     target = certain(looping)
     _, verdict = step(drafter, seq, target, 24)
     assert verdict.tokens[-1] == 3
@@ -171,7 +171,7 @@ def test_what_was_rejected_comes_back_as_a_branch_and_may_win():
     rows = [1 + node for node in tree.follow([9, 4, 7, 12, 20, 21])]
     said = reply.logits.argmax()[rows].tolist()
     assert [token for token, _ in drafter._guess] == said[4:] != []
-    # The next guesses are what was said behind this branch, or new ones; the text stays right.
+    # The next guesses are predictions after this branch, or new ones.
     for _ in range(6):
         step(drafter, seq, target, 24)
     assert seq.output == [LOOP[i % 6] for i in range(len(seq.output))]

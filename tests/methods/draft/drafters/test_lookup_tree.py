@@ -1,4 +1,4 @@
-"""Lookup trees: what grows first, what a copy goes on with, and equal outputs."""
+"""Tests of lookup trees: what grows first, how a copy continues, and equal outputs."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def table(tmp_path: Path) -> str:
 
 
 def paths(tree: TokenTree) -> dict[tuple[int, ...], float]:
-    """The tokens down to each node, and how likely it is reached."""
+    """Return the tokens down to each node, and the probability that the node is reached."""
     found: dict[int, tuple[tuple[int, ...], float]] = {ROOT: ((), 1.0)}
     for node, (token, parent) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist())):
         above, reach = found[parent]
@@ -36,7 +36,7 @@ def paths(tree: TokenTree) -> dict[tuple[int, ...], float]:
 
 
 def test_the_likeliest_nodes_are_drafted(table: str) -> None:
-    """Against all paths that the table allows, sorted by how likely they are."""
+    """A draft has the likeliest of all paths that the table allows."""
     drafts = TableDrafts(load_ngrams(table))
     every: dict[tuple[int, ...], float] = {}
     grown: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
@@ -62,7 +62,7 @@ def test_a_copy_and_the_table_stand_side_by_side(table: str) -> None:
     text = [1, 2, 9, 0, 9, 1, 2]
     tree = proposal(LookupTree(table=table), text, 12)
     first = {token for path in paths(tree) for token in path[:1]}
-    assert first == {9, 3, 7}  # What the text said, and what the table says.
+    assert first == {9, 3, 7}  # Tokens of the text, and of the table.
     assert (9, 0) in paths(tree)  # The copy goes on.
     assert (3, 4) in paths(tree)  # So does the table.
     assert (3, 6) in paths(tree)

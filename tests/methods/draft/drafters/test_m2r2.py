@@ -1,4 +1,4 @@
-"""M2R2 against a plain reading of it: no cache, no tree, adapters beside the target's matrices."""
+"""Tests of M2R2 against a plain implementation without cache and tree."""
 
 import json
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ TAPS = tuple(layer - 1 for layer in STREAM)
 
 
 def backend(target: Checkpoint) -> Any:
-    """In PyTorch: its caches can be read, and it holds a head's matrices as they are."""
+    """Return a PyTorch backend: its caches can be read, and a head's matrices stay unchanged."""
     return open_backend("torch", *target, dtype="fp64", threads=1)
 
 
 def checkpoint(kind: str) -> Checkpoint:
-    """A tiny model with enough layers, and every bias that its kind may have."""
+    """Write a tiny model with enough layers, and with every bias that its kind may have."""
     config = replace(tiny_checkpoint(kind)[0], layers=LAYERS)
     config = replace(config, output_bias=config.qkv_bias, mlp_bias=config.qkv_bias)
     random, made = np.random.default_rng(3), {}
@@ -52,7 +52,7 @@ def checkpoint(kind: str) -> Checkpoint:
 
 
 def folder_of(target: Checkpoint, folder: Path, size: float = 1.0) -> Path:
-    """The folder of adapters for the target's own layers; with ``size`` 0 they add nothing."""
+    """Write adapters for the target's own layers; with ``size`` 0 they add nothing."""
     random_head("m2r2", target[0], folder)
     tensors = {name: values for name, values in load_file(folder / "model.safetensors").items()
                if not name.startswith("verifier_")}  # fmt: skip
@@ -68,7 +68,7 @@ def opened(target: Checkpoint, folder: Path) -> Head:
 
 
 class Paper:
-    """The algorithm as the page tells it: float64, one position, every row anew."""
+    """The algorithm as the page describes it: float64, one position, all rows computed anew."""
 
     def __init__(self, target: Checkpoint, folder: Path) -> None:
         self.config, weights = target
@@ -78,7 +78,7 @@ class Paper:
         self.backend.reserve(1)
 
     def states(self, tokens: Sequence[int], layers: tuple[int, ...]) -> list[np.ndarray]:
-        """What the target's layers give, of every token."""
+        """Return the outputs of the target's layers for every token."""
         return states_of(self.backend, tokens, layers)
 
     def norm(self, x: np.ndarray, name: str) -> np.ndarray:
@@ -88,14 +88,14 @@ class Paper:
         return self.w[name] @ x + self.w.get(f"{name}.bias", 0)
 
     def placed(self, x: np.ndarray, layer: int, part: str, place: int) -> np.ndarray:
-        """Queries or keys, turned to their position."""
+        """Return queries or keys rotated to their position."""
         x = x.reshape(-1, self.config.head_dim)
         if self.config.qk_norm:
             x = self.norm(x, f"layers.{layer}.{part}_norm")
         return turned(x, place)
 
     def probabilities(self, tokens: Sequence[int]) -> np.ndarray:
-        """Probabilities of the token that follows the last one."""
+        """Return the probabilities of the token that follows the last one."""
         slow, last = self.states(tokens, TAPS), len(tokens) - 1
         fast = slow[0][last]
         for number, (layer, entering) in enumerate(zip(STREAM, slow)):
@@ -122,7 +122,7 @@ class Paper:
         return self.said(fast)
 
     def said(self, state: np.ndarray) -> np.ndarray:
-        """The target's norm and LM head on a state."""
+        """Apply the target's norm and LM head to a state."""
         rows = self.w["embed" if self.config.tied_head else "head"]
         return softmax(rows @ self.norm(state, "norm"))
 
@@ -134,7 +134,7 @@ TOKENS = np.random.default_rng(1).integers(1, 60, 12).tolist()
 
 
 def guesses(head: Head, paper: Paper, memory: Memory) -> list[tuple[int, list[int], list[float]]]:
-    """What the head says behind pieces of a text: rows known, tokens, and how sure it is."""
+    """Return the head's guesses for pieces of a text: known rows, tokens, and probabilities."""
     features, made = np.concatenate(paper.states(TOKENS, TAPS), axis=1).astype(np.float32), []
     for first, last in ((0, 7), (7, 8), (8, 12)):
         rows = features[first:last]
@@ -162,7 +162,7 @@ def test_it_guesses_what_the_plain_reading_does(kind: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_adapters_that_add_nothing_exit_early(kind: str, tmp_path: Path) -> None:
-    """Then the stream is the target's own: what leaves its last layer is known."""
+    """With adapters that add nothing the stream equals the target's own, which is known."""
     target = checkpoint(kind)
     folder = folder_of(target, tmp_path, size=0.0)
     paper = Paper(target, folder)

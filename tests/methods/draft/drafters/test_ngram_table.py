@@ -1,4 +1,4 @@
-"""Tables of n-grams: counts against brute force, files that are damaged, drafts that are copied."""
+"""Tests of n-gram tables: counts against brute force, damaged files, and drafts."""
 
 from collections import Counter
 from pathlib import Path
@@ -35,7 +35,7 @@ Entries = dict[int, list[tuple[int, int]]]
 
 
 def entries(table: NgramTable) -> Entries:
-    """Key -> (token, bucket) of each entry, the likeliest first."""
+    """Return (token, bucket) of each key's entries, the likeliest first."""
     found: Entries = {}
     for key, value in zip(table.keys.tolist(), table.values.tolist()):
         found.setdefault(key, []).append((value % (1 << BUCKET_SHIFT), value >> BUCKET_SHIFT))
@@ -43,7 +43,7 @@ def entries(table: NgramTable) -> Entries:
 
 
 def followers(texts: list[list[int]]) -> dict[tuple[int, ...], Counter[int]]:
-    """What follows each context, counted one by one."""
+    """Count what follows each context, one occurrence at a time."""
     found: dict[tuple[int, ...], Counter[int]] = {}
     for text in texts:
         for end in range(1, len(text)):
@@ -105,7 +105,7 @@ def test_others_are_tried_in_the_order_of_their_counts() -> None:
 
 
 def test_up_to_twelve_tokens_of_a_context() -> None:
-    """Tokens behind the third share its buckets; of two known contexts the longer one counts."""
+    """Tokens after the third share its buckets; of two known contexts the longer one counts."""
     texts = [[1, 2, other, 4] for other in range(5, 20) for _ in range(40 - other)]
     texts += [[30, 2, 25, 4]] * 600
     table = count_ngrams(texts, 32, MOST_RANKS)
@@ -201,7 +201,7 @@ def test_lookup_hears_the_table_where_it_knows_better(tmp_path: Path) -> None:
 def test_a_copy_goes_on_behind_a_token_of_the_table(tmp_path: Path) -> None:
     count_ngrams(WORDS, 10).save(tmp_path / "a.ngrams")
     with_table = PromptLookup(min_ngram=2, table=str(tmp_path / "a.ngrams"))
-    # The text has not said "4 5" before, but "5 6", which the table makes of it.
+    # The text has no "4 5" before, but "5 6", which the table proposes.
     assert proposal(with_table, Request([5, 6, 0, 8, 9, 4, 5])) == [6, 0, 8, 9]
     assert proposal(PromptLookup(min_ngram=2), Request([5, 6, 0, 8, 9, 4, 5])) == []
 

@@ -1,4 +1,4 @@
-"""Where a draft model has nothing to offer there is no draft, and the request goes on."""
+"""Tests that a request goes on without a draft where the draft model cannot propose a token."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ CHOICE = {"type": "choice", "value": ["red", "blue", "green"]}
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
-    """With a draft model that says few of the target's tokens."""
+    """Return an engine whose draft model has few of the target's tokens."""
     table = tmp_path_factory.mktemp("few") / "t"
     count_ngrams([[*range(395, 415)]] * 12, 552).save(table)
     with LLM(MODEL, draft_model=MODEL, draft_vocabulary=table, backend="native", threads=1) as made:
@@ -34,7 +34,7 @@ def llm() -> Iterator[LLM]:
 
 
 def test_each_path_has_its_own_scale() -> None:
-    """At a low temperature one row's scores are millions below another's."""
+    """Rows are normalised separately: at a low temperature their scores differ by millions."""
     seq: Any = Request(temperature=1e-4, seed=1)
     values = np.full((3, 32), -400.0, np.float32)
     values[0, :4], values[1, :4], values[2] = 3.0, -380.0, -np.inf

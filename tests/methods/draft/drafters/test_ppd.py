@@ -1,4 +1,4 @@
-"""PPD against the paper, read plainly: prompt tokens appended to the whole text, computed anew."""
+"""Tests of PPD against a plain implementation that appends prompt tokens to the whole text."""
 
 import json
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ LEVELS, WIDTH = 3, 4
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of trained prompt tokens that are like the embeddings of tokens."""
+    """Write a folder of trained prompt tokens that are like the embeddings of tokens."""
     random = np.random.default_rng(5)
     rows = WEIGHTS["embed"].float32()[random.integers(0, CONFIG.vocab_size, LEVELS)]
     random_head("ppd", CONFIG, tmp_path)
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def guesses(backend: Any, known: np.ndarray, prompts: np.ndarray) -> list[list[int]]:
-    """The WIDTH best tokens of each prompt row behind a text: all rows in one causal pass."""
+    """Return the WIDTH best tokens of each prompt row after a text, from one causal pass."""
     rows = np.concatenate([known, prompts])
     at = np.arange(len(rows), dtype=np.int32)
     span = Span(NONE, at, at, np.full(len(rows), -1, np.int32), 0, at[len(known) :],
@@ -56,7 +56,7 @@ def guesses(backend: Any, known: np.ndarray, prompts: np.ndarray) -> list[list[i
 
 @pytest.mark.parametrize("kind", ["transformer", "toy"])
 def test_every_draft_is_made_of_the_papers_guesses(kind: str, folder: Path) -> None:
-    """A draft holds the guesses behind the last accepted token; the toy's are often right."""
+    """A draft holds the guesses after the last accepted token; the toy's are often right."""
     plain: Any = ToyBackend(TOY)
     eng, embed = Engine({TARGET: ToyBackend(TOY)}, Limits()), plain.embed
     prompts = embed(np.array([5, 6, 7]))
@@ -102,7 +102,10 @@ RATES = st.lists(st.floats(0, 1), min_size=6, max_size=6)
 @examples(60)
 @given(rates=RATES, count=st.integers(1, 6), step=st.sampled_from([0.0, 0.05, 0.3]))
 def test_a_level_adds_what_the_best_tree_with_it_gains(rates, count, step):
-    """Against all trees: two ranks, three levels; a node costs ``step`` tokens to verify."""
+    """The gain of a level equals brute force over all trees of two ranks and three levels.
+
+    A node costs ``step`` tokens to verify.
+    """
     odds, values = Odds(rates), []
     for levels in range(4):
         paths = [[]] if levels else []
@@ -124,7 +127,7 @@ def test_a_level_adds_what_the_best_tree_with_it_gains(rates, count, step):
     chances=st.lists(st.floats(0.1, 0.5), min_size=5, max_size=5), room=st.integers(0, 8),
 )  # fmt: skip
 def test_prompt_rows_hang_where_they_bring_most(parents, chances, step, room):
-    """Against every way to hang them: of two levels, for a linear cost."""
+    """Prompt rows of two levels are placed as brute force places them, for a linear cost."""
     known = [min(parent, n - 1) for n, parent in enumerate(parents)]
     shares = np.array([chance / max(known.count(p), 1) for p, chance in zip(known, chances)])
     tree = TokenTree(list(range(len(known))), known, shares.astype(np.float32))
@@ -143,7 +146,7 @@ def test_prompt_rows_hang_where_they_bring_most(parents, chances, step, room):
 
 
 def test_where_rows_are_dear_there_are_few_prompt_rows(folder: Path) -> None:
-    """By the measured cost of rows: then there is also nothing to draft."""
+    """Where rows are measured to be costly there are few prompt rows, and then no drafts."""
     rows = []
     for dear in (1.05, 33.0):
         curve = CostCurve((1, 32), (64,), ((1.0, dear),))
@@ -156,9 +159,11 @@ def test_where_rows_are_dear_there_are_few_prompt_rows(folder: Path) -> None:
 @pytest.mark.first(1)
 @pytest.mark.parametrize("whenever", [False, True])
 def test_what_hopeless_prompt_tokens_cost_is_bounded(whenever, folder, monkeypatch):
-    """They cost at most 1/32 of plain decoding's time over short requests, even if every possible
-    draft has them. The two tokens that drafts are trusted with at first, and a trial, come on
-    top."""
+    """Prompt tokens that are never right cost at most 1/32 of plain decoding's time.
+
+    This holds over short requests, even if every possible draft has them. The two tokens of initial
+    trust and one trial come on top.
+    """
     if whenever:
         hang = lambda seq, forward, *_: root_only(seq, forward, LEVELS)  # noqa: E731
         monkeypatch.setattr(row_drafter, "paying", hang)
@@ -172,7 +177,7 @@ def test_what_hopeless_prompt_tokens_cost_is_bounded(whenever, folder, monkeypat
 
 
 def test_guesses_are_judged_that_were_never_verified(folder: Path) -> None:
-    """By the text as it goes on: else nothing would correct what is expected of them at first."""
+    """Guesses that were never verified are judged by the text, which corrects initial estimates."""
     eng = engine(curve=CostCurve((1, 32), (64,), ((1.0, 1.2),)))
     (one,) = serve(eng, [f"ppd(head='{folder}',num_speculative_tokens=1)"], ignore_eos=True)
     (odds,) = [found for found in vars(one)["_stores"].values() if isinstance(found, Odds)]

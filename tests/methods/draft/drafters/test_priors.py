@@ -1,4 +1,4 @@
-"""Priors are data: those of the default model serve others, and a file may replace them."""
+"""Tests of priors: the default model's serve other models, and a file may replace them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The checks of the prompt-lookup card: what it proposes, how long, and from where."""
+"""Tests of prompt lookup: what it proposes, how long, and from where."""
 
 from collections.abc import Sequence
 
@@ -27,8 +27,11 @@ def propose(drafter: PromptLookup, seq: Request, limit: int) -> TokenTree:
 
 
 def scan(text: list[int], limit: int, longest: int, shortest: int) -> list[int]:
-    """The rule by brute force: longest suffix first; of its last occurrences the one before which
-    most text matches, or the latest; cyclic copy."""
+    """Apply prompt lookup's rule by brute force.
+
+    The longest suffix comes first. Among its last occurrences the one with the most matching text
+    before it wins, or else the latest. A copy may run into itself.
+    """
     for size in range(min(longest, len(text) - 1), shortest - 1, -1):
         suffix = text[len(text) - size :]
         ends = [end for end in range(size, len(text)) if text[end - size : end] == suffix]
@@ -40,7 +43,7 @@ def scan(text: list[int], limit: int, longest: int, shortest: int) -> list[int]:
 
 
 def matching(text: list[int], end: int) -> int:
-    """How many tokens before ``end`` equal the last ones, as far as they are counted."""
+    """Count how many tokens before ``end`` equal the last ones, up to the counted maximum."""
     return max(
         size
         for size in range(min(end, LONGEST) + 1)
@@ -76,7 +79,10 @@ def test_few_lengths_are_entered():
 
 @pytest.mark.parametrize("method", [PromptLookup, LookupTree])
 def test_a_long_prompt_is_entered_in_parts(method):
-    """Others wait while a step enters n-grams. Until all are, it drafts from those it has."""
+    """A long prompt is indexed over several steps, so that other requests need not wait.
+
+    Until then drafts come from the n-grams that are indexed.
+    """
     random = np.random.default_rng(0)
     once = random.integers(0, 1 << 20, 3 * MOST_NEW)
     early, between, late = once[100:120], once[5000:5020], once[-40:-20]

@@ -1,4 +1,4 @@
-"""The datastore against brute force and against hostile files; REST and RASD on top of it."""
+"""Tests of the datastore against brute force and damaged files, and of REST and RASD."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from paradecode.methods.specs import parse
 
 
 def build(folder: Path, *documents: list[int]) -> str:
-    """A datastore of documents given as token ids."""
+    """Write a datastore of documents given as token ids."""
     paths = []
     for number, document in enumerate(documents):
         paths.append(folder / f"{number}.txt")
@@ -69,7 +69,7 @@ def test_finds_what_a_scan_finds(tmp_path):
 
 
 def test_large_token_ids_survive(tmp_path):
-    """REST's own store has 16 bits a token."""
+    """Token ids above 16 bits are stored; REST's own datastore has 16 bits per token."""
     store = Datastore(build(tmp_path, [70_000, 150_000, 70_000, 3]))
     starts, matched = store.find(np.array([150_000, 70_000], np.int32), 16, 1, 9)
     assert (starts.tolist(), matched) == ([3], 2)
@@ -113,7 +113,7 @@ def test_damaged_files_are_refused(tmp_path, damage):
 
 @given(st.binary(max_size=200))
 def test_any_order_of_positions_is_survived(tmp_path_factory, noise):
-    """A file that passes the checks but is not sorted gives bad drafts, and nothing worse."""
+    """A file that passes the checks but is not sorted gives bad drafts, and no error."""
     path = Path(build(tmp_path_factory.mktemp("store"), [1, 2, 3, 1, 2, 4, 1, 2]))
     data, count = bytearray(path.read_bytes()), 9
     for index, byte in enumerate(noise[:count]):

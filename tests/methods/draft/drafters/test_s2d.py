@@ -1,4 +1,4 @@
-"""Drafts of nested exits, against a slow reading: every exit computes the whole text anew."""
+"""Tests of nested exits against an implementation in which exits compute the whole text anew."""
 
 from collections import Counter
 
@@ -18,12 +18,12 @@ from paradecode.methods.specs import parse
 
 TARGET, SMALL = deep(share=0.3), deep(share=0.2)
 SURE = 0.5
-"""Some guesses of every exit of SMALL are surer than this, and some are not."""
+"""Threshold that some guesses of every exit of SMALL exceed, and some do not."""
 CHAIN = "num_speculative_tokens=5,budget=fixed"
 
 
 class Literal:
-    """The exits of a model without any cache.
+    """The exits of a model, computed without a cache.
 
     Attributes:
         left: how often each exit was the first sure one.
@@ -35,11 +35,11 @@ class Literal:
         self.left = Counter[int]()
 
     def row(self, text: list[int], exits: tuple[int, ...] = ()) -> Logits:
-        """What the first exit that is sure expects behind ``text``."""
+        """Return the logits of the first exit that is sure of the token after ``text``."""
         return self.leaves(text, exits)[0]
 
     def leaves(self, text: list[int], exits: tuple[int, ...] = ()) -> tuple[Logits, np.ndarray]:
-        """The same, and the state that leaves there."""
+        """Return the same logits, and the state at that exit."""
         for exit in exits or self.exits:
             logits, state = self._whole(text, exit)
             if logits.probabilities(Warp(1.0)).max() >= self.sure:
@@ -63,7 +63,7 @@ class Literal:
 
 @pytest.mark.parametrize("exits", [(2, 4, 6), (1, 3), (6,)])
 def test_a_token_leaves_at_the_first_exit_that_is_sure_of_it(exits):
-    """Deeper exits are right only if they have caught up with all that left before."""
+    """Deeper exits are right only if they have caught up with all rows that left earlier."""
     literal = Literal(exits, SURE)
     spec = f"s2d(exits='{' '.join(map(str, exits))}',sure={SURE},{CHAIN})"
     (sequence,) = serve(engine(TARGET, SMALL), [spec], max_tokens=40, ignore_eos=True)
@@ -80,7 +80,7 @@ def test_a_token_leaves_at_the_first_exit_that_is_sure_of_it(exits):
 
 
 def test_tokens_that_it_spells_in_pieces_are_read_piece_by_piece():
-    """The draft model lacks every third token; it has more rows than the text has tokens."""
+    """A draft model that lacks every third token has more rows than the text has tokens."""
     order, vocabulary = spelling(tokens=SMALL[0].vocab_size)
     small = permuted(SMALL, order)
     literal = Literal((2, 4, 6), SURE, small)
@@ -102,7 +102,7 @@ def test_tokens_that_it_spells_in_pieces_are_read_piece_by_piece():
 
 
 def test_a_budget_reads_the_states_that_left(tmp_path, monkeypatch):
-    """SpecDec++ with a head: a draft ends where the head doubts the token that was just read."""
+    """With a SpecDec++ head a draft ends where the head doubts the token that was just read."""
     width, seen = SMALL[0].hidden_size, []
     random = np.random.default_rng(1)
     tensors = {

@@ -1,4 +1,4 @@
-"""A second model drafts: exact with any draft, and as fast as the draft is good."""
+"""Tests of drafts by a second model: always exact, and as fast as the draft is good."""
 
 from dataclasses import replace
 
@@ -32,7 +32,10 @@ def test_every_budget_gives_the_plain_output(budget):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_draft_like_the_target_is_always_accepted(temperature):
-    """This holds at a temperature, too: both draw with the same noise."""
+    """A draft model equal to the target is always accepted, also at a temperature.
+
+    Both sample with the same noise.
+    """
     eng = engine(TARGET, TARGET)
     chain, pearl = serve(
         eng, ["draft-model(width=1,budget=fixed)", "pearl"], temperature=temperature,
@@ -72,7 +75,7 @@ def test_pearl_drafts_a_block_after_success_only():
 
 
 def test_mirror_begins_the_next_block_with_what_it_ran_ahead():
-    """An exit behind the last layer names each outcome: no block but the prepared is drafted."""
+    """Mirror-SD drafts only the blocks that it prepares, as its late exit names each outcome."""
     spec = "mirror-sd(num_speculative_tokens=4,candidates=1,depth=1.0)"
     ran = []
     for tokens in (16, 32):
@@ -88,7 +91,7 @@ def test_mirror_begins_the_next_block_with_what_it_ran_ahead():
 
 @pytest.mark.parametrize("method", ["mirror-sd", "pearl", "draft-model(budget=fixed)"])
 def test_one_that_drafts_is_still_a_neighbour(method, monkeypatch):
-    """Also in steps in which no target forward was its own."""
+    """A request that drafts counts as a neighbour also in steps without its target forward."""
     seen, step = [], Engine.step
 
     def watched(self):
@@ -120,7 +123,7 @@ def test_verifiers_that_read_draws_accept_all_of_an_equal_chain(verifier):
     "draft-model(width=1,budget=fixed)", "s2d(sure=2.0,budget=fixed)", "pearl", "mirror-sd",
 ])  # fmt: skip
 def test_other_token_ids_are_translated(method, temperature):
-    """The same model under permuted ids accepts what the same model accepts."""
+    """The same model with permuted ids as draft model is accepted as often as the model itself."""
     order = np.random.default_rng(0).permutation(96)
     place = np.argsort(order)
     vocabulary = Vocabulary(order.astype(np.int32), place.astype(np.int32), np.arange(97))
@@ -212,7 +215,7 @@ def test_a_fusion_runs_no_model_on_a_text_that_repeats(fused, curves):
 @pytest.mark.parametrize("budget", ["delayed", "sequoia", "fixed"])
 @pytest.mark.parametrize("verifier", ["rsd", "traversal"])
 def test_budgets_shape_drawn_trees(budget, verifier):
-    """No drawn node has more children than its budget wanted, and most have as many."""
+    """No sampled node has more children than its budget wanted, and most nodes have as many."""
     spec = {
         "method": "draft-model", "budget": budget, "verifier": verifier,
         "num_speculative_tokens": 12,
@@ -249,7 +252,7 @@ def test_budgets_shape_drawn_trees(budget, verifier):
 
 
 def test_rasd_keeps_what_the_draft_model_would_begin_with():
-    """A chance at the root is pruned to the model's own first tokens, whatever was retrieved."""
+    """RASD keeps only retrieved paths that begin with one of the draft model's first tokens."""
     eng = engine(TARGET, TARGET)
     spec = "rasd(drafter=draft-model,budget=fixed,num_speculative_tokens=6)"
     plain, sequence = serve(eng, ["greedy", spec], (5, 6, 7, 5, 6, 9, 5, 6), ignore_eos=True)

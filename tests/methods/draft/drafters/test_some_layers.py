@@ -1,4 +1,4 @@
-"""Some layers of the target draft: exact whatever is skipped, lossy only where it says so."""
+"""Tests of drafts by some layers of the target: always exact, except for the lossy methods."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_all_layers_are_always_right(temperature):
 
 
 def test_swift_finds_the_halves_that_do_not_matter():
-    """Agreement counts the useless sub-layers that a set leaves out."""
+    """The search finds the useless sub-layers; agreement counts how many of these a set omits."""
     useless = {7, 14, 16, 17, 18, 19, 25, 29, 30}
     search = LayerSearch(20, 0.25)
     assert search.skipped == len(useless)
@@ -93,7 +93,7 @@ def test_a_draft_of_halves_costs_its_share():
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_halves_that_are_all_are_always_right(temperature):
-    """A draft of all layers by halves is the target itself: every token of it is accepted."""
+    """A draft of all layers by halves is the target itself: every draft token is accepted."""
 
     class Halved(LayerSkip):
         def propose(self, seq, limit):
@@ -146,7 +146,7 @@ def test_partial_forwards_do_not_count_as_verifications():
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_swift_scores_a_set_by_the_tokens_it_would_have_chosen(temperature):
-    """All sub-layers choose each of the last tokens again; a set without most of them does not."""
+    """A set of all sub-layers chooses each of the last tokens again; a set of few does not."""
     scores = []
 
     class Probe:
@@ -190,7 +190,7 @@ def test_rows_of_some_layers_cannot_be_read_by_the_others():
 
 
 def committed(first: tuple, second: tuple, third: tuple | None) -> None:
-    """Commit the second and third token by some parts of the layers, then run a third forward."""
+    """Commit the second and the third token by some of the layers, then run a third forward."""
 
     class Careless:
         def decode(self, seq):

@@ -1,4 +1,4 @@
-"""STAND's card: running means, at most ten tokens, stores that change after verification only."""
+"""Tests of STAND: running means of at most ten tokens, changed only after verifications."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_the_longest_known_ngram_decides():
 
 
 def test_drafts_share_the_noise_at_the_temperature_of_the_request():
-    """A cold request drafts the likeliest token, a hot one nearly any."""
+    """At a low temperature the likeliest token is drafted, at a high one nearly any token."""
     ids, chances = np.arange(4, dtype=np.int32), np.array([0.4, 0.3, 0.2, 0.1])
     shares = {}
     for temperature in (0.2, 1.0, 5.0):
@@ -62,7 +62,7 @@ def test_drafts_share_the_noise_at_the_temperature_of_the_request():
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_later_trajectories_are_faster(temperature):
-    """The first at about plain speed, as its n-grams are new; tenants learn alone."""
+    """A tenant's first request gains little, as its n-grams are new; later ones gain more."""
     stores: dict[str, object] = {}
     target = hashed(8, memory=2)
     rates = [
@@ -78,7 +78,7 @@ def test_later_trajectories_are_faster(temperature):
 
 
 def test_a_verifier_that_tests_draws_gets_the_q_that_they_came_from():
-    """Each node's q is what is stored for the longest n-gram, at the request's temperature."""
+    """A node's q is the distribution of the longest stored n-gram, at the request's temperature."""
     stores: dict[str, object] = {}
     target = hashed(8, memory=2)
     play("stand", Request([1, 2], 200, stores, temperature=1.0), target)

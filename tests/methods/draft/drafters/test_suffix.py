@@ -1,4 +1,4 @@
-"""SuffixDecoding's card: lengths, scores, modes; past outputs are bounded and a tenant's own."""
+"""Tests of SuffixDecoding: lengths, scores, modes, and a tenant's bounded past outputs."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_long_repetitions_are_drafted_further():
 
 
 def test_a_long_match_is_found_however_often_its_end_came_since():
-    """The review's case: nine tokens match, and their last two came 200 times later on."""
+    """A match of nine tokens is found although its last two occurred 200 times later on."""
     long = [*range(40, 49), 50, 51, 52]
     text = [*long, *[47, 48, 60] * 200, *long[:9]]
     assert draft(Suffix(), Request(text, vocabulary=64), 3).tokens.tolist() == [50, 51, 52]
@@ -74,7 +74,7 @@ def test_long_prompts_are_entered_piece_by_piece(monkeypatch):
 
 
 def written(outputs: PastOutputs, tokens: list[int]) -> bool:
-    """Whether a text is known as a whole."""
+    """Return whether a text is known as a whole."""
     return any(length == len(tokens) for _, length in outputs.texts.suffixes(tokens))
 
 

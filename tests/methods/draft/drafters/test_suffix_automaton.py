@@ -1,4 +1,4 @@
-"""Counts, edges and matches of the suffix automaton against brute force; its size and its time."""
+"""Tests of the suffix automaton against brute force: counts, edges, matches, size, reads."""
 
 import tracemalloc
 from array import array
@@ -16,7 +16,7 @@ from paradecode.methods.draft.drafters.suffix import START, SuffixAutomaton
 pieces = st.lists(
     st.tuples(st.integers(0, 2), st.lists(st.integers(0, 2), min_size=1, max_size=9)), max_size=8
 )
-"""Which of three texts grows, and by what: they take turns."""
+"""Random pieces: the number of the text, of three, that grows, and its new tokens."""
 
 
 def built(growth: list[tuple[int, list[int]]]) -> tuple[SuffixAutomaton, list[list[int]]]:
@@ -95,7 +95,7 @@ def test_continuations_are_the_most_frequent(growth, least):
 
 
 class Counting(array):
-    """Counts how often it is read."""
+    """An array that counts how often its items are read."""
 
     reads = 0
 
@@ -111,7 +111,7 @@ TEXTS = {"random": RANDOM, "one token": [7] * 8000, "a loop": [*range(100)] * 80
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_time_is_linear(text):
-    """One more token costs as much at the end of a text as in its middle."""
+    """One more token costs as many reads at the end of a text as in its middle."""
     automaton = SuffixAutomaton()
     automaton.links = links = Counting("i", [-1])
     end, reads = START, [0]

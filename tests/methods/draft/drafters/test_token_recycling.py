@@ -1,4 +1,4 @@
-"""Token recycling's card: it learns a cyclic language in one pass; the last accepted row wins."""
+"""Tests of token recycling: what it learns in one pass, and that the last accepted row wins."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def cycle(text: list[int]) -> int:
 
 
 def test_a_cyclic_language_is_learnt_in_one_pass():
-    """Then every forward yields the tree's depth and one more."""
+    """After one pass over the cycle every forward yields the tree's depth plus one tokens."""
     seq = play(
         "token-recycling(depth=6,num_speculative_tokens=64)", Request([0], 76), certain(cycle)
     )
@@ -50,7 +50,7 @@ def test_of_rows_with_one_token_the_last_accepted_is_kept():
 
 
 def test_sampled_tokens_are_guessed_with_their_own_noise():
-    """A language of pairs, sampled: nearly as predictable as a greedy one."""
+    """Sampled tokens of a language of pairs are nearly as predictable as greedy ones."""
     target = hashed(8, memory=1)
     rates = {}
     for verifier in ("coupled", "nss"):

@@ -1,4 +1,4 @@
-"""Three levels: which keys the middle one sees, what it drafts, and what its rows cost."""
+"""Tests of TriForce: the keys that its middle level sees, its drafts, and their cost."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ FEW = "keys=32,recent=8,refresh=6,num_speculative_tokens=5,budget=fixed"
 
 
 def literally_chosen(shares: list[float], keys: int, recent: int) -> list[int]:
-    """Whole chunks: the first, then the best, and behind them everything."""
+    """Choose whole chunks: the first, then the best ones, and all keys after them."""
     end = 0
     while end + 8 <= len(shares) - recent:
         end += 8
@@ -49,7 +49,7 @@ def test_chunks_that_got_most_attention_stay():
 
 
 class Watched:
-    """A decoder whose verifications are kept: the text, the tree, and the slots of early keys."""
+    """A decoder that records each verification's text, tree, and slots of early keys."""
 
     def __init__(self, spec: str) -> None:
         self.seen: list[tuple[list[int], object, list[int] | None]] = []
@@ -73,7 +73,7 @@ class Watched:
 
 
 def row(text: list[int], slots: list[int] | None, drafted: list[int]) -> Logits:
-    """What the target expects behind a draft whose rows see these cached keys of a text only.
+    """Return the target's logits after a draft whose rows attend only to these cached keys.
 
     The keys are of a whole forward over all but the last token, which is the draft's first row.
     """
@@ -93,7 +93,7 @@ def row(text: list[int], slots: list[int] | None, drafted: list[int]) -> Logits:
 
 @pytest.mark.parametrize("guesses", [0, 1, 3])
 def test_a_draft_is_what_the_target_says_with_few_keys(guesses):
-    """Whatever the small model guesses."""
+    """A draft is what the target predicts with few keys, whatever the small model guesses."""
     watched = Watched(f"triforce(guesses={guesses},{FEW})")
     plain, sequence = serve(
         engine(MODEL, SMALL), ["greedy", watched], LONG, max_tokens=40, ignore_eos=True
@@ -115,8 +115,7 @@ def test_a_draft_is_what_the_target_says_with_few_keys(guesses):
 
 
 def attention_of_the_last(text: list[int]) -> np.ndarray:
-    """float64 [n]: the attention that the last token pays to each token, summed over layers and
-    heads."""
+    """Return the last token's attention to each token, float64 [n], over all layers and heads."""
     model = backend(MODEL)
     model.reserve(16)
     at = np.arange(len(text), dtype=np.int32)
@@ -126,7 +125,7 @@ def attention_of_the_last(text: list[int]) -> np.ndarray:
 
 
 def test_the_chosen_keys_got_most_of_the_attention_of_the_last_token():
-    """Chosen behind several rows, and while drafts are verified."""
+    """The chosen keys got most attention, also after several rows and during verifications."""
     eng, watched = engine(MODEL), Watched(f"triforce({FEW.replace('refresh=6', 'refresh=1')})")
     prompt = (*LONG, 4, 9, 6, 30, 17, 8)  # 64 of them are cached, and nothing asks for these.
     serve(eng, ["greedy"], prompt, max_tokens=1)
@@ -212,7 +211,7 @@ def test_the_small_model_sees_the_first_and_the_latest_keys(monkeypatch):
 
 
 def curve(*seconds: float) -> CostCurve:
-    """Costs at 32 and 64 keys, where each further row costs a tenth of the first one."""
+    """Return costs at 32 and 64 keys, where each further row costs a tenth of the first one."""
     return CostCurve((1, 11), (32, 64), tuple((first, 2 * first) for first in seconds))
 
 
@@ -241,7 +240,7 @@ def test_rows_cost_by_the_keys_that_they_see(monkeypatch):
 
 
 def test_wrong_guesses_fit_into_the_memory_of_a_draft():
-    """Each of these rows takes 16 others along."""
+    """Wrong guesses fit into a draft's memory, where each needed row brings 16 guessed ones."""
     eng = engine(MODEL, tiny_checkpoint("qwen3", seed=1), draft_tokens=40)
     spec = "triforce(keys=4096,guesses=16,num_speculative_tokens=40,budget=fixed)"
     plain, sequence = serve(eng, ["greedy", spec], LONG, max_tokens=24, ignore_eos=True)
@@ -262,7 +261,7 @@ def test_what_does_not_fit_is_refused():
         serve(engine(MODEL), ["triforce(guesses=1)"])
     assert parse("triforce").method.models == ()
     assert parse("triforce(guesses=1)").method.models == (DRAFT,)
-    for spec in ("triforce", "suffix+triforce"):  # Long before attention is asked for.
+    for spec in ("triforce", "suffix+triforce"):  # Long before attention is requested.
         eng = engine(MODEL)
         eng.models[TARGET].gives_attention = False
         with pytest.raises(InvalidInput, match="attention weights"):
@@ -275,7 +274,10 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_a_text_that_becomes_too_long_keeps_the_keys_chosen_last(monkeypatch):
-    """The limit is that of all requests of a step; outputs are the plain ones."""
+    """A text that becomes too long keeps the keys chosen last, and outputs stay plain.
+
+    The limit applies to all requests of a step together.
+    """
     config = MODEL[0]
     monkeypatch.setattr(triforce, "MOST", 4 * config.layers * config.heads * 80)
     spec = f"triforce({FEW})"

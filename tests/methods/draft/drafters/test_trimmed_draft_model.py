@@ -1,4 +1,4 @@
-"""A draft model that says some tokens only: its LM head has their rows, and outputs stay plain."""
+"""Tests of a draft model whose LM head has only some tokens; outputs stay plain."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ SOME = np.arange(0, 96, 2)
 
 
 def trimmed(pair, tokens, vocabulary=None):
-    """(checkpoint, vocabulary) of a model that says these target tokens only."""
+    """Return (checkpoint, vocabulary) of a model whose LM head has only these target tokens."""
     config, weights = pair
     whole = Checkpoint(config, weights, tokenizer=None, chat_template=None, source="")
     found, vocabulary = trim(whole, vocabulary, np.asarray(tokens))
@@ -94,7 +94,7 @@ def test_every_method_gives_the_plain_output(method, temperature):
     {"presence_penalty": 1.0, "frequency_penalty": 0.5},
 ])  # fmt: skip
 def test_a_draft_that_can_say_the_output_is_always_accepted(params, temperature):
-    """It sees the target's penalties and bans, and draws with the target's noise."""
+    """A trimmed draft is always accepted: it uses the target's penalties, bans and noise."""
     (plain,) = serve(engine(TARGET), ["greedy"], temperature=temperature, ignore_eos=True, **params)
     tokens = np.unique([*plain.output, 1, 90])
     eng = engine(TARGET, *trimmed(TARGET, tokens))

@@ -1,4 +1,4 @@
-"""The drafters that every exact verifier is proved for."""
+"""The drafters for which every exact verifier is checked."""
 
 from languages import Builder, adaptive, after, levels, mixed, pooled
 

@@ -1,4 +1,4 @@
-"""Pearson's test of counts against a known law."""
+"""Pearson's chi-square test of counts against a known distribution."""
 
 from collections.abc import Hashable, Mapping
 from math import erfc, sqrt
@@ -7,9 +7,10 @@ SIGNIFICANT = 1e-6
 
 
 def p_value(counts: Mapping[Hashable, int], law: Mapping[Hashable, float]) -> float:
-    """Chance of counts at least this far from ``law``; cells that expect fewer than 5 are merged.
+    """Return the probability of counts at least this far from ``law``.
 
-    Uses Wilson and Hilferty's approximation of the chi-square law.
+    Cells that expect fewer than 5 are merged. Uses Wilson and Hilferty's approximation of the
+    chi-square distribution.
     """
     total = sum(counts.values())
     cells: list[tuple[float, float]] = []

@@ -1,7 +1,7 @@
-"""Random toy languages, drafters that draw trees, and the exact law of what a rule makes of them.
+"""Random toy languages, drafters that sample trees, and the exact output distribution of rules.
 
-Chance is a branching oracle: a run takes the first branch at every decision, and is repeated for
-all other branches, so that a law is a finite sum without sampling error.
+The source of randomness is a branching oracle: a run takes the first branch at every decision, and
+is repeated for all other branches. A distribution is then a finite sum without sampling error.
 """
 
 from collections import defaultdict
@@ -25,11 +25,11 @@ from paradecode.methods.parts import known, make
 
 VERIFIERS = {name: make("verifier", name) for name in known("verifier")}
 RULES = {name: v.rule for name, v in VERIFIERS.items() if isinstance(v, SamplingVerifier)}
-"""The rules of the sampling verifiers: pure functions of (rows of p, tree, chance)."""
+"""Rules of the sampling verifiers: pure functions of (rows of p, tree, chance)."""
 
 
 def top_down(level: Callable[[Row, int, TokenTree, Chance], tuple[int | None, int]]) -> Rule:
-    """The rule that a top-down verifier makes of ``level``."""
+    """Return the rule that a top-down verifier makes of ``level``."""
     verifier = TopDown()
     vars(verifier)["level"] = level
     return verifier.rule
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Oracle:
-    """Chance that replays decisions, then takes the first possible branch and notes the others."""
+    """Replays decisions, then takes the first possible branch and notes the others."""
 
     def __init__(self, script: Sequence[int]) -> None:
         self.script, self.taken, self.weight = list(script), 0, 1.0
@@ -67,7 +67,7 @@ class Oracle:
 
 
 def outcomes(play: Callable[[Oracle], T]) -> Iterator[tuple[float, T]]:
-    """Every outcome of a random experiment, with its probability."""
+    """Return every outcome of a random experiment, with its probability."""
     todo: list[list[int]] = [[]]
     while todo:
         oracle = Oracle(todo.pop())
@@ -77,7 +77,7 @@ def outcomes(play: Callable[[Oracle], T]) -> Iterator[tuple[float, T]]:
 
 
 class Language:
-    """p and q of every context; q is half p, half noise of its own, unless told otherwise."""
+    """Gives p and q of every context; q is half p and half noise unless given otherwise."""
 
     def __init__(self, seed: int, mixture: float = 0.5, vocabulary: int = V) -> None:
         self.seed, self.mixture, self.v = seed, mixture, vocabulary
@@ -103,7 +103,7 @@ class Language:
         return found
 
     def shares(self, tree: TokenTree) -> np.ndarray:
-        """q of each node's token, given its parent's path."""
+        """Return q of each node's token after its parent's path."""
         words = words_of(tree)
         return np.array([self.q(words[i][:-1])[words[i][-1]] for i in range(len(tree))])
 
@@ -111,19 +111,19 @@ class Language:
         return self.shares(tree) > least
 
     def ranked(self, tree: TokenTree) -> TokenTree:
-        """The tree with q as its estimates."""
+        """Return the tree with q as its estimates."""
         return replace(tree, estimates=self.shares(tree))
 
 
 class Sharp(Language):
-    """Temperature 0: all of p is on one token."""
+    """A language at temperature 0: p has all its mass on one token."""
 
     def p(self, context: Word) -> np.ndarray:
         return (np.arange(self.v) == self._noise(0, context).argmax()).astype(float)
 
 
 class Disjoint(Language):
-    """q gives only tokens that p does not."""
+    """A language whose q gives only tokens that p never gives."""
 
     def p(self, context: Word) -> np.ndarray:
         return np.array([*self._noise(0, context)[:1] * 0 + 1.0, *np.zeros(self.v - 1)])
@@ -134,7 +134,7 @@ class Disjoint(Language):
 
 
 class Twigs:
-    """A tree in the making, drawn with an oracle; numbering is drawing order."""
+    """A tree that is being sampled with an oracle; nodes are numbered in drawing order."""
 
     def __init__(self, language: Language, chance: Chance) -> None:
         self.language, self.chance = language, chance
@@ -189,8 +189,7 @@ Builder = Callable[[Language, Chance], TokenTree]
 
 
 def levels(draw: str, *branching: int) -> Builder:
-    """A tree with ``branching`` children under every node of each level, drawn by the method
-    ``draw``."""
+    """Return a drafter with ``branching`` children below every node, sampled by ``draw``."""
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs, level = Twigs(language, chance), [ROOT]
@@ -202,8 +201,10 @@ def levels(draw: str, *branching: int) -> Builder:
 
 
 def pooled(*branching: int) -> Builder:
-    """The tree of ``levels("iid", ...)`` with equal draws in one node, whose children are drawn
-    together."""
+    """Return a drafter like ``levels("iid", ...)`` that merges equal draws into one node.
+
+    The children of such a node are drawn together.
+    """
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs, level = Twigs(language, chance), {ROOT: 1}
@@ -218,7 +219,7 @@ def pooled(*branching: int) -> Builder:
 
 
 def adaptive(count: int) -> Builder:
-    """DySpec: the next draw is where it is most likely to be accepted, judged by q so far."""
+    """Draw DySpec's tree: the next draw is where q so far makes acceptance most likely."""
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs = Twigs(language, chance)
@@ -238,7 +239,7 @@ def adaptive(count: int) -> Builder:
 
 
 def mixed(first: str, second: str) -> Builder:
-    """A draft whose nodes of the first and of the second depth are chosen in different ways."""
+    """Return a drafter whose first and second levels are chosen in different ways."""
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs = Twigs(language, chance)
@@ -250,7 +251,7 @@ def mixed(first: str, second: str) -> Builder:
 
 
 def after(build: Builder, change: Callable[[TokenTree, Language], TokenTree]) -> Builder:
-    """A drafter whose tree is changed afterwards."""
+    """Return a drafter whose finished tree is changed by a function."""
     return lambda language, chance: change(build(language, chance), language)
 
 
@@ -262,7 +263,7 @@ def words_of(tree: TokenTree) -> dict[int, Word]:
 
 
 def drafts(build: Builder, language: Language) -> list[tuple[float, TokenTree]]:
-    """Every tree that a drafter can draw, with its probability."""
+    """Return every tree that a drafter can draw, with its probability."""
     shares: dict[object, float] = defaultdict(float)
     trees: dict[object, TokenTree] = {}
     for weight, tree in outcomes(lambda chance: build(language, chance)):
@@ -274,7 +275,7 @@ def drafts(build: Builder, language: Language) -> list[tuple[float, TokenTree]]:
 
 
 def emitted(rule: Rule, trees: Iterable[tuple[float, TokenTree]], language: Language) -> Law:
-    """The law of the tokens that one step emits."""
+    """Return the distribution of the tokens that one step emits."""
     law: Law = defaultdict(float)
     for share, tree in trees:
         for weight, word in outcomes(_step(rule, tree, language)):
@@ -294,7 +295,10 @@ def _step(rule: Rule, tree: TokenTree, language: Language) -> Callable[[Oracle],
 
 
 def distance(law: Law, language: Language) -> float:
-    """Total variation to the target's law, short words extended by plain decoding."""
+    """Return the total variation distance to the target's distribution.
+
+    Short outputs are extended by plain decoding.
+    """
     depth = max(map(len, law))
     full: Law = defaultdict(float)
 

@@ -1,4 +1,4 @@
-"""Prints the distance to the target's law, and tokens per step, of each rule and kind of draft.
+"""Print each rule's distance to the target's distribution, and its tokens per step.
 
 python tests/methods/draft/verifiers/table.py [languages]
 """

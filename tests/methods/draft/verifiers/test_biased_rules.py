@@ -1,4 +1,4 @@
-"""Rules and drafters that are known to be wrong: the enumeration must tell them from right ones."""
+"""Tests that enumeration finds rules and drafters which are known to be biased."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ def relabelled(tree: TokenTree, mode: Mode) -> TokenTree:
 
 
 def claimed(tree: TokenTree, language: Language) -> TokenTree:
-    """Children that a rule chose, passed off as draws from q."""
+    """Return children that a rule chose, wrongly declared as samples from q."""
     words = words_of(tree)
     ids = np.arange(language.v)
     return replace(
@@ -48,12 +48,12 @@ def globally_ranked(tree: TokenTree, language: Language) -> TokenTree:
 
 
 def peeked(tree: TokenTree, language: Language) -> TokenTree:
-    """Cut in drawing order, but the count depends on what was drawn."""
+    """Cut a tree in drawing order to a number that wrongly depends on what was drawn."""
     return tree.first(len(tree) if language.shares(tree)[0] > 0.4 else 0)
 
 
 def determined_when_cut(tree: TokenTree, language: Language) -> TokenTree:
-    """Declared DET only when the ranking has dropped something."""
+    """Declare a tree as not sampled only if the ranking has dropped something, which is biased."""
     likely = language.likely(tree, 0.4)
     return tree if likely.all() else tree.select(likely)
 
@@ -73,7 +73,7 @@ def residual_without_the_token(p, node, tree, chance):
 
 
 def weights_for_tests(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-    """Block verification that accepts a prefix with its weight in place of h."""
+    """Block verification that wrongly accepts a prefix with its weight in place of h."""
     weights, rests = [1.0], []
     for node, token in enumerate(tree.tokens.tolist()):
         q = tree.drawn[node - 1].row(len(p(node - 1)))
@@ -87,7 +87,7 @@ def weights_for_tests(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
 
 
 def too_small_rho(p, node, tree, chance):
-    """K-SEQ's test with rho = 1 on several draws."""
+    """K-SEQ's test with rho = 1 on several draws, which is biased."""
     q = tree.drawn[node].row(len(p))
     for child in tree.children(node):
         token = int(tree.tokens[child])
@@ -98,7 +98,7 @@ def too_small_rho(p, node, tree, chance):
 
 
 def zeroed(p, node, tree, chance):
-    """The rule for draws without replacement, on draws with."""
+    """Apply the rule for draws without replacement to draws with replacement, which is biased."""
     q = tree.drawn[node].row(len(p))
     for child in tree.children(node):
         token = int(tree.tokens[child])

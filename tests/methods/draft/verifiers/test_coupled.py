@@ -25,12 +25,12 @@ all_params = pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys(
 
 
 def greedy_reply(*best: int) -> Reply:
-    """Row i is sure of ``best[i]``."""
+    """Return a reply whose row i is sure of ``best[i]``."""
     return Reply(ArrayLogits(np.eye(V, dtype=np.float32)[list(best)]))
 
 
 def tree_of(*nodes: tuple[int, int]) -> TokenTree:
-    """(token, parent) of each node."""
+    """Return the tree of nodes given as (token, parent)."""
     tokens, parents = zip(*nodes, strict=True)
     return TokenTree(np.array(tokens), np.array(parents))
 
@@ -69,7 +69,7 @@ def verdict_of(seq: Request, tree: TokenTree) -> list[int]:
 
 
 def shuffled(tree: TokenTree, rng: np.random.Generator) -> TokenTree:
-    """The same tree with its nodes in another legal order."""
+    """Return the same tree with its nodes in another legal order."""
     order: list[int] = []
     free = [node for node in range(len(tree)) if tree.parents[node] == ROOT]
     while free:
@@ -93,7 +93,7 @@ def test_any_tree_yields_a_prefix_of_plain_decoding(params, tree, prompt):
 @all_params
 @given(tree=trees(), prompt=st.lists(st.integers(0, V - 1), min_size=1, max_size=4))
 def test_the_longest_right_path_is_accepted(params, tree, prompt):
-    """Where siblings are distinct, no right token is overlooked."""
+    """The longest right path is accepted; where siblings are distinct, no right token is missed."""
     got = verdict_of(Request(prompt, **params), tree)
     merged = {
         tuple(tree.tokens[np.flatnonzero(tree.visibility[node])].tolist())
@@ -117,7 +117,7 @@ def test_sibling_order_does_not_matter(params, tree, seed):
 
 
 def test_sampled_decoding_differs_from_greedy():
-    """Else the tests above would not test sampling."""
+    """Sampled outputs differ from greedy ones, so that the tests above do test sampling."""
     outputs = {
         name: tuple(play(Plain(), Request([1, 2], **params), hashed(V)).output)
         for name, params in PARAMS.items()

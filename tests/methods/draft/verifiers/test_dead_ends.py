@@ -1,4 +1,4 @@
-"""Tokens behind which none may follow: an error where the output gets there, and not before."""
+"""Tests of tokens that nothing may follow: an error only if the output reaches them."""
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -48,7 +48,7 @@ def test_drafts_end_as_plain_decoding_does(llm, method, stop, temperature):
 
 
 class Until:
-    """A constraint's matcher: after so many tokens of a path none may follow."""
+    """A constraint's matcher that allows nothing after so many tokens of a path."""
 
     def __init__(self, most: int) -> None:
         self.most = most

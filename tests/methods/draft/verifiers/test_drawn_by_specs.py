@@ -1,6 +1,6 @@
-"""Methods as users write them: the law of what they draw and verify, without sampling error.
+"""Tests of methods as users write them: the exact distribution of what they draw and verify.
 
-The drafter, its budget and its verifier are the package's own; only the draws are replaced by an
+The drafter, its budget and its verifier are the package's own. Only the draws are replaced by an
 oracle that takes every branch in turn.
 """
 
@@ -33,7 +33,7 @@ PROMPT = (0, 0)
 class Alone(Request):
     """A request with a draft model that has seen everything but the last token.
 
-    It may also draft on masks: its mask token lies beyond the target's vocabulary.
+    It may also draft on masks: its mask token is not in the target's vocabulary.
     """
 
     def room_for(self, model: str) -> int:
@@ -47,7 +47,7 @@ class Alone(Request):
 
 
 def stored(language: Language) -> NgramDistributions:
-    """What ``stand`` has learned, if the model's law was q."""
+    """Return what ``stand`` has learned if the model's distribution was q."""
     store, ids = NgramDistributions(), np.arange(language.v, dtype=np.int32)
     for size in range(3):
         for word in product(range(language.v), repeat=size):
@@ -56,10 +56,10 @@ def stored(language: Language) -> NgramDistributions:
 
 
 def by_spec(spec: str, seed: int = 0) -> Builder:
-    """The trees of a method with a draft model whose law is the language's q.
+    """Return the trees of a method whose draft model has the language's q.
 
-    Noise that decides on no token (the times of stochastic beams) is what this seed gives; a tree
-    must be right for each.
+    Noise that decides on no token (the times of stochastic beams) comes from this seed. The
+    distribution must be right for each seed.
     """
 
     method = parse(spec)
@@ -114,7 +114,7 @@ def trees_of(spec: str, language: Language, seed: int = 0) -> Trees:
 
 
 def law(spec: str, language: Language, trees: Trees | None = None) -> dict:
-    """The law of what the method emits; ``trees`` are those that it draws, if they are known."""
+    """Return the distribution of what the method emits; ``trees`` are its draws if known."""
     rule = RULES[parse(spec).settings["verifier"]]
     return emitted(rule, trees_of(spec, language) if trees is None else trees, language)
 
@@ -142,7 +142,7 @@ SPECS = [
 
 @pytest.fixture(autouse=True)
 def a_trunk_and_two_branches(monkeypatch):
-    """What ``delayed`` chooses, so that every case has a fork below a trunk."""
+    """Choose for ``delayed`` a shape with a fork below a trunk, so that every case has one."""
     fork = Action(2, 1, 1).shape()
     monkeypatch.setattr(
         "paradecode.methods.draft.budgets.delayed.Delayed.choose", lambda budget, seq: fork
@@ -170,7 +170,7 @@ def test_multi_path_verifiers_get_draws_with_replacement(verifier):
 
 
 def greedy_tree(language: Language, order: dict, count: int) -> list[tuple[int, int]]:
-    """DySpec as its paper has it: one node after another, (parent, token) in drawing order."""
+    """Draw DySpec's tree as in the paper, one node after another: (parent, token) as drawn."""
     slots, tree, words = [(1.0, ROOT, language.q(()))], [], {ROOT: ()}
     for _ in range(count):
         at = max(range(len(slots)), key=lambda i: (slots[i][0], -slots[i][1]))
@@ -191,7 +191,7 @@ def test_dyspec_draws_the_tree_of_the_paper(count):
     spec = f"draft-model(budget=dyspec,num_speculative_tokens={count},verifier=rsd)"
 
     class Drawn:
-        """Chance that draws by a noise of its own, so that both trees see the same draws."""
+        """Draws by a noise of its own, so that both trees see the same draws."""
 
         def __init__(self, seed: int) -> None:
             self.random = np.random.default_rng(seed)
@@ -226,7 +226,7 @@ SEEDS = range(6)
 @pytest.mark.first(1)
 @pytest.mark.parametrize("spec", BEAMS.values(), ids=BEAMS)
 def test_beams_have_the_law_of_the_target_whenever_they_arrive(spec):
-    """For six tables of arrival times the law is exact, and they give different trees."""
+    """For six tables of arrival times the distribution is exact, and the trees differ."""
     language, shapes = Language(1), set()
     for seed in SEEDS:
         trees = trees_of(spec, language, seed)
@@ -286,7 +286,7 @@ def biased(spec: str) -> float:
 
 
 def test_a_greedy_choice_that_looks_at_the_next_draw_is_found(monkeypatch):
-    """It stops before a draw that q holds for unlikely, so what is drawn was chosen."""
+    """A drafter that stops before an unlikely draw is biased, and enumeration finds this."""
     real = greedy_draws.GreedyDraws._draw_below
 
     def looks(self, node, value):
@@ -312,7 +312,7 @@ def test_equal_draws_that_are_counted_once_are_found(monkeypatch):
 
 
 def test_a_draft_on_masks_that_is_cut_by_what_was_drawn_is_found(monkeypatch):
-    """It leaves out a last token that q holds for unlikely."""
+    """A draft that omits an unlikely last token is biased, and enumeration finds this."""
     real = Deer.propose
 
     def cut(self, seq, limit):

@@ -1,4 +1,4 @@
-"""Every verifier that promises the target's law gives it, to the last bit, for every drafter."""
+"""Tests that every exact verifier gives the target's distribution, for every drafter."""
 
 from functools import cache
 
@@ -87,7 +87,7 @@ def test_a_draft_that_the_target_excludes_is_never_accepted():
 
 
 def test_rules_that_ignore_q_give_the_law_for_any_tree_at_all():
-    """Even when drawn nodes were thrown away and the tree still claims to be complete."""
+    """Rules that ignore q are exact even if sampled nodes were dropped without a declaration."""
     language = Language(1)
 
     def prune(tree: TokenTree) -> TokenTree:

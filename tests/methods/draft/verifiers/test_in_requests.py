@@ -1,4 +1,4 @@
-"""The verifiers as the engine calls them: noise, processors, temperature 0, trees, thresholds."""
+"""Tests of verifiers in the engine: noise, processors, temperature 0, trees, thresholds."""
 
 from types import SimpleNamespace
 
@@ -109,7 +109,7 @@ def test_greedy_refuses_to_sample():
 
 
 def test_processors_follow_the_path_of_each_row():
-    """A row is what plain decoding would sample from, had it committed the path."""
+    """A row is what plain decoding would sample from after it had committed the row's path."""
     for seed in range(10):
         tree, reply = case(seed)
         seen: dict[int, np.ndarray] = {}
@@ -183,13 +183,13 @@ def test_the_guarantee_of_a_method_is_its_weakest_part():
 
 
 FLAT = np.array([0.05, *[0.95 / 19] * 19])
-"""Much entropy: exp(-entropy) is 1 / 20."""
+"""A distribution of much entropy: exp(-entropy) is 1 / 20."""
 SHARP = np.array([0.92, 0.08])
-"""Little entropy: exp(-entropy) is about 0.76."""
+"""A distribution of little entropy: exp(-entropy) is about 0.76."""
 
 
 class Always:
-    """Chance that draws the likeliest token."""
+    """A source of randomness that always draws the likeliest token."""
 
     def accept(self, p: float, q: float = 1.0) -> bool:
         raise AssertionError("typical acceptance draws no test")

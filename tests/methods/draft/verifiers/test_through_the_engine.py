@@ -1,4 +1,4 @@
-"""Requests through the whole engine: the joint law of their first three tokens, ends, batches."""
+"""Tests of whole requests: the joint distribution of their first three tokens, ends, batches."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def target_logits(text: tuple[int, ...]) -> np.ndarray:
 
 @cache
 def q_of(text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """A draft model: half the target, half another model, and no idea of penalties."""
+    """Return a draft model that mixes the target with another model and ignores penalties."""
     other = ToyBackend(CONFIG, seed=1, surprise=1024).plain_logits(np.array(text))
     logits = ArrayLogits((target_logits(text) + other)[None, :] / 2)
     return distribution(logits, 0, replace(PARAMS, top_p=1.0).warp)
@@ -46,7 +46,7 @@ def q_of(text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass
 class Sampled(Drafter):
-    """Draws trees of a given shape; ``twist`` makes a mistake with q of each inner node."""
+    """Samples trees of a given shape; ``twist`` makes a mistake with q of each inner node."""
 
     draw: str
     branching: tuple[int, ...]
@@ -100,7 +100,7 @@ def words(name: str, drafter: Sampled, count: int) -> Counter:
 
 @cache
 def truth() -> dict[tuple[int, ...], float]:
-    """The law of plain decoding, by feeding every text anew."""
+    """Return the distribution of plain decoding, computed by feeding every text anew."""
     law = {}
     for word in product(range(CONFIG.vocab_size), repeat=3):
         law[word] = 1.0
@@ -129,12 +129,12 @@ def test_joint_law_of_three_tokens(name, drafter):
 
 
 def claimed(tree: TokenTree, drawn: dict[int, Drawn]) -> TokenTree:
-    """The likeliest tokens, passed off as draws."""
+    """Return the likeliest tokens, wrongly declared as samples."""
     return replace(tree, drawn=drawn)
 
 
 def pruned(tree: TokenTree, drawn: dict[int, Drawn]) -> TokenTree:
-    """Unlikely draws dropped, and the others still called draws."""
+    """Return a tree without its unlikely samples, wrongly declared as complete."""
     kept = [drawn[int(up)].of(int(token)) > 0.3 for up, token in zip(tree.parents, tree.tokens)]
     return tree._take(np.array(kept))
 
@@ -216,7 +216,7 @@ def test_a_verifier_that_reads_no_draws_lets_the_budget_cut():
 
 
 def test_pages_and_texts_survive_many_seeds() -> None:
-    """Verdicts that end inside the tree leave the cache right: compare with fresh texts."""
+    """Verdicts that end inside the tree leave the cache right: fresh texts give equal outputs."""
     params = [replace(PARAMS, max_tokens=12, seed=seed, logprobs=0) for seed in range(20)]
     for name, drafter in METHODS:
         for sequence in serve(lambda: decoder(name, drafter), params):  # noqa: B023

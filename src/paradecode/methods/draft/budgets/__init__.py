@@ -1,1 +1,1 @@
-"""Budgets: how many draft tokens are worth drafting and verifying now."""
+"""Budgets decide how many draft tokens are worth drafting and verifying now."""

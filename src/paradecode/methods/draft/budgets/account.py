@@ -1,5 +1,4 @@
-"""Books what the drafts of a model cost and gain, and judges whether the model has earned its
-time."""
+"""Record what a model's drafts cost and gain, and judge whether the model has earned its time."""
 
 from __future__ import annotations
 
@@ -9,34 +8,53 @@ from dataclasses import dataclass, field
 from paradecode.methods.draft.acceptance import Calibration
 
 MEMORY = 0.9
-"""Factor on an old draft's gain and price at each later one; higher judges by more drafts."""
+"""Decay: each new draft multiplies the gain and the price of all earlier ones by this.
+
+A higher value judges by more drafts.
+"""
 HOPE = 0.7
-"""Chance that the first token of an unknown drafter is right; higher tries unknown ones more."""
+"""Assumed probability that an unknown drafter's first token is right.
+
+A higher value tries unknown drafters more often.
+"""
 RECENT = 0.1
-"""Weight of a new draft in such a chance; higher follows the text faster, and its noise."""
+"""Weight of a new draft in the running mean of such a probability.
+
+A higher value adapts faster to the text, and to its noise.
+"""
 LONG = 1 / 32
-"""Weight of a new draft in what drafts usually gain; higher forgets the usual gain faster."""
+"""Weight of a new draft in the running mean of a draft's gain.
+
+A higher value forgets old drafts faster.
+"""
 TRUST = 2
-"""The loss, in usual gains of a draft, after which the drafter rests; higher is more patient."""
+"""The loss after which the drafter rests, as a multiple of a draft's usual gain.
+
+A higher value is more patient.
+"""
 LOSS = 1 / 32
-"""Share of plain decoding's time that drafts may lose; higher tries a bad drafter more often."""
+"""Share of plain decoding's time that drafts may lose.
+
+A higher value tries a bad drafter more often.
+"""
 LONGEST = 16
-"""The longest pause of a drafter, in units of ``patience``."""
+"""The longest rest of a drafter, as a multiple of ``patience``."""
 
 
 @dataclass(eq=False)
 class Experience:
-    """What the requests of a tenant have learned about a drafter.
+    """Stores what the requests of a tenant have learned about a drafter.
 
     Attributes:
-        refused: drafts in a row, of all requests, of which nothing was worth verifying.
+        refused: number of consecutive drafts, over all requests, of which no node was worth
+            verifying.
         failed: whether the last drafts of a model did not earn their time.
         owed: seconds that drafts of a model have lost and that steps without it have not paid back.
-            Reading a prompt counts as a loss until drafts have gained it. Below 0, it is what the
-            last drafts have gained.
-        first: share of a model's drafts whose first token was right. Without drafts it returns
-            slowly to :data:`HOPE`.
-        usual: seconds that a model's draft gained beyond its price: a mean over many drafts.
+            Reading a prompt counts as a loss until drafts have gained as much. A negative value is
+            what the last drafts have gained.
+        first: share of a model's drafts whose first token was right. While nothing is drafted, it
+            returns slowly to :data:`HOPE`.
+        usual: seconds that a draft of a model gained beyond its price, as a mean over many drafts.
     """
 
     calibration: Calibration = field(default_factory=Calibration)
@@ -49,17 +67,18 @@ class Experience:
 
 @dataclass(eq=False)
 class DraftAccount:
-    """Judges a drafter that costs time, in one request.
+    """Judges, in one request, whether a drafter that costs time earns it.
 
     Attributes:
-        patience: steps of the shortest pause.
+        patience: number of steps in the shortest rest.
         learned: what all requests of the tenant have learned.
         plain: seconds that a token takes now without a draft.
-        spent: seconds of this step's drafting.
-        price: seconds of this step's drafting, with those that its verification adds.
-        gained: tokens that recent drafts gained.
-        paid: seconds that they cost.
-        pause: steps of the last rest.
+        spent: seconds of drafting in this step.
+        price: seconds of drafting in this step, plus those by which the draft lengthens the
+            verification.
+        gained: tokens that recent drafts gained, with decay.
+        paid: seconds that recent drafts cost, with decay.
+        pause: number of steps of the last rest.
         owing: whether a loss may have to be paid back before the next draft.
     """
 
@@ -82,7 +101,7 @@ class DraftAccount:
         self.plain, self.spent, self.price = plain, 0.0, 0.0
 
     def take_up(self, learned: Experience) -> int:
-        """Begin with what the tenant has learned; returns how many steps the model rests first."""
+        """Begin with what the tenant has learned; return how many steps the model rests first."""
         self.learned, self.owing = learned, True
         if not learned.failed:
             return 0
@@ -90,10 +109,11 @@ class DraftAccount:
         return self.pause
 
     def judge(self, accepted: int) -> int:
-        """Book this step's draft; returns for how many steps the drafter rests, 0 if it earned.
+        """Record this step's draft; return for how many steps the drafter rests, 0 if it earned.
 
         Args:
-            accepted: accepted draft tokens, without those of copies that were there before.
+            accepted: number of accepted draft tokens, without those that copies would have brought
+                anyway.
         """
         learned = self.learned
         learned.first += RECENT * ((accepted > 0) - learned.first)
@@ -108,28 +128,28 @@ class DraftAccount:
             return 0
         self.pause = min(max(2 * self.pause, self.patience), LONGEST * self.patience)
         self.owing = True
-        # The next trial is judged by what it brings itself, not by the past.
+        # The next trial is judged by its own gain only.
         self.gained = self.paid = 0.0
         return self.pause
 
     def sink(self, seconds: float) -> None:
-        """Add seconds to the debt without judging a draft by them."""
+        """Add seconds to what drafts owe, without judging a draft by these seconds."""
         self.learned.owed = max(self.learned.owed, self.lost) + seconds
 
     def due(self, neighbours: int) -> int:
-        """Number of steps that pay the loss back, together with those of the neighbours.
+        """Return the number of steps that pay the loss back, if the neighbours pay in each as well.
 
-        The result is 0 where this request is not to be held up by it, or not any more.
+        The result is 0 where this request shall not wait for that.
         """
         if not self.owing or self.plain == 0.0:
             return 0
         step = LOSS * self.plain * (1 + neighbours)
-        # Sums of many payments are off in their last bits.
+        # Sums of many payments have rounding errors.
         steps = math.ceil(max(self.learned.owed, 0.0) / step - 1e-6)
         self.owing = steps > 0
         return steps
 
     def pay(self, steps: int) -> None:
-        """Pay the loss back by so many steps that went without the model."""
+        """Pay a part of the loss back, after ``steps`` steps without the model."""
         if self.learned.owed > 0:
             self.learned.owed = max(0.0, self.learned.owed - steps * LOSS * self.plain)

@@ -1,5 +1,7 @@
-"""The budget ``auto``: it verifies what pays on this machine, and soon nothing where nothing
-pays."""
+"""The budget ``auto``, which verifies what pays on this machine.
+
+Where nothing pays, it soon verifies nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,42 +27,55 @@ from paradecode.methods.draft.contracts import (
 from paradecode.methods.parts import declare, parameter
 
 HABIT = 4
-"""Refusals in a row after which a cheap drafter is asked less often; higher asks a bad drafter
-more."""
+"""Number of consecutive refusals after which a cheap drafter is asked less often.
+
+A higher value asks a bad drafter more often.
+"""
 FORGOTTEN = 1 / 64
-"""Share of a bad opinion that each step without the drafter forgets; higher tries it again
-sooner."""
+"""Share of a bad opinion of a drafter that is forgotten at each step without it.
+
+A higher value tries the drafter again sooner.
+"""
 SOME = 4
-"""Nodes of a usual draft. One row is priced as the mean of so many rows; higher smooths more."""
+"""Assumed number of nodes in a draft; the price of one row is the mean over so many rows.
+
+A higher value smooths more.
+"""
 OTHERS = 1.5
-"""Tokens that each neighbour counts for; higher drafts less beside others. It is above 1 for two
-reasons. A longer step surely delays a neighbour, while the gain is not sure. Where a list of
-requests ends with its last output, drafts of the others shorten it little."""
+"""Number of tokens for which each neighbour (another request of the batch) counts.
+
+A higher value drafts less beside other requests. The number is above 1 for two reasons. A longer
+step surely delays a neighbour, while the gain is not sure. Where a list of requests ends with its
+last output, drafts of the other requests shorten it little.
+"""
 AHEAD = 8
-"""Levels that the first forward of a draft model may promise; higher begins more drafts."""
+"""The most levels whose gain the first forward of a draft model may count on.
+
+A higher value begins more drafts.
+"""
 
 
 class Phase(Enum):
-    """What the budget does with the drafter in this step."""
+    """The three things that the budget can do with the drafter in a step."""
 
     ASKS = "asks"
-    """The drafter is asked, and its draft is verified as far as that pays."""
+    """The drafter drafts, and the nodes that pay are verified."""
     TRIAL = "trial"
-    """The drafter is asked, or one of its nodes is verified, although nothing says that this
-    pays."""
+    """The drafter drafts, or one of its nodes is verified, although nothing says that it pays."""
     RESTS = "rests"
-    """The drafter is not asked. In a fusion only the part that runs a model rests."""
+    """The drafter does not draft. In a fusion only the drafters that run a model rest."""
 
 
 @declare("budget", "auto", paper="none: this project's own")
 class AutoBudget(Budget):
     """Verify as many nodes as pay on this machine: the K that gives the most tokens per second.
 
-    K nodes give (1 + 1.5 neighbours + expected accepted) / (draft + t(1 + K)) tokens a second,
-    where t(n) is the measured time of a step of n rows. The neighbours' tokens are in the numerator
-    because a longer step delays them too. Expected acceptance is the sum of the nodes' reach,
-    corrected by how past predictions turned out. K = 0 is a choice like any other, so a bad drafter
-    costs next to nothing. Without a measured curve every node is verified, as ``fixed`` does.
+    K nodes give (1 + 1.5 neighbours + expected accepted) / (draft + t(1 + K)) tokens per second,
+    where t(n) is the measured time of a step with n rows. The neighbours' tokens are in the
+    numerator because a longer step delays them too. Expected acceptance is the sum of the nodes'
+    reach, corrected by how past predictions turned out. K = 0 is a choice like any other, so a bad
+    drafter costs next to nothing. Without a measured curve every node is verified, as ``fixed``
+    does.
 
     In each step the budget is in one of three phases (:class:`Phase`):
 
@@ -70,27 +85,30 @@ class AutoBudget(Budget):
     | trial | ``patience`` refusals in a row, of drafts or a model's forwards | asks or rests |
     | rests | refusals, a loss, or reading the prompts of several requests | asks when it is over |
 
-    A drafter that costs no time is refused where none of its nodes pays. After ``HABIT`` refusals
-    in a row it rests, longer with each one and with each neighbour, for at most ``patience`` steps.
-    A request begins where the last one of the same tenant and method has left off.
+    A drafter that costs no time is refused if none of its nodes pays. After ``HABIT`` consecutive
+    refusals it rests. Each further refusal and each neighbour makes the rest longer, up to
+    ``patience`` steps. A request begins where the last one of the same tenant and method has left
+    off.
 
     A drafter that runs a model has spent time before its tree can be judged, so each of its
-    forwards must promise to raise the rate. The first one is judged by how often first tokens were
-    right of late. A head makes its levels in one call, each only where its node earns the level and
-    a row of the verification. Beside others, a head that does not promise that gets no states of
-    the target.
+    forwards must promise to raise the number of tokens per second. The first one is judged by how
+    often first tokens were right recently. A head drafts all its levels in one call. Each level is
+    drafted only if its node is worth the level's time and a row of the verification. In a batch, a
+    head that does not promise this gets no states of the target.
 
-    Each draft of a model is booked (:class:`DraftAccount`). When the last ones gained less than
-    they cost, by more than two usual drafts gain, the model rests for ``patience`` steps. The rest
-    is twice as long after each failed trial, up to 16 times, and half as long after one that pays.
-    It lasts until the loss is at most 1/32 of the time of so many plain steps. What reading the
-    prompt took counts as lost until drafts have gained it, and later requests of the tenant go on
-    paying. So drafts cost a tenant at most 1/32 of plain decoding's time, one trial of each request
-    that runs, and two drafts' worth of what they gained before.
+    Each draft of a model is recorded (:class:`DraftAccount`). When the last drafts gained less than
+    they cost, by more than the usual gain of two drafts, the model rests for ``patience`` steps.
+    The rest is twice as long after each failed trial, up to 16 times, and half as long after one
+    that pays. It lasts until the loss is at most 1/32 of the time of so many plain steps.
 
-    In a fusion the model is asked where copies are so likely wrong, beside how likely they were
-    where it was asked before, that what it gains a second is more than what verifying them gives.
-    What the copies alone would have brought is no gain of the model.
+    The time for reading the prompt counts as lost until drafts have gained as much, and later
+    requests of the tenant go on paying. Drafts therefore cost a tenant at most 1/32 of plain
+    decoding's time, one trial for each running request, and what two drafts gained earlier.
+
+    In a fusion the model is asked where copies are likely to be wrong. The budget compares this
+    probability with the one at earlier drafts of the model. It asks if the model then gains more
+    per second than verifying the copies. Tokens that the copies alone would have brought are no
+    gain of the model.
 
     For prompt lookup the native core does the same in ``csrc/lookup.cpp`` (``Lookup::cut``), bit by
     bit.
@@ -141,7 +159,7 @@ class AutoBudget(Budget):
         self._refused = learned.refused
         self._rest_if_refused(seq)
         self._rest_model(self.account.take_up(learned))
-        # Beside others a prompt goes without: reading all prompts first would delay them all.
+        # In a batch nothing is drafted for the prompt's step: it would delay all requests.
         if seq.neighbours and seq.step_seconds(1) is not None:
             self.rest = max(self.rest, 1)
 
@@ -182,8 +200,8 @@ class AutoBudget(Budget):
         return self._begins(self._paying(seq, EMPTY, root, lambda rows: seconds) > 0)
 
     def least(self, seq: TokenSequence, seconds: float) -> float:
-        # A level brings a node that takes a row of the verification, and has to be right. Those
-        # that wait lose by it, too.
+        # A level adds a node, which takes a row of the verification and has to be right. Other
+        # requests of the batch lose time as well.
         base, some = seq.step_seconds(1), seq.step_seconds(1 + SOME)
         if base is None or some is None:
             return super().least(seq, seconds)
@@ -203,7 +221,7 @@ class AutoBudget(Budget):
         if base is None:
             return tree
         self.account.price = self.account.spent
-        if len(tree) == 0 or tree.sampled:  # What was drawn decides nothing about its own length.
+        if len(tree) == 0 or tree.sampled:  # Sampled tokens must not decide how many are kept.
             return tree
         best, price, _ = self._best(seq, tree, base)
         self._refused = 0 if best else self._refused + 1
@@ -246,8 +264,7 @@ class AutoBudget(Budget):
         self._refused, self.learned.refused, self.rest = known.refusals
 
     def _best(self, seq: TokenSequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
-        """How many nodes to verify, what that costs in seconds, and the tokens a second that
-        result."""
+        """Return how many nodes to verify, their cost in seconds, and the tokens per second."""
         spent, expected = self.account.spent, 1.0 + OTHERS * seq.neighbours
         best, price, rate = 0, 0.0, expected / (spent + base)
         for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
@@ -262,17 +279,19 @@ class AutoBudget(Budget):
             self.rest = min(self._refused // HABIT + seq.neighbours, self.patience)
 
     def _rest_model(self, steps: int) -> None:
-        """Let the part that runs a model rest for so many steps; in a fusion the other parts
-        go on."""
+        """Let drafters that run a model rest for ``steps`` steps; others of a fusion go on."""
         if self.fused:
             self.asleep = max(self.asleep, steps)
         else:
             self.rest = max(self.rest, steps)
 
     def _begins(self, pays: bool) -> bool:
-        """Whether a model drafts now. It does where that pays, and as a trial after ``patience``
-        refusals in a row, because old measurements go out of date. Else it rests, longer each
-        time."""
+        """Decide whether a model drafts now, and let it rest if not.
+
+        It drafts where that pays. It also drafts as a trial after ``patience`` consecutive
+        refusals, because old measurements go out of date. Each further refusal makes the rest
+        longer.
+        """
         self._declined = 0 if pays else self._declined + 1
         if pays:
             return True
@@ -285,7 +304,7 @@ class AutoBudget(Budget):
         return False
 
     def _paying(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> int:
-        """How many of ``leaves`` (best first) to expand: all, one, or none.
+        """Return how many of ``leaves`` (best first) to expand: all, one, or none.
 
         The method looks several levels ahead, because t(K) has steps: the next node alone may not
         pay where the next four do. The first forward is judged by how often first tokens were
@@ -299,7 +318,7 @@ class AutoBudget(Budget):
         accepted = float(calibration.of(tree.reach).sum())
         value = 1.0 + OTHERS * seq.neighbours + accepted
         reach = reach_of(tree, leaves)
-        if nodes:  # The root is there.
+        if nodes:  # The root needs no correction.
             reach = calibration.of(reach)
         best, chosen = value / (spent + verify), 0
         ahead = self._follow if nodes else self.learned.first

@@ -1,4 +1,4 @@
-"""Delayed trees: a trunk that then branches; the numbers are chosen anew for each step."""
+"""The budget ``delayed``: a trunk that then branches, with sizes chosen anew for each step."""
 
 from __future__ import annotations
 
@@ -19,23 +19,28 @@ from paradecode.methods.draft.contracts import LAST, DraftRows, Needs, Nodes, ne
 from paradecode.methods.parts import declare, local_path
 
 DIVERGENCE_TOKENS = 64
-"""Number of the likeliest tokens over which a divergence is summed; more are exacter and slower."""
+"""Number of likeliest tokens over which a divergence is summed.
+
+A higher value is more exact and slower.
+"""
 NO_SECONDS = 1.0
-"""Value that replaces the seconds of a forward that was not measured."""
+"""Value in place of the seconds of a forward that was not measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Situation:
     """What is known when the shape of the next draft is chosen, for N steps.
 
-    Fields ``..._before`` are about the last step: the target's row from which its last token was
-    drawn, and the draft's newest row on the accepted path, at which divergences compare the models.
+    Fields ``..._before`` are about the last step. ``p_before`` is the target's row from which its
+    last token was drawn. ``q_before`` is the draft's newest row on the accepted path. Divergences
+    compare both models at the position of the latter.
+
     Field ``q_now`` is the draft's row of the newest token, which its first forward computes anyway.
 
     Attributes:
-        p_before: float32 [N, Hp], last layer of the target.
-        q_before, q_now: float32 [N, Hq], last layer of the draft.
-        scalars: float32 [N, len(SCALARS)].
+        p_before: float32 [N, Hp], output of the target's last layer.
+        q_before, q_now: float32 [N, Hq], output of the draft's last layer.
+        scalars: float32 [N, len(SCALARS)], the numbers that ``SCALARS`` names.
     """
 
     p_before: NDArray[np.float32]
@@ -49,7 +54,7 @@ class Situation:
 
 @dataclass
 class Situations:
-    """Remembers the draft's rows of a step by their paths, until the verification selects one."""
+    """Keeps the draft's rows of a step by their paths, until the verification selects one."""
 
     _drafted: dict[tuple[int, ...], tuple[NDArray[np.float32], Logits]] = field(
         default_factory=dict
@@ -60,10 +65,10 @@ class Situations:
     def see_draft(
         self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows, seconds: float
     ) -> Situation | None:
-        """Keep the rows; at the root of a draft, return the situation, if there was a step before.
+        """Keep the rows; at a draft's root return the situation, or None if no step came before.
 
         Args:
-            seconds: time of a draft forward; 0 when it was not measured.
+            seconds: seconds of a draft forward; 0 when it was not measured.
         """
         for index, node in enumerate(nodes.tolist()):
             path = tuple(tree.tokens_to(node))
@@ -83,7 +88,7 @@ class Situations:
     def see_target(
         self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict
     ) -> None:
-        """Compare both models at the newest position on the accepted path that both computed."""
+        """Compare both models at the last accepted position for which both have a row."""
         self._before = None
         path = tuple(verdict.tokens[:-1])
         for length in range(len(path), -1, -1):
@@ -95,7 +100,7 @@ class Situations:
                 if self._same_tokens:
                     gaps = [divergence(p, q), divergence(q, p)]
                 entropies = [float(last.entropy()[0]), float(q.entropy()[0])]
-                # Logits have a row for the root and each node; hidden states end with the same.
+                # Logits have a row for the root and each node. Hidden states end with these rows.
                 p_state = reply.hidden[LAST][verdict.rows[-1] - (1 + len(tree))].copy()
                 self._before = p_state, q_state, entropies + gaps
                 break
@@ -103,15 +108,16 @@ class Situations:
 
 
 def unit(states: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32 [N, H]: each row divided by its root mean square, like the model's final norm."""
+    """Return each row divided by its root mean square, float32 [N, H], like a final norm."""
     scale = np.sqrt((states.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-6)
     return (states / scale).astype(np.float32)
 
 
 def divergence(p: Logits, q: Logits) -> float:
-    """KL(p || q) in nats of one row each, summed over the 64 tokens that p finds most likely.
+    """Return KL(p || q) in nats, summed over the 64 tokens that p finds most likely.
 
-    The other tokens have little mass; a sum over all would take longer than a small draft forward.
+    ``p`` and ``q`` have one row each. The other tokens have little mass, and a sum over all would
+    take longer than a small draft forward.
     """
     ids, _ = p.top_k(DIVERGENCE_TOKENS)
     log_p, log_q = p.log_probability(ids), q.log_probability(ids)
@@ -125,14 +131,14 @@ class Delayed(Shaped):
     """Branch only after a trunk, where the first tokens would agree anyway.
 
     Thomas et al. 2026 (arXiv 2602.16994). Branches are drawn independently, as in the paper, for
-    the verifiers that are meant for this (``specinfer``, ``spectr``). Without ``selector`` the
-    action with the most expected tokens per second is taken, from the tenant's acceptance by rank
-    and this machine's costs.
+    the verifiers that are meant for this (``specinfer``, ``spectr``). Without ``selector``, a
+    formula takes the action with the most expected tokens per second, from the tenant's acceptance
+    by rank and this machine's costs.
 
     The paper's selector network (``paradecode train tree-selector``) reads hidden states and
-    entropies. It chooses after the first draft forward of a step, whose row it reads, and not
-    before a first verification has shown both models' rows: until then the formula chooses. Both
-    look at the past only, never at the draft they shape.
+    entropies. It chooses after the first draft forward of a step, because it reads that forward's
+    row. It also needs a verification that has shown rows of both models; until then the formula
+    chooses. The network and the formula read only the past, never the draft that they shape.
     """
 
     selector: str = local_path("network by `paradecode train tree-selector`; empty: the formula")

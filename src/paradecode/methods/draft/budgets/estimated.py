@@ -1,6 +1,6 @@
 """Budgets that use the drafter's own estimates, and budgets that draw trees in their own way.
 
-:class:`BeamDraws` draws a tree level by level with a fixed number of paths: stochastic beams.
+:class:`BeamDraws` draws a tree level by level with a fixed number of paths (stochastic beams).
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ from paradecode.methods.parts import declare, parameter
 
 @dataclass
 class BeamDraws:
-    """The beams of RSD-S (Jeon et al. 2024): texts drawn from q without replacement.
+    """Draws the beams of RSD-S (Jeon et al. 2024): texts sampled from q without replacement.
 
     This is stochastic beam search (Kool et al. 2019, arXiv 1903.06059) as a race. Each text arrives
     at a random time, which is exponential with the text's probability as rate. The first ``width``
-    texts of each length go on. A text arrives at the same time as its first continuation. The k-th
-    child of a node follows the one before it after an exponential time, whose rate is the mass of
-    the children that are left. (The negative logarithm of a time is the paper's perturbed
-    log-probability.) The time of a child says nothing about which token it is. For example, a has
-    probability 0.6 and b 0.4: if a is drawn first, it arrives with the root, at 0, and b after an
-    exponential time of rate 0.4. Whether a child is drawn therefore does not depend on its token,
-    and verifiers that test p / q are exact for the tree.
+    texts of each length go on.
+
+    A text arrives at the same time as its first continuation. The k-th child of a node follows the
+    child before it after an exponential time, whose rate is the mass of the remaining children.
+    (The negative logarithm of a time is the paper's perturbed log-probability.)
+
+    The time of a child says nothing about which token it is. For example, a has probability 0.6 and
+    b 0.4. If a is drawn first, it arrives with the root, at 0, and b after an exponential time of
+    rate 0.4. Whether a child is drawn therefore does not depend on its token, and verifiers that
+    test p / q are exact for the tree.
     """
 
     tree: TreeBuilder
@@ -55,8 +58,7 @@ class BeamDraws:
             self._arriving.append((float(time), node, rank, token, drawn))
 
     def draw(self) -> list[int]:
-        """Draw the next level; returns its nodes, whose rows are needed next, in the order of
-        their arrival."""
+        """Draw the next level; return its nodes, whose rows are needed next, as they arrived."""
         best = nsmallest(min(self.width, self.limit - len(self.tree)), self._arriving)
         self._arriving = []
         level = []
@@ -72,8 +74,7 @@ class BeamDraws:
 class FixedBudget(Budget):
     """Verify up to ``num_speculative_tokens`` nodes at every step, the most promising first.
 
-    Drafts are made whatever they cost: no drafter rests, and none leaves out rows, because of the
-    time that they take.
+    Drafts are made whatever they cost: no drafter rests or leaves out rows in order to save time.
     """
 
     def read(self) -> BudgetState:
@@ -87,7 +88,7 @@ class FixedBudget(Budget):
     arxiv="2405.04304",
 )
 class Confidence(Budget):
-    """Stop behind a node whose own probability is below ``threshold``.
+    """Stop after a node whose own probability is below ``threshold``.
 
     The unsure node itself is still verified.
     """
@@ -110,9 +111,10 @@ class Confidence(Budget):
 class DySpec(Budget):
     """Draw one node after another, always where the next one is likeliest to be accepted.
 
-    DySpec's greedy rule (Xiong et al. 2024): optimal for a draft that is right about itself. Rows
-    of the draft model are run together where the paper's plain form runs one a node; the tree is
-    the same. Trees that are not drawn are grown as ``fixed`` does, which is this rule for them.
+    This is DySpec's greedy rule (Xiong et al. 2024), which is optimal if the draft model's
+    probabilities are right. The paper's basic form runs one row of the draft model at a time. Here
+    several rows run together; the tree is the same. Trees that are not drawn are grown as ``fixed``
+    does, which is this rule for them.
     """
 
     def drawing(self, tree: TreeBuilder, limit: int) -> Draws:
@@ -123,8 +125,8 @@ class DySpec(Budget):
 class StochasticBeam(Budget):
     """Draw whole paths without replacement, ``beams`` at each level (RSD-S, Jeon et al. 2024).
 
-    The depth is what ``num_speculative_tokens`` leaves. Trees that are not drawn keep the most
-    promising nodes of each level.
+    The number of levels follows from ``num_speculative_tokens`` and ``beams``. Trees that are not
+    drawn keep the most promising nodes of each level.
     """
 
     beams: int = parameter(3, 1, 16, "paths that go on at each level")
@@ -146,15 +148,15 @@ class StochasticBeam(Budget):
 
 MEMORY = 0.95
 PRIOR = 0.8
-"""Assumed chance that one more node of a draft is accepted, before anything was seen."""
+"""Assumed probability that one more node of a draft is accepted, before anything was seen."""
 
 
 @declare("budget", "hardware", paper="Hardware-Aware Parallel Prompt Decoding", arxiv="2405.18628")
 class Hardware(Budget):
     """Verify the n nodes that maximise E(n) / t(n), with E(n) what n nodes gained on average.
 
-    The rule of Chen et al. 2024. Unlike ``auto`` it
-    does not look at the draft at hand: every step verifies the same number of nodes.
+    This is the rule of Chen et al. 2024. Unlike ``auto`` it does not look at the present draft:
+    every step verifies the same number of nodes.
     """
 
     weighs = True
@@ -169,17 +171,16 @@ class Hardware(Budget):
             return self.count
         expected = 1.0 + seq.neighbours + np.concatenate([[0.0], np.cumsum(self._gain)])
         seconds = [seq.step_seconds(1 + nodes) or base for nodes in range(self.count + 1)]
-        # One node at the least: averages are only kept up by drafting.
+        # At least one node, because averages are updated only by drafting.
         return max(int(np.argmax(expected / np.array(seconds))), min(1, self.count))
 
     def cut(self, seq: TokenSequence, tree: TokenTree) -> TokenTree:
         return tree.capped(self.limit(seq))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Book the gain of the n-th most promising node; nodes that were not verified keep their
-        record."""
+        """Record the gain of the n-th most promising node; nodes not verified keep their record."""
         order = np.argsort(-tree.reach, kind="stable")[: self.count]
         brought = np.isin(order, tree.follow(verdict.tokens[:-1])).astype(np.float64)
         self._gain[: len(order)] += (1 - MEMORY) * (brought - self._gain[: len(order)])
-        # A later node is never believed to bring more than an earlier one.
+        # No node counts for more than a node before it.
         self._gain = np.minimum.accumulate(self._gain)

@@ -10,14 +10,14 @@ from paradecode.methods.draft.budgets.shapes import Action, actions
 from paradecode.methods.trained import TrainedPart, linear, rms_norm
 
 HIDDEN, ESTIMATES = "states", "estimates"
-"""Inputs of a head: hidden states, or the facts about a token that no model drafted."""
+"""Names of a head's inputs: hidden states, or facts about a token that no model drafted."""
 
 MOST_BLOCKS = 16
 MOST_NODES = 64
-"""Nodes of a selector's largest action, which is the largest draft."""
+"""The most nodes of an action that a selector scores: the size of the largest draft."""
 
 PROJECTED, INNER, LATER = 128, 512, 32
-"""Sizes of the selector's network: each state's projection, then two layers."""
+"""Widths of the selector's layers: the projection of each state, and two inner layers."""
 
 SCALARS = (
     "entropy of p before", "entropy of q before", "entropy of q now",
@@ -28,21 +28,12 @@ STATES = ("p_before", "q_before", "q_now")
 
 
 class ResidualHead(TrainedPart):
-    """The probability that a draft token is accepted if those before it are, from its draft row.
+    """Predicts, from a draft token's row, whether the token is accepted if its ancestors are.
 
-    ``blocks`` times x + SiLU(W x + b), then a linear layer (Huang et al. 2024, arXiv 2405.19715).
-    As in the released code, all blocks share W and b. The paper's softmax over two outputs is the
-    sigmoid of their difference, so there is one output. Input ``x`` [N, H], output [N, 1].
-
-    Facts:
-        reads: ``states``: hidden states of a draft model, or of a part of the target, which are
-            brought to unit scale first; ``estimates``: see ``acceptance_head.features``.
-        blocks: how often the block is applied; 0 leaves a linear classifier.
-
-    Tensors:
-        mean, scale: [H]: inputs become (x - mean) * scale; a scale of 0 ignores the input.
-        weight, bias: [H, H] (used as x @ weight) and [H]: the block.
-        out: [H + 1]: the last layer, with its bias at the end.
+    The network applies x + SiLU(W x + b) ``blocks`` times, then a linear layer (Huang et al. 2024,
+    arXiv 2405.19715). All blocks share W and b, as in the released code. The paper's softmax over
+    two outputs is the sigmoid of their difference, so there is one output. Input ``x`` is [N, H],
+    and the output, a probability, is [N, 1].
     """
 
     kind = "acceptance head 1"
@@ -82,15 +73,17 @@ class ResidualHead(TrainedPart):
 
 
 class TreeSelector(TrainedPart):
-    """Thomas et al. 2026 (arXiv 2602.16994): an MLP that scores every action; arg-max is taken.
+    """Scores every action by an MLP; the action with the highest score is taken.
 
-    Each state goes through a linear layer to 128 and a LayerNorm; these and the scalars through 512
-    and 32 GELU units (tanh form) to one score for each of ``choices(count)``. States are brought to
-    unit scale first. Divergences are summed over 64 tokens, and are 0 when the draft model has a
-    vocabulary of its own; the paper's "positional information" is the context length. Scalars that
-    did not vary in training are ignored.
+    Thomas et al. 2026 (arXiv 2602.16994). Each state goes through a linear layer to 128 values and
+    a LayerNorm. The results and the scalars go through 512 and 32 GELU units (tanh form) to one
+    score for each of ``choices(count)``.
 
-    Inputs are the fields of ``Situation``. Output [N, actions].
+    States are brought to unit scale first. Divergences are summed over 64 tokens, and are 0 when
+    the draft model has a vocabulary of its own. The paper's "positional information" is the context
+    length. Scalars that did not vary in training are ignored.
+
+    Inputs are the fields of ``Situation``. The output is [N, actions].
     """
 
     kind = "tree selector 1"
@@ -135,5 +128,5 @@ class TreeSelector(TrainedPart):
 
 
 def choices(count: int) -> list[Action]:
-    """The actions a selector scores: no draft, and all of at most ``count`` nodes."""
+    """Return the actions that a selector scores: no draft, and all of at most ``count`` nodes."""
     return [Action(1, 0, 0), *actions(count)]

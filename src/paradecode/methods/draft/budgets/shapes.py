@@ -1,5 +1,6 @@
-"""Shapes of trees: the number of children of each node by its ranks; and budgets that fix the
-shape.
+"""Shapes of trees (the number of children of each node), and budgets that fix the shape.
+
+A node is named by its ranks among its siblings, from the root on.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from paradecode.methods.draft.contracts import Budget, Estimates, Marks, Nodes, 
 from paradecode.methods.parts import declare
 
 Path = tuple[int, ...]
-"""Ranks from the root down: (0, 1) is the second child of the first child."""
+"""Ranks on the way from the root: (0, 1) is the second child of the first child."""
 Shape = Mapping[Path, int]
-"""Path -> number of children; paths that are not named are leaves."""
+"""Number of children of each path; a path that is missing is a leaf."""
 
 WIDTH = 8
 """The most children of a node."""
@@ -27,7 +28,7 @@ MEMORY = 0.98
 
 
 class Ranks:
-    """Acceptance by rank: how often the child of each rank was accepted below an accepted node."""
+    """Counts how often the child of each rank below an accepted node was accepted."""
 
     def __init__(self) -> None:
         self._tried = np.full(WIDTH, 2.0)
@@ -35,7 +36,7 @@ class Ranks:
 
     @property
     def rates(self) -> NDArray[np.float64]:
-        """float64 [WIDTH]: descending, with a sum of at most 1."""
+        """Acceptance by rank, float64 [WIDTH], descending, with a sum of at most 1."""
         rates = np.minimum.accumulate(self._accepted / self._tried)
         return rates / max(1.0, float(rates.sum()))
 
@@ -50,7 +51,7 @@ class Ranks:
 
 
 def paths_of(tree: TokenTree) -> dict[int, Path]:
-    """The rank path of each node, and of the root."""
+    """Return the path of each node, and of the root."""
     paths: dict[int, Path] = {ROOT: ()}
     for parent in range(ROOT, len(tree)):
         for rank, child in enumerate(tree.children(parent)):
@@ -68,7 +69,7 @@ class Shaped(Budget):
     _draft: float = 0.0
 
     def choose(self, seq: TokenSequence) -> Shape:
-        """The shape for the next draft, of at most ``count`` nodes."""
+        """Return the shape of the next draft, with at most ``count`` nodes."""
         raise NotImplementedError
 
     def limit(self, seq: TokenSequence) -> int:
@@ -103,12 +104,12 @@ class Shaped(Budget):
 
 
 BRANCHES, LONGEST = 4, 8
-"""The most branches, and the most levels of the trunk and of a branch."""
+"""The most branches, and the most levels of the trunk and of each branch."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """A trunk of ``trunk`` tokens, then ``branches`` branches of ``length`` tokens each."""
+    """A tree shape: a trunk of ``trunk`` tokens, then ``branches`` branches of ``length`` each."""
 
     branches: int
     trunk: int
@@ -129,11 +130,11 @@ class Action:
         return shape
 
     def tokens(self, first: float, branch: float) -> float:
-        """Expected accepted tokens.
+        """Return the expected number of accepted tokens.
 
         Args:
-            first: chance that a first child is accepted.
-            branch: chance that one of the branches is.
+            first: probability that a first child is accepted.
+            branch: probability that one of the branches' first tokens is accepted.
         """
         powers = first ** np.arange(max(self.trunk, self.length) + 1)
         fork = powers[self.trunk] * branch * powers[: self.length].sum()
@@ -141,7 +142,7 @@ class Action:
 
 
 def actions(count: int) -> list[Action]:
-    """Every distinct action of at most ``count`` nodes."""
+    """Return every distinct action of at most ``count`` nodes."""
     chains = [Action(1, 0, length) for length in range(1, min(count, 2 * LONGEST) + 1)]
     trees = [
         Action(branches, trunk, length)
@@ -158,15 +159,15 @@ DEEPEST = 8
 
 
 class Forest:
-    """The best forests under an accepted node, for every number of nodes and every depth.
+    """The best forests below an accepted node, for every number of nodes and every depth.
 
-    ``value[d, m]`` is the expected number of accepted tokens of the best m nodes, at most d deep.
-    Child b of a node is the accepted one with probability ``rates[b]``. With s[b] nodes given to
-    child b (itself included) the value is the sum of rates[b] * (1 + value[d - 1, s[b] - 1]).
+    ``value[d, m]`` is the expected number of accepted tokens of the best m nodes at most d deep.
+    Child b of a node is accepted with probability ``rates[b]``. With s[b] nodes given to child b
+    (itself included) the value is the sum of rates[b] * (1 + value[d - 1, s[b] - 1]).
 
     Args:
-        rates: float [W], by rank.
-        nodes, depth: the largest sizes.
+        rates: float [W], acceptance by rank.
+        nodes, depth: the largest number of nodes, and the largest depth.
     """
 
     def __init__(self, rates: NDArray[np.float64], nodes: int, depth: int) -> None:
@@ -174,10 +175,10 @@ class Forest:
         self.value = np.zeros((depth + 1, nodes + 1))
         self.given = np.zeros((depth + 1, width, nodes + 1), np.int64)
         for level in range(1, depth + 1):
-            # rest[m]: the best that children b, b + 1, ... make of m nodes.
+            # rest[m]: the best value of m nodes below children b, b + 1, ...
             rest = np.zeros(nodes + 1)
             for rank in range(width - 1, -1, -1):
-                alone = rates[rank] * (1.0 + self.value[level - 1])  # Of s - 1 further nodes.
+                alone = rates[rank] * (1.0 + self.value[level - 1])  # Value of s - 1 further nodes.
                 best = np.zeros(nodes + 1)
                 for total in range(1, nodes + 1):
                     choices = alone[:total] + rest[total - 1 :: -1]
@@ -188,7 +189,7 @@ class Forest:
             self.value[level] = rest
 
     def shape(self, nodes: int, depth: int) -> Shape:
-        """The tree that attains ``value[depth, nodes]``."""
+        """Return the tree that attains ``value[depth, nodes]``."""
         shape: dict[Path, int] = {}
 
         def descend(path: Path, left: int, level: int) -> None:
@@ -212,7 +213,7 @@ def _forest(rates: tuple[float, ...], nodes: int) -> Forest:
 
 @declare("budget", "sequoia", paper="Sequoia", arxiv="2402.12374")
 class Sequoia(Shaped):
-    """Grow the tree of the size and depth that promise most tokens per second.
+    """Grow the tree of the size and depth that promise the most tokens per second.
 
     Chen et al. 2024 (arXiv 2402.12374). The paper measures acceptance by sibling rank beforehand;
     here the rates are those of the tenant's verifications so far.
@@ -221,7 +222,7 @@ class Sequoia(Shaped):
     def choose(self, seq: TokenSequence) -> Shape:
         if self.count == 0:
             return {}
-        # Rounded, so that small changes of the rates do not call for a new programme.
+        # Rounded, so that small changes of the rates do not need a new dynamic programme.
         rates = tuple((np.round(self._ranks.rates * 20) / 20).tolist())
         forest = _forest(rates, self.count)
         base = seq.step_seconds(1)

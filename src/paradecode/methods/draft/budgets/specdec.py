@@ -1,4 +1,4 @@
-"""SpecDec++: stop when a rejection has become likely."""
+"""The budget ``specdec++``, which stops a draft when a rejection has become likely."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from paradecode.methods.parts import declare, local_path, parameter
 
 FEATURES = ("log-odds of the estimate", "siblings of higher estimate", "depth", "one")
 KEEP = 4096
-"""The most judged draft tokens that a log holds; more remember older text, and slow training
-down."""
+"""The most judged draft tokens in a log; more remember older text, and slow training down."""
 
 
 def features(tree: TokenTree) -> NDArray[np.float64]:
-    """float64 [M, len(FEATURES)]: the facts about each node that are known before it is
-    verified."""
+    """Return the facts about each node that are known before its verification.
+
+    The result is float64 [M, len(FEATURES)] for M nodes.
+    """
     estimate = np.clip(tree.estimates.astype(np.float64), 1e-4, 1 - 1e-4)
     same = tree.parents[:, None] == tree.parents[None, :]
     better = (same & (estimate[None, :] > estimate[:, None])).sum(axis=1)
@@ -40,12 +41,12 @@ def features(tree: TokenTree) -> NDArray[np.float64]:
 
 @dataclass
 class AcceptanceHead:
-    """Logistic regression on :func:`features`; an untrained one returns the drafter's estimates."""
+    """Logistic regression on :func:`features`; untrained, it returns the drafter's estimates."""
 
     weights: NDArray[np.float64] = field(default_factory=lambda: np.array([1.0, 0.0, 0.0, 0.0]))
 
     def predict(self, tree: TokenTree) -> NDArray[np.float64]:
-        """float64 [M]: probability that each node is accepted, given that its parent is."""
+        """Return the probability that each node is accepted if its parent is, float64 [M]."""
         return _sigmoid(features(tree) @ self.weights)
 
     def fit(
@@ -55,13 +56,13 @@ class AcceptanceHead:
         rejection_weight: float = 1.0,
         ridge: float = 1.0,
     ) -> None:
-        """Train by Newton's method, from logged nodes.
+        """Train by Newton's method on logged nodes.
 
         Args:
-            inputs: float64 [N, len(FEATURES)].
-            accepted: [N], 1 or 0.
+            inputs: float64 [N, len(FEATURES)], from :func:`features`.
+            accepted: [N], 1 for an accepted node and 0 for a rejected one.
             rejection_weight: how much more a rejected node counts (6 in SpecDec++).
-            ridge: strength with which weights are pulled towards the untrained ones.
+            ridge: strength of the pull towards the untrained weights.
         """
         prior = AcceptanceHead().weights
         importance = np.where(accepted > 0, 1.0, rejection_weight)
@@ -78,7 +79,7 @@ class AcceptanceHead:
 
 
 class AcceptanceLog:
-    """Results of draft tokens: the last ``KEEP`` whose parents were accepted."""
+    """Stores which draft tokens were accepted: the last ``KEEP`` whose parents were accepted."""
 
     def __init__(self) -> None:
         self.inputs = np.empty((0, len(FEATURES)))
@@ -91,7 +92,7 @@ class AcceptanceLog:
         return self.inputs.nbytes + self.accepted.nbytes
 
     def add(self, tree: TokenTree, path: list[int]) -> None:
-        """Book a verification that accepted the nodes of ``path``."""
+        """Record a verification that accepted the nodes of ``path``."""
         alive = {ROOT, *path}
         judged = np.array([int(parent) in alive for parent in tree.parents], bool)
         self.inputs = np.concatenate([self.inputs, features(tree)[judged]])[-KEEP:]
@@ -105,7 +106,10 @@ def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 REFIT = 128
-"""Judged tokens between two trainings of the head; more train less often on more data."""
+"""Number of judged tokens between two trainings of the head.
+
+A higher value trains less often, with more new tokens each time.
+"""
 
 
 @declare("budget", "specdec++", paper="SpecDec++", arxiv="2405.19715")
@@ -113,13 +117,13 @@ class SpecDecPP(Budget):
     """Stop when P(at least one token of the path is rejected) exceeds ``threshold``.
 
     The optimal stopping rule of the drafting process (Huang et al. 2024, arXiv 2405.19715). Without
-    ``head`` acceptance is predicted from the draft's probability, rank and depth by a classifier
+    ``head``, acceptance is predicted from the draft's probability, rank and depth by a classifier
     that learns from the verifications of all requests of a tenant.
 
-    With a head (``paradecode train acceptance-head``) that reads hidden states, acceptance is what
-    the paper makes of it: the row of a draft forward says how likely the token that it consumed is
-    to be accepted. So the newest token of a draft is never judged before it is included, and the
-    rule acts while the draft grows; what was grown is verified.
+    A head (``paradecode train acceptance-head``) that reads hidden states predicts as in the paper:
+    the row of a draft forward says how likely its input token is to be accepted. The newest token
+    of a draft is therefore never judged before it is included. The rule acts while the draft grows,
+    and the whole grown draft is verified.
     """
 
     threshold: float = parameter(0.4, 0.0, 1.0, "most risk of a rejection")
@@ -144,7 +148,7 @@ class SpecDecPP(Budget):
         return super().limit(seq)
 
     def see_draft(self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
-        if len(tree) == 0:  # The root's row: a new draft, behind a committed token.
+        if len(tree) == 0:  # The root's row begins a new draft.
             self._seen, self._new = {}, None
             return
         self._new = nodes, rows.states
@@ -152,7 +156,7 @@ class SpecDecPP(Budget):
     def prepare(self, seq: TokenSequence, tree: TokenTree) -> Generator[Apply, Any, None]:
         if self._head is None or not len(tree):
             return
-        if not self.reads_draft:  # All that it reads is in the tree.
+        if not self.reads_draft:  # This head reads only the tree.
             self._new = np.arange(len(tree), dtype=np.int32), features(tree).astype(np.float32)
         if self._new is not None:
             (nodes, inputs), self._new = self._new, None
@@ -180,9 +184,9 @@ class SpecDecPP(Budget):
                 log.head.fit(log.inputs, log.accepted)
 
     def _survival(self, tree: TokenTree) -> NDArray[np.float64]:
-        """float64 [M]: probability that the whole path to each node is accepted.
+        """Return the probability that the whole path to each node is accepted, float64 [M].
 
-        Tokens whose row was not computed yet count as accepted for a head that reads states.
+        For a head that reads states, tokens whose row is not computed yet count as accepted.
         """
         if self._head is not None:
             survival = np.array([self._seen.get(node, 1.0) for node in range(len(tree))])

@@ -1,1 +1,1 @@
-"""Drafters, by family. Importing a file registers its methods."""
+"""Drafters, one file for each family; importing a file registers its methods."""

@@ -1,4 +1,4 @@
-"""ADED: a tri-gram table stands in for the model, searched with a bandit rule."""
+"""ADED: drafts come from a table of tri-grams, which is searched with a bandit rule."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ Pair = tuple[int, int]
 
 
 class TriGrams(Recent[Pair, dict[int, float]]):
-    """The probability of the next token behind the last two: at most MOST_RANKS tokens for each
-    pair.
+    """Stores the probabilities of the next token after a pair, at most MOST_RANKS for each pair.
 
-    The pair unused longest is dropped first.
+    The pair that was unused longest is dropped first.
 
     Args:
-        corpus: gives the distribution of a pair that was not seen yet: token -> probability, the
-            most likely first.
+        corpus: function from a pair that was not seen yet to its distribution: probability by
+            token, the likeliest first.
     """
 
     entry_bytes = PAIR_BYTES
@@ -47,17 +46,17 @@ class TriGrams(Recent[Pair, dict[int, float]]):
         self._corpus = corpus
 
     def of(self, pair: Pair) -> dict[int, float]:
-        """Token -> probability, the most likely first; empty for a pair that is not known."""
+        """Return each next token's probability, the likeliest first; empty for an unknown pair."""
         known = self.get(pair)
         if known is None:
             return {} if self._corpus is None else self._corpus(pair)
         return known
 
     def count(self, tokens: list[int]) -> None:
-        """Enter the pairs of a text that were not seen yet, by relative frequency.
+        """Enter the pairs of a text that are not stored yet, by relative frequency.
 
-        Where the corpus also knows a pair, the mean of both is taken. The corpus's chances need not
-        sum to 1, and a larger sum gives the corpus more weight than the text.
+        Where the corpus also knows a pair, the mean of both distributions is stored. The corpus's
+        probabilities need not sum to 1; a larger sum gives the corpus more weight than the text.
         """
         counts: dict[Pair, dict[int, float]] = {}
         for a, b, c in zip(tokens, tokens[1:], tokens[2:]):
@@ -69,7 +68,7 @@ class TriGrams(Recent[Pair, dict[int, float]]):
                 self.move(pair, {token: count / total for token, count in after.items()}, 0.5)
 
     def move(self, pair: Pair, probabilities: dict[int, float], rate: float) -> None:
-        """Move a pair's distribution towards ``probabilities``; a new pair takes them over."""
+        """Move a pair's distribution towards ``probabilities``; a new pair takes them unchanged."""
         old = self.of(pair)
         if not old:
             self._set(pair, probabilities)
@@ -89,7 +88,10 @@ class TriGrams(Recent[Pair, dict[int, float]]):
 
 
 def trigrams(seq: TokenSequence, table: str) -> TriGrams:
-    """The tenant's table, which began with the corpus of this file or name; empty for none.
+    """Return the tenant's table; it begins with the corpus ``table``, or empty if that is "".
+
+    Args:
+        table: path of a file, or name of a model whose table is installed.
 
     Raises:
         InvalidInput: if the file was counted with a larger vocabulary than the model's.
@@ -106,13 +108,12 @@ def trigrams(seq: TokenSequence, table: str) -> TriGrams:
 # Monte-Carlo search for a draft: descend by an upper confidence bound, add a node, update its path.
 
 Options = Callable[[tuple[int, ...]], list[tuple[int, float]]]
-"""Path of draft tokens -> the tokens that may follow it, each with its probability."""
+"""Function from a path of draft tokens to the tokens that may follow it, with probabilities."""
 
 
 @dataclass
 class _Place:
-    """A node of the search: the tokens that may follow it, its visits, and the sum of their
-    values."""
+    """A node of the search, with the tokens that may follow, its visits and their values' sum."""
 
     path: tuple[int, ...]
     options: list[tuple[int, float]]
@@ -122,12 +123,12 @@ class _Place:
 
 
 class BanditSearch:
-    """Adds one node a descent; the nodes that were visited most become the draft.
+    """Adds one node per descent; the nodes that were visited most become the draft.
 
     Args:
-        options: the tokens that may follow a path.
-        depth: the most tokens in a row.
-        exploration: weight of options that were tried less often.
+        options: function from a path to the tokens that may follow it, with probabilities.
+        depth: the most tokens of a path.
+        exploration: weight that favours options which were tried less often.
     """
 
     def __init__(self, options: Options, depth: int, exploration: float) -> None:
@@ -135,7 +136,7 @@ class BanditSearch:
         self._root = _Place((), options(()))
 
     def descend(self) -> None:
-        """Walk to a new node, and add its value to all nodes on the way."""
+        """Walk from the root to a new node, and add its value to all nodes on the way."""
         walked, chances = [self._root], [1.0]
         while len(walked[-1].path) < self._depth:
             here = walked[-1]
@@ -158,7 +159,7 @@ class BanditSearch:
             place.value += reward
 
     def plant(self, draft: RatedTree, limit: int) -> None:
-        """Add the most visited nodes; a parent is never visited less than its child."""
+        """Add the most visited nodes to the draft; no parent has fewer visits than its child."""
         fringe = [(ROOT, self._root, child) for child in self._root.children.items()]
         while fringe and len(draft) < limit:
             best = max(range(len(fringe)), key=lambda i: fringe[i][2][1].visits)
@@ -167,7 +168,7 @@ class BanditSearch:
             fringe += [(node, place, child) for child in place.children.items()]
 
     def _choose(self, here: _Place) -> tuple[int, float] | None:
-        """The option with the highest upper confidence bound; None where nothing may follow."""
+        """Return the option with the highest upper confidence bound; None if nothing may follow."""
         best, found = -1.0, None
         spread = self._exploration * sqrt(here.visits)
         for token, chance in here.options:
@@ -181,7 +182,7 @@ class BanditSearch:
 
 
 MOST_PROMPT = 4096
-"""Tokens of a prompt, the last ones, that are counted."""
+"""Number of a prompt's last tokens whose tri-grams are counted."""
 
 
 @drafter(
@@ -193,12 +194,14 @@ MOST_PROMPT = 4096
 class Aded(ModelFree):
     """Search a tri-gram table for drafts, balancing likelihood and exploration (Liu 2024).
 
-    The table is the tenant's. It starts with what ``table`` has counted in a corpus (a file of
-    ``paradecode train ngram-table --alternatives 12``, or the name of a model whose table comes
-    with the package) and with the prompt's own tri-grams, and moves towards the model's
-    probabilities wherever a row on the accepted path showed them. The tree is that of a Monte-Carlo
-    search: descend by Q + exploration * P * sqrt(N) / (1 + n), add one node, back its value up; the
-    nodes visited most are the draft. Noise in P follows from the request's seed, so runs repeat.
+    The table is shared by the tenant's requests. It starts with what ``table`` has counted in a
+    corpus (a file of ``paradecode train ngram-table --alternatives 12``, or the name of a model
+    whose table comes with the package) and with the prompt's own tri-grams. It moves towards the
+    model's probabilities wherever a row on the accepted path showed them.
+
+    A Monte-Carlo search makes the tree: descend by Q + exploration * P * sqrt(N) / (1 + n), add one
+    node, add its value to the nodes above it. The nodes that were visited most are the draft. Noise
+    in P follows from the request's seed, so runs repeat.
 
     When: much traffic of one kind, so that the table has something to learn from. On mixed prompts
     copying gains more for less work.
@@ -248,7 +251,7 @@ class Aded(ModelFree):
     def _expected(
         self, seq: TokenSequence, depth: int, known: dict[int, float]
     ) -> list[tuple[int, float]]:
-        """What may come after ``depth`` draft tokens, and how likely the search takes it to be."""
+        """Return tokens that may follow ``depth`` draft tokens, and the search's probabilities."""
         ids = np.fromiter(known.keys(), np.int32, len(known))
         chances = np.fromiter(known.values(), np.float64, len(known))
         if seq.sampler.warp.temperature > 0.0:

@@ -25,8 +25,8 @@ class CopySpec(ModelFree):
 
     The paper finds a window of gamma tokens by a rolling hash; a table of all windows finds the
     same places. Earlier turns are part of the prompt, so an answer that varies an earlier one is
-    copied from it. Where nothing is found there is no draft; the
-    paper then asks a draft model, which is what ``copyspec+...`` says here.
+    copied from it. Where nothing is found there is no draft. The paper then asks a draft model,
+    which is what ``copyspec+...`` does here.
 
     When: answers that vary an earlier turn of the conversation, or quote at length. It drafts
     seldom and is then mostly right.
@@ -41,7 +41,7 @@ class CopySpec(ModelFree):
 
     def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         tokens, gamma = seq.tokens, self.gamma
-        for end in range(max(self._entered, gamma), len(tokens)):  # The last one is looked up only.
+        for end in range(max(self._entered, gamma), len(tokens)):  # The last one is only looked up.
             self._first.setdefault(tokens[end - gamma : end].tobytes(), end)
         self._entered = len(tokens)
         start = self._first.get(tokens[-gamma:].tobytes())

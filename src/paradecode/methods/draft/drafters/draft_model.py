@@ -1,5 +1,9 @@
-"""A second, smaller model drafts. With nested exits it runs as deep as each token needs; a masked
-diffusion model predicts all levels of a draft in one forward over masks behind the text."""
+"""Drafters that run a second, smaller model.
+
+``draft-model`` runs the whole model. ``s2d`` runs a model with nested exits as deep as each token
+needs. ``deer`` runs a masked diffusion model, which predicts all levels of a draft in one forward
+over masks after the text.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +44,9 @@ from paradecode.methods.parts import parameter, text
 class DraftModel(ModelDrafter):
     """A small model drafts a tree (Leviathan et al. 2023; Chen et al. 2023, arXiv 2302.01318).
 
-    With ``width`` 1 the draft is a chain. Its own K/V cache follows by itself: accepted rows stay,
-    others are dropped, and what it has not seen comes with its next forward.
+    With ``width`` 1 the draft is a chain. The draft model's own K/V cache follows the text by
+    itself: accepted rows stay, other rows are dropped, and tokens that it has not seen are inputs
+    of its next forward.
 
     When: the target is several times as large as the draft model, and what is written is new, so
     that there is nothing to copy.
@@ -56,7 +61,7 @@ class DraftModel(ModelDrafter):
         return self.grow(seq, limit, Source(DRAFT), self.width, calibration)
 
 
-# S2D: a draft model with several exits; a token leaves at the first exit that is sure of it.
+# S2D: a draft model with several exits; a row leaves at the first exit that is sure of it.
 
 PIECE = 64
 """The most rows of one forward that catches up with the text."""
@@ -68,7 +73,7 @@ class Stage:
 
     Attributes:
         rows: number of the text's rows that have keys and values in these layers.
-        queue: float32 [hidden size] each; states of the rows behind them, from the exit before.
+        queue: states of the rows after them, from the exit before; each float32 [hidden size].
     """
 
     layers: tuple[int, ...]
@@ -76,22 +81,22 @@ class Stage:
     queue: list[NDArray[np.float32]] = field(default_factory=list)
 
     def crop(self, rows: int) -> None:
-        """Forget the rows behind the first ``rows`` rows of the text."""
+        """Forget all rows after the first ``rows`` rows of the text."""
         del self.queue[max(rows - self.rows, 0) :]
         self.rows = min(self.rows, rows)
 
 
 @dataclass
 class NestedRows(LevelRows):
-    """The draft model's view of one request. Row i of the text is in slot i of its cache.
+    """The draft model's rows in one request; row i of the text is in slot i of its cache.
 
-    The prompt runs through all layers. This object manages the rows behind it: it knows how far
-    each stage has come, and replaces rows whose tokens were rejected.
+    The prompt runs through all layers. This object manages the rows after it: it knows how far each
+    stage has come, and replaces rows whose tokens were rejected.
 
     Attributes:
         exits: number of layers before each exit, ascending.
-        sure: the least probability of an exit's best token with which a row leaves there.
-        share: share of the draft model that a row runs, as a moving average.
+        sure: the least probability of an exit's best token at which a row leaves there.
+        share: share of the draft model's work that a row takes, as a moving average.
     """
 
     exits: tuple[int, ...]
@@ -104,7 +109,7 @@ class NestedRows(LevelRows):
         self._whole, self._held = 0, NO_TOKENS
 
     def rows(self, seq: TokenSequence, limit: int) -> NestedRows:
-        """The rows for a draft of at most ``limit`` tokens."""
+        """Return this object as the rows for a draft of at most ``limit`` tokens."""
         self._seq, self.depth = seq, min(limit, seq.room_for(DRAFT))
         self.reading = 0.0
         if not self._whole:
@@ -145,7 +150,7 @@ class NestedRows(LevelRows):
     def _run(
         self, stage: Stage, deeper: list[Stage], text: NDArray[np.int32]
     ) -> Generator[Forward, Reply, Reply]:
-        """Run the rows that a stage lacks; rows that leave it wait in front of the next stage."""
+        """Run the rows that a stage lacks; their outputs wait in the queue of the next stage."""
         end = self._whole + len(text)
         while True:
             at = np.arange(stage.rows, min(stage.rows + PIECE, end), dtype=np.int32)
@@ -170,7 +175,11 @@ class NestedRows(LevelRows):
 
 
 def read_exits(listed: str) -> tuple[int, ...]:
-    """The layers in a text such as ``'6 9 12'``; raises ValueError unless they ascend from 1 on."""
+    """Read layer numbers from a text such as ``'6 9 12'``.
+
+    Raises:
+        ValueError: unless they are numbers that ascend from 1 on.
+    """
     numbers = listed.split()
     if not all(one.isascii() and one.isdecimal() and len(one) < 6 for one in numbers):
         raise ValueError("give numbers of layers separated by spaces, as in '6 9 12'")
@@ -181,7 +190,7 @@ def read_exits(listed: str) -> tuple[int, ...]:
 
 
 def usual_exits(layers: int) -> tuple[int, ...]:
-    """Exits behind half of the layers, behind three quarters, and behind all."""
+    """Return exits after half of the layers, after three quarters, and after all."""
     return tuple(sorted({-(-layers // 2), -(-layers * 3 // 4), layers}))
 
 
@@ -196,10 +205,10 @@ def usual_exits(layers: int) -> tuple[int, ...]:
 class SortedDraft(ModelDrafter):
     """A draft model with nested exits runs as deep as each token needs (Kavehzadeh et al. 2024).
 
-    Behind some of its layers the model's last norm and LM head guess. A guess whose best token has
+    After some of its layers the model's last norm and LM head guess. A guess whose best token has
     at least the probability ``sure`` is taken there; otherwise the row goes on to the next exit.
-    Rows that left early wait before the deeper layers, and run through them when a later row gets
-    there, so every row sees what it would see in a whole forward. Rows of rejected tokens are
+    Rows that left early wait before the deeper layers. They run through these when a later row gets
+    there, so every row attends to the same rows as in a whole forward. Rows of rejected tokens are
     dropped. The draft is a chain.
 
     A token is drawn from the row of the exit that made its guess, so every verifier stays exact.
@@ -224,12 +233,12 @@ class SortedDraft(ModelDrafter):
                 fix = f"the draft model has {layers} layers"
                 raise InvalidInput("s2d.exits", self.exits, fix)
             self._rows = NestedRows(exits, self.sure)
-        # Settings that hardly differ learn together.
+        # Requests whose settings hardly differ share a calibration.
         calibration = seq.shared(f"s2d {self._rows.exits} {self.sure:.2f}", Calibration)
         return self.grow(seq, limit, self._rows, 1, calibration)
 
 
-# A masked diffusion model drafts: all masks behind the text in one forward.
+# A masked diffusion model drafts: one forward fills all masks after the text.
 
 
 class MaskRows(LevelRows):
@@ -242,11 +251,11 @@ class MaskRows(LevelRows):
 
     @property
     def room(self) -> int:
-        return 1 << 30  # No node has a row of its own.
+        return 1 << 30  # Nodes have no rows, so there is no limit.
 
     @property
     def rows(self) -> int:
-        """Number of rows of the forward."""
+        """Number of rows in the forward."""
         raise NotImplementedError
 
     def seconds(self, rows: int) -> float:
@@ -270,9 +279,9 @@ class MaskRows(LevelRows):
 
 
 class CausalMasks(MaskRows):
-    """A chain of masks below the last committed token, which is never kept.
+    """A chain of masks after the last committed token; the masks' rows are never kept.
 
-    In models whose rows predict the next position, that token's own row gives the first level.
+    In models whose rows predict the next position, the row of that token gives the first level.
     """
 
     def __init__(self, seq: TokenSequence, depth: int, mask: int, shift: bool) -> None:
@@ -293,18 +302,18 @@ class CausalMasks(MaskRows):
     def forward(self, hidden: tuple[int, ...]) -> Looking:
         chain = TokenTree.chain(np.full(self._masks, self._mask, np.int32))
         reply = yield Forward(self._pending, tree=chain, hidden=hidden, model=DRAFT)
-        wanted = np.arange(self.depth, dtype=np.int32) + self._first  # Row 0 is the text's last.
+        wanted = np.arange(self.depth, dtype=np.int32) + self._first  # Row 0 is the last token.
         states = _states(reply, len(self._pending) - 1 + wanted)
         return DraftRows(DRAFT, reply.logits.select(wanted.tolist()), states)
 
 
 class CanvasMasks(MaskRows):
-    """A canvas that holds the text, and behind it masks that see one another."""
+    """A canvas that holds the text and then masks; the masks attend to one another."""
 
     def __init__(self, source: Deer, seq: TokenSequence, depth: int, mask: int) -> None:
         facts = seq.about(DRAFT)
         super().__init__(seq, depth, mask)
-        text, block = seq.pending_for(DRAFT), facts.block_length  # Of a canvas all is pending.
+        text, block = seq.pending_for(DRAFT), facts.block_length  # A canvas: the whole text.
         self._source, self._start = source, len(text)
         if facts.attention == "block":
             end = -(-(len(text) + depth) // block) * block
@@ -352,13 +361,15 @@ def _states(reply: Reply, rows: NDArray[np.int32] | None) -> NDArray[np.float32]
     models=(DRAFT,),
 )
 class Deer(ModelDrafter):
-    """A diffusion model fills masks behind the text in one forward, and the target verifies them.
+    """A diffusion model fills masks after the text in one forward, and the target verifies them.
 
-    However long it is, a draft costs one forward, and its guesses do not know of one another. So a
-    wrong one does not spoil those behind it, and each is drawn from a q of its own, as verifiers
-    that test p / q need it. Any draft model with a mask token serves: with full attention (LLaDA,
-    Dream) the keys and values of earlier drafts are used again for ``refresh`` drafts, which cannot
-    change the output; with blocks (SDAR) or causal attention they are exact.
+    A draft costs one forward, however long it is, and its guesses are independent of one another. A
+    wrong guess therefore does not spoil later ones, and each is drawn from a q of its own, as
+    verifiers that test p / q need it.
+
+    Any draft model with a mask token serves. With full attention (LLaDA, Dream), keys and values of
+    earlier drafts are used again for ``refresh`` drafts, which cannot change the output. With
+    blocks (SDAR) or causal attention they are exact.
 
     When: there is a small diffusion model that was trained on texts like the target's, such as one
     of ``train deer``.
@@ -376,7 +387,11 @@ class Deer(ModelDrafter):
         return self.grow(seq, limit, self, self.width, seq.shared("deer", Calibration))
 
     def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
-        """The rows of a draft. Raises InvalidInput for a draft model without a mask token."""
+        """Return the rows of a draft.
+
+        Raises:
+            InvalidInput: for a draft model without a mask token.
+        """
         facts = seq.about(DRAFT)
         if facts.mask_token is None:
             fix = "it has no mask token: use the method draft-model, or give a diffusion model"

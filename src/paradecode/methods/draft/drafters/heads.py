@@ -1,6 +1,6 @@
-"""Methods with a draft head: the base class does the work, and the heads differ.
+"""Methods with a draft head; the base class does the work, and only the heads differ.
 
-The head's folder says of which kind it is.
+The head's folder names the kind of the head.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from paradecode.methods.parts import parameter
 class Medusa(HeadDrafter):
     """Several heads guess the next tokens at once, from one state of the target.
 
-    Cai et al. 2024. The guesses do not know of one another: the tree is made of the likeliest
-    paths through all of them, in place of the paper's fixed one. The paper's typical acceptance is
+    Cai et al. 2024. The guesses are independent of one another: the tree is made of the likeliest
+    paths through all of them, in place of the paper's fixed tree. The paper's typical acceptance is
     ``medusa(head=...,verifier=typical)``; by default verification is exact. Heads with LM heads of
-    their own and heads that share the target's are read.
+    their own and heads that share the target's can be read.
 
     When: there are such heads, and a head must cost next to nothing.
     """
@@ -41,9 +41,9 @@ class Medusa(HeadDrafter):
 class Eagle(HeadDrafter):
     """A head of one layer reads the target's states and drafts a tree of its surest guesses.
 
-    EAGLE-1 (Li et al. 2024, arXiv 2401.15077) reads the last layer, EAGLE-3 (2025) three of them;
-    the folder says which. The tree is that of EAGLE-2 (arXiv 2406.16858): the most probable paths,
-    level by level. Folders of SafeAILab/EAGLE and of speculators are read.
+    EAGLE-1 (Li et al. 2024, arXiv 2401.15077) reads the target's last layer, EAGLE-3 (2025) three
+    layers; the folder says which. The tree is that of EAGLE-2 (arXiv 2406.16858): the most probable
+    paths, level by level. Folders of SafeAILab/EAGLE and of speculators can be read.
 
     When: there is a head for the target, and what is written is new. ``suffix+eagle(head=...)``
     copies where the text repeats and drafts elsewhere.
@@ -58,11 +58,11 @@ class Eagle(HeadDrafter):
     aliases=("peagle", "parallel-eagle"),
 )
 class PEagle(HeadDrafter):
-    """Masks behind the last token stand for the tokens to come; one forward guesses them all.
+    """Masks after the last token stand for the tokens to come; one forward guesses them all.
 
-    Where EAGLE needs a forward for each level, this needs one for the draft, so a deep draft costs
-    little more than a shallow one. The tree is made of the likeliest paths through the guesses,
-    which do not know of one another.
+    EAGLE needs a forward for each level, and this one forward for the whole draft, so a deep draft
+    costs little more than a shallow one. The tree is made of the likeliest paths through the
+    guesses, which are independent of one another.
 
     When: there is such a head, and the levels of an EAGLE draft take too long.
     """
@@ -76,7 +76,7 @@ class PEagle(HeadDrafter):
     aliases=("nextn",),
 )
 class Mtp(HeadDrafter):
-    """The module for multi-token prediction, used again for each further token.
+    """The target's module for multi-token prediction drafts; it runs again for each further token.
 
     Gloeckle et al. 2024 (arXiv 2404.19737), DeepSeek-AI 2024, FastMTP (arXiv 2509.18362). The
     tensors may have the names of DeepSeek, of Qwen3-Next or of speculators.
@@ -92,11 +92,11 @@ class Mtp(HeadDrafter):
     arxiv="2412.18934",
 )
 class Dovetail(HeadDrafter):
-    """A gate weighs the target's state against the token, and several layers guess on.
+    """A gate weighs the target's state against the token, and several layers draft from the result.
 
-    Zhang et al. 2024. Where a row of the target is dear, few nodes of a better head pay: the paper
-    verifies 16, on a CPU, and drafts on a GPU (``draft_device``, for any head). Here the budget
-    says how many.
+    Zhang et al. 2024. Where a row of the target is expensive, few nodes pay, so a better head is
+    worth its cost. The paper verifies 16 nodes on a CPU and drafts on a GPU (``draft_device``, for
+    any head). Here the budget decides how many nodes.
 
     When: there is such a head, and the target's rows cost much.
     """
@@ -112,12 +112,12 @@ class Dovetail(HeadDrafter):
     arxiv="2412.12639",
 )
 class Falcon(HeadDrafter):
-    """Semi-autoregressive: rows that see one another guess one token each, block after block.
+    """Semi-autoregressive: rows that attend to one another guess one token each, block by block.
 
-    Gao et al. 2024. Two levels cost one pass (the head says how many rows see one another). The
-    guesses of a block do not know of one another, but the next block knows them all. An LSTM in
-    front of the layer, and training in which some answers are shown, make up for that. The tree
-    grows where the head is surest, in place of the paper's fixed one.
+    Gao et al. 2024. Two levels cost one pass (the head says how many rows form a block). The
+    guesses of a block are independent of one another, but the next block reads them all. An LSTM
+    before the layer, and training in which some answers are shown, make up for that. The tree grows
+    where the head is surest, in place of the paper's fixed tree.
 
     When: there is such a head, and the levels of an EAGLE draft take too long.
     """
@@ -133,11 +133,11 @@ class Falcon(HeadDrafter):
     aliases=("clover2", "clover-2"),
 )
 class Clover(HeadDrafter):
-    """Layers read the target's last states; behind them a cell merges in token after token.
+    """Layers read the target's last states; after them a cell takes in one token after another.
 
-    Clover (Xiao et al. 2024, arXiv 2405.00263) and Clover-2 (2024); the folder says which. Where
-    Medusa's guesses do not know of one another, each of these knows the tokens before it; where
-    EAGLE runs a layer for each level, this runs a cell without attention and without a memory of
+    Clover (Xiao et al. 2024, arXiv 2405.00263) and Clover-2 (2024); the folder says which. Medusa's
+    guesses are independent of one another; here each guess depends on the tokens before it. EAGLE
+    runs a layer for each level; this head runs a cell that has neither attention nor a memory of
     its own. The tree is grown as for ``eagle``, in place of the paper's cut at a probability mass
     for each node.
 
@@ -153,13 +153,14 @@ class Clover(HeadDrafter):
     arxiv="2402.15758",
 )
 class Chimera(HeadDrafter):
-    """A layer fuses each new token's trigram with the target's states of all tokens before.
+    """A layer combines each new token's trigram with the target's states of all earlier tokens.
 
     Zeng et al. 2024. The trigram stands for the target's lower layers, the states for the upper
     ones. Each level has an LM head of its own, which also reads the last state of the target. The
-    tree grows where the head is surest, in place of the paper's fixed one.
+    tree grows where the head is surest, in place of the paper's fixed tree.
 
-    When: there is such a head. Its LM heads read twice as much as others: ``vocabulary`` helps.
+    When: there is such a head. Its LM heads read twice as much as those of other heads:
+    ``vocabulary`` helps.
     """
 
 
@@ -171,14 +172,16 @@ class Chimera(HeadDrafter):
     arxiv="2502.17421",
 )
 class LongSpec(HeadDrafter):
-    """One layer sees the last 512 tokens, and what the target's last layer keeps of the whole text.
+    """One layer attends to the last 512 tokens, and to the target's last layer for the whole text.
 
     Yang et al. 2025. A token's embedding goes through attention to the last tokens, attention to
-    the target's keys and values, and an MLP. The layer's own keys and values are as many in a long
-    text as in a short one. The target's are not read from its cache: the head makes them once more
-    and keeps them, so memory of one layer of the target comes on top: for the whole text, even if
-    the target's own layers see a window. The tree grows where the head is surest; the paper's has
-    a level of 4 nodes and four levels of 16.
+    the target's keys and values, and an MLP. The number of the layer's own keys and values does not
+    grow with the text.
+
+    The target's keys and values are not read from its cache: the head computes them again and keeps
+    them. This takes as much memory as one layer of the target for the whole text, even if the
+    target's own layers attend only to a window. The tree grows where the head is surest; the
+    paper's tree has a level of 4 nodes and four levels of 16.
 
     When: texts are long, and there is such a head.
     """
@@ -195,10 +198,10 @@ class LongSpec(HeadDrafter):
 class DFlash(HeadDrafter):
     """A few layers fill a whole block of masks at once, with the target's states as their context.
 
-    Every layer sees the target's hidden states of the text as keys and values of its own, and the
-    masks see one another. Where P-EAGLE's masks are read in order, these are denoised together, in
-    one step. The tree is made of the likeliest paths through the guesses. Folders of speculators
-    and of z-lab are read; the head says how long a block is.
+    Every layer attends to the target's hidden states of the text as keys and values of its own, and
+    the masks attend to one another. P-EAGLE's masks are read in order; these are denoised together,
+    in one step. The tree is made of the likeliest paths through the guesses. Folders of speculators
+    and of z-lab can be read; the head says how long a block is.
 
     When: there is such a head: a draft of eight tokens costs one forward of it.
     """
@@ -213,9 +216,9 @@ class DFlash(HeadDrafter):
 class DSpark(HeadDrafter):
     """A block of masks is filled in one forward; a small table makes its tokens follow one another.
 
-    The layers are DFlash's. What each token adds to the logits of the next one is a product of two
-    narrow matrices, so the tree grows level by level without another forward. The head's own
-    estimates of what will be accepted are not read: estimates are corrected by what comes true.
+    The layers are DFlash's. The amount that each token adds to the logits of the next one is a
+    product of two narrow matrices, so the tree grows level by level without another forward. The
+    head's own estimates of acceptance are not read: estimates are corrected by what is accepted.
 
     When: there is such a head.
     """
@@ -231,12 +234,15 @@ class DSpark(HeadDrafter):
 class FlexDraft(HeadDrafter):
     """A block of masks enters the target in the middle, and its last layers fill them at once.
 
-    Zhang et al. 2026. There masks have projections of attention of their own; norms, MLPs and the
-    keys and values of the text are the target's. They do not know the token that the verification
-    added; a small MLP calibrates all guesses when it is known. The paper computes a block behind
-    every draft token beside the verification (at small batches), or one block after it (at large
-    ones). The guesses are the same; here it is one block after it, run as a head that holds copies
-    of these layers and keeps their keys and values of the text a second time.
+    Zhang et al. 2026. In these layers the masks have attention projections of their own; norms,
+    MLPs and the keys and values of the text are the target's. The masks do not see the token that
+    the verification added. When it is known, a small MLP corrects all guesses.
 
-    When: there is such a checkpoint, and the target is so large that a few of its layers are few.
+    The paper computes a block after every draft token during the verification (at small batches),
+    or one block after it (at large ones). The guesses are the same. Here it is one block after it,
+    run as a head that holds copies of these layers and keeps their keys and values of the text a
+    second time.
+
+    When: there is such a checkpoint, and the target is so large that a few of its layers are a
+    small part of it.
     """

@@ -1,4 +1,4 @@
-"""Drafts that follow a source text: the input, or a prediction that came with the request."""
+"""Drafts that follow a source text: the prompt, or a prediction that came with the request."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.parts import parameter
 
 LOST, SUPPOSED, AMBIGUOUS, FOUND, FOLLOWING, STEADY = range(6)
-"""Reasons why a place in the source may be the right one, the weakest first. They are the kinds of
-evidence of the drafters that use an alignment."""
+"""Reasons why a place in the source may be the right one, the weakest first.
+
+They are the kinds of evidence of drafters that use an alignment.
+"""
 
 
 class Alignment:
-    """The place in ``source`` that the output has reached.
+    """Follows the place in ``source`` that the output has reached.
 
     Input-guided aggressive decoding (Ge et al. 2022, arXiv 2205.10350): as long as the output
     copies the source, the place moves on. After a departure, the new place is where the last n
-    output tokens occur exactly once in the source, for the smallest n up to ``max_ngram``. Two
-    rules are not in the paper. If the tokens occur several times, the first place behind the old
-    one is taken, or else the last one. If they do not occur, one token counts as replaced.
+    output tokens occur exactly once in the source, for the smallest n up to ``max_ngram``.
+
+    Two rules are not in the paper. If the tokens occur several times, the first occurrence after
+    the old place is taken, or else the last one. If they do not occur, one token counts as
+    replaced.
 
     Args:
-        source: int32 [s].
-        max_ngram: most tokens that are compared.
-        start: the first place, or None when the source may begin anywhere.
+        source: int32 [s], token ids.
+        max_ngram: the most tokens that are compared.
+        start: the first place, or None if the output may begin to copy anywhere.
     """
 
     def __init__(self, source: NDArray[np.int32], max_ngram: int, start: int | None) -> None:
@@ -40,7 +44,7 @@ class Alignment:
         self._copied = 0
 
     def advance(self, text: NDArray[np.int32], count: int) -> None:
-        """Move on: the last ``count`` tokens of ``text`` are new output."""
+        """Move on after new output: the last ``count`` tokens of ``text``."""
         for end in range(len(text) - count + 1, len(text) + 1):
             known = self.reason != LOST and self.place < len(self.source)
             if known and self.source[self.place] == text[end - 1]:
@@ -52,10 +56,10 @@ class Alignment:
                 self._search(text[:end])
 
     def draft(self, limit: int) -> tuple[list[int], list[int]]:
-        """The next tokens of the source, at most ``limit``, and the reason for each; empty when
-        lost.
+        """Return the next tokens of the source, at most ``limit``, and the reason for each.
 
-        Each reason takes the tokens before it for right: behind them, a token follows a copy.
+        Both lists are empty if the place is lost. Each reason assumes that the tokens before it are
+        right, so that a token follows a copy.
         """
         if self.reason == LOST:
             return [], []
@@ -75,7 +79,7 @@ class Alignment:
                 break
             ends = longer
         if len(ends) == 0:
-            # The output said something else in place of one token, or has left the source.
+            # The output has replaced one token, or has left the source.
             supposed = self.reason not in (LOST, SUPPOSED)
             self.reason = SUPPOSED if supposed else LOST
             self.place += supposed
@@ -96,8 +100,8 @@ class InputCopy(ModelFree):
     """Copy on from the place in the prompt that the output has reached (Ge 2022).
 
     For tasks whose output repeats most of the input: correction, editing, translation of code.
-    Where the output departs from the prompt, the place is found again by its last tokens. The
-    prompt holds more than the input proper, so nothing is drafted before the first output token.
+    Where the output departs from the prompt, its last tokens find the place again. The prompt holds
+    more than the input proper, so nothing is drafted before the first output token.
 
     When: the output is the input in the same order with few changes: correction, formatting, edits.
     ``prompt-lookup`` finds these copies as well, and others.
@@ -121,7 +125,7 @@ class InputCopy(ModelFree):
         return Alignment(seq.tokens[: seq.prompt_length].copy(), self.max_ngram, None)
 
 
-# Predicted output: the caller says what the answer will probably be.
+# Predicted output: the client sends what the answer will probably be.
 
 
 @drafter(
@@ -133,11 +137,12 @@ class InputCopy(ModelFree):
 class PredictedOutput(InputCopy):
     """Draft from the ``prediction`` that came with the request, and find it again after edits.
 
-    For an answer that is a known text with changes: a file after an edit, a form filled in. Without
-    a prediction the prompt takes its place. ``predicted-output+prompt-lookup`` uses both.
+    The method suits an answer that is a known text with changes: a file after an edit, a form
+    filled in. Without a prediction it copies from the prompt. ``predicted-output+prompt-lookup``
+    uses both.
 
-    When: the client has most of the answer already. A prediction that is wrong costs little, for
-    the budget soon stops drafting from it.
+    When: the client has most of the answer already. A prediction that is wrong costs little,
+    because the budget soon stops drafting from it.
     """
 
     max_ngram: int = parameter(4, 1, 16, "most output tokens that find the place again")

@@ -17,28 +17,27 @@ from paradecode.methods.parts import choice, parameter
 
 
 def random_tokens(seq: TokenSequence, count: int) -> list[int]:
-    """Tokens at random places of the text, chosen by the request's own noise."""
+    """Return tokens from random places of the text, chosen by the request's own noise."""
     where = uniform(seq.sampler.noise_key(0, Purpose.DRAFT), np.arange(count))
     return seq.tokens[(where * len(seq.tokens)).astype(np.int64)].tolist()
 
 
 @dataclass
 class Exploration:
-    """Decides about such rows as a whole, because a budget that weighs single nodes would refuse
-    each.
+    """Decides whether the rows that explore (Jacobi guesses, a lookahead window) pay as a whole.
 
-    The rows pay while the tokens that recent drafts gain in a step are worth the cost of all rows.
-    Once they do not pay, nothing new is learned, and the rest of the request has no such rows.
+    A budget that weighs single nodes would refuse each of them. The rows pay while the tokens that
+    recent drafts gain in a step are worth the cost of all rows. Once they do not pay, nothing new
+    is learned, and the rest of the request has no such rows.
     """
 
     gain: float = 1.0
 
     def pays(self, seq: TokenSequence, budget: Budget, nodes: int, explore: str) -> bool:
-        """Whether to draft the rows. It is True while nothing was measured, and where costs do not
-        count.
+        """Decide whether to draft the rows; True if nothing was measured or costs do not count.
 
         Args:
-            explore: ``always`` drafts them whatever they cost, ``auto`` weighs.
+            explore: ``always`` drafts them whatever they cost, ``auto`` weighs cost and gain.
         """
         base = budget.step_seconds(seq, 1)
         if base is None or explore == "always":
@@ -47,29 +46,30 @@ class Exploration:
         return (alone + self.gain) * base > alone * (budget.step_seconds(seq, 1 + nodes) or base)
 
     def book(self, accepted: int) -> None:
-        """Note how many draft tokens a step accepted."""
+        """Record how many draft tokens a step accepted."""
         self.gain += 0.1 * (accepted - self.gain)
 
 
 KINDS = 6
-"""Kinds of evidence: guesses that were corrected 0, 1, ... times."""
+"""Number of kinds of evidence: guesses that were corrected 0, 1, ... times."""
 
 
 class RejectedDrafts:
-    """The latest ``most`` drafts that were not accepted to their end."""
+    """Stores the latest ``most`` drafts that were not accepted to their end."""
 
     def __init__(self, most: int) -> None:
         self._kept = deque[list[int]](maxlen=most)
 
     def keep(self, tokens: list[int]) -> None:
-        """Keep a draft; if it is there already, it becomes the latest."""
+        """Store a draft as the latest one, also if it is stored already."""
         if tokens in self._kept:
             self._kept.remove(tokens)
         self._kept.append(tokens)
 
     def after(self, token: int, most: int) -> list[list[int]]:
-        """The tokens behind the first ``token`` in each draft that has it, the latest draft first,
-        each once.
+        """Return what follows the first ``token`` in each draft that has it, latest draft first.
+
+        Equal continuations are returned once.
 
         Args:
             most: the most tokens from each draft.
@@ -92,14 +92,16 @@ class RejectedDrafts:
 class Jacobi(ModelFree):
     """Solve for several tokens at once by Jacobi iteration (Santilli 2023).
 
-    The draft is what the model said, in the last forward, about the positions behind the accepted
-    tokens; the wrong guesses it was based on get better from forward to forward. New positions
+    The draft is what the model predicted, in the last forward, for the positions after the accepted
+    tokens. The wrong guesses among its inputs get better from forward to forward. New positions
     begin with what followed the token before them last time, or else with random tokens of the
-    text. A guess that is right but for its place never gets better; after ``restart`` forwards
-    without an accepted token all positions begin anew. Models gain little that were not trained for
-    it by `paradecode train jacobi` (Jacobi Forcing, 2512.14681). ``recycle`` is what that paper
-    adds: where one of the latest rejected drafts has the last token, what followed it there is a
-    branch of the next draft. Half of all nodes are for these.
+    text. A guess that is right but at the wrong place never gets better. After ``restart`` forwards
+    without an accepted token all positions therefore begin anew.
+
+    Models gain little that were not trained for it by `paradecode train jacobi` (Jacobi Forcing,
+    2512.14681). ``recycle`` is what that paper adds: where one of the latest rejected drafts has
+    the last token, what followed it there is a branch of the next draft. Half of all nodes are for
+    these branches.
 
     When: to compare with, or for a model that was trained for consistency.
     """
@@ -152,7 +154,7 @@ class Jacobi(ModelFree):
         self._guess = [(token, n + 1) for token, n in zip(said.tolist(), times)][right:]
 
     def _begin(self, seq: TokenSequence, limit: int) -> None:
-        """Make as many guesses as the draft may have tokens."""
+        """Extend or cut the guesses to as many tokens as the draft may have."""
         text, drawn = seq.tokens, random_tokens(seq, limit)
         while len(self._guess) < limit:
             last = self._guess[-1][0] if self._guess else text[-1]
@@ -165,25 +167,25 @@ class Jacobi(ModelFree):
 # Lookahead decoding: a Jacobi window makes n-grams, a pool of them makes drafts.
 
 Ngram = tuple[int, ...]
-"""The tokens of an n-gram behind its first token."""
+"""The tokens of an n-gram after its first token."""
 
 NODE, LAST_RANK = 0, 3
 """Kinds of evidence: 0 is a node of the window, 1 to LAST_RANK are guesses by rank."""
 
 
 class NgramPool:
-    """At most ``most`` n-grams for each first token; a new one replaces the one unused longest."""
+    """Stores n-grams by first token, at most ``most`` each; the one unused longest is replaced."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._after: dict[int, Recent[Ngram, None]] = {}
 
     def of(self, first: int) -> list[Ngram]:
-        """The n-grams that begin with a token; the one used last comes first."""
+        """Return the n-grams that begin with a token, the one used last first."""
         return list(reversed(self._after.get(first, ())))
 
     def remember(self, first: int, ngram: Ngram) -> None:
-        """Add an n-gram, or make a known one the last used."""
+        """Add an n-gram, or mark a known one as used last."""
         self._after.setdefault(first, Recent(self.most)).put(ngram, None)
 
 
@@ -199,11 +201,13 @@ class NgramPool:
 class Lookahead(ModelFree):
     """Collect n-grams from a window of Jacobi trajectories, and draft those that fit (Fu 2024).
 
-    All of it is one tree: level 0 of the window is a chain; the level-j token of column i hangs
-    under the level j - 1 token of that column, and so sees what the paper's mask shows it; pooled
-    n-grams that begin with the last token are branches. What the model says at the last level
-    becomes the new last level, and each column an n-gram for the pool. Window and guesses share
-    num_speculative_tokens; the paper wants 56 nodes: ``level=5, window=7, guesses=7``.
+    The draft and the window are one tree. Level 0 of the window is a chain. The level-j token of
+    column i is a child of the level j - 1 token of that column, and so attends to what the paper's
+    mask shows it. Pooled n-grams that begin with the last token are branches.
+
+    What the model predicts at the last level becomes the new last level, and each column becomes an
+    n-gram of the pool. Window and guesses share num_speculative_tokens; the paper wants 56 nodes:
+    ``level=5, window=7, guesses=7``.
 
     When: rows cost next to nothing, as on a GPU that serves one request. On a few cores the window
     costs more than it finds.
@@ -225,7 +229,7 @@ class Lookahead(ModelFree):
 
     def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         step = self.level - 1
-        # A width that depends on the limit only: a window that shrinks does not grow again.
+        # The width depends only on the limit, because a window that shrinks does not grow again.
         width = min(self.window, max((limit + 1) // (2 * step), (limit + 1) // step - self.guesses))
         self.whole = width > 0 and self._gain.pays(seq, self.offer.budget, limit, self.explore)
         # A full window: its first level shares column 0 with the root.
@@ -241,7 +245,7 @@ class Lookahead(ModelFree):
         self._gain.book(len(verdict.tokens) - 1)
         rows = {mine: node + 1 for node, mine in tree.locate(self._rated.child).items()}
         if not all(node in rows for node in self._columns):
-            return  # The end is near and the tree was clipped: this window leads no further.
+            return  # The tree was clipped near the end of the output, so the window cannot go on.
         new = reply.logits.argmax()[[rows[node] for node in self._columns]].tolist()
         if len(self._levels) < self.level - 1:
             self._levels.append(new)  # The window is still being filled.
@@ -255,7 +259,7 @@ class Lookahead(ModelFree):
         self._levels = [first[1:], *later]
 
     def _planted(self, seq: TokenSequence, draft: RatedTree, width: int) -> list[int]:
-        """Add the window to the draft; returns the nodes of its last level, by column."""
+        """Add the window to the draft; return the nodes of its last level, by column."""
         if not self._levels:
             self._levels = [random_tokens(seq, width - 1)]
         first, *later = self._levels

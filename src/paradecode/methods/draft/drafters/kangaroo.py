@@ -1,6 +1,6 @@
-"""Kangaroo and M2R2: the target's first layers draft, until a guess is not sure.
+"""Kangaroo and M2R2: the target's first layers draft until a guess is not sure.
 
-Behind these layers is an adapter, or beside them a second stream.
+Kangaroo has an adapter after these layers. M2R2 has a second stream that passes through them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from paradecode.methods.parts import parameter
 class Kangaroo(HeadDrafter):
     """The target's first layers run on each draft token, and one layer of attention guesses on.
 
-    Liu et al. 2024. The first exit is behind the layers that the adapter's folder names; the second
-    ends a draft with the first token that is not ``sure``. Verification goes on behind the first
-    exit, and the adapter keeps its rows of accepted tokens, so nothing is computed twice. The paper
-    drafts a chain (``width=1``); more candidates stand beside it, and only the surest is drafted
-    on.
+    Liu et al. 2024. The first exit is after the layers that the adapter's folder names. The second
+    exit ends a draft with the first token that is not ``sure``. Verification goes on after the
+    first exit, and the adapter keeps its rows of accepted tokens, so nothing is computed twice. The
+    paper drafts a chain (``width=1``). With more candidates, only the surest one is drafted on.
 
     When: there is an adapter, and the first layers of the target are few of many.
     """
@@ -41,7 +40,7 @@ class Kangaroo(HeadDrafter):
 
     width: int = parameter(1, 1, 16, "candidates of each token; the surest is drafted on")
     sure: float = parameter(0.6, 0.0, 1.0, "a token that is less probable ends the draft")
-    # Tokens whose rows only the draft gave to the adapter, the last committed one first.
+    # Tokens whose rows the adapter has only from the draft; the first is the last committed one.
     _ahead: list[int] = field(default_factory=list, init=False, repr=False)
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
@@ -76,8 +75,7 @@ class Kangaroo(HeadDrafter):
         return self._tree.best(limit)
 
     def _take(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Drop the adapter's rows of rejected tokens, and keep the states of rows that the
-        adapter lacks."""
+        """Keep the states of rows that the adapter lacks, and drop its rows of rejected tokens."""
         true = [int(seq.tokens[-1]), *verdict.tokens[:-1]]
         same = [a == b for a, b in zip(self._ahead, true)]
         kept = same.index(False) if False in same else len(same)
@@ -99,13 +97,15 @@ class Kangaroo(HeadDrafter):
     names={"exit_threshold": "sure"},
 )
 class M2R2(Kangaroo):
-    """A second stream passes the target's first layers beside its own, and is ahead of it.
+    """A second stream passes the target's first layers with its own, and is ahead of it.
 
-    Bhendawade et al. 2025. In each of these layers the stream asks with a query of its own, sees
-    the target's keys and values, and goes through the layer's MLP, to both of which a trained part
-    of low rank is added. Behind the last of them it stands for the target's last state. A draft
-    grows as ``kangaroo``'s does: the target's first layers run on each draft token, and the
-    verification goes on behind them. We know the paper's abstract only: the rest is inferred. Its
+    Bhendawade et al. 2025. In each of these layers the stream has a query of its own, attends to
+    the target's keys and values, and goes through the layer's MLP. A trained part of low rank is
+    added to the query's projection and to the MLP. After the last of these layers the stream stands
+    for the target's last state.
+
+    A draft grows as ``kangaroo``'s does: the target's first layers run on each draft token, and the
+    verification goes on after them. We know the paper's abstract only: the rest is inferred. Its
     router that chooses an exit for each token is not here; a draft ends with a token that is not
     ``sure``.
 

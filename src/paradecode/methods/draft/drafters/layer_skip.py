@@ -30,14 +30,14 @@ from paradecode.methods.parts import choice, method, parameter
 
 
 def spread(total: int, kept: int) -> tuple[int, ...]:
-    """``kept`` layers at even distances, the first and the last layer included."""
+    """Return ``kept`` layers at even distances, which include the first and the last layer."""
     if kept == 1:
         return (0,)
     return tuple(np.round(np.linspace(0, total - 1, kept)).astype(int).tolist())
 
 
 def first(total: int, kept: int) -> tuple[int, ...]:
-    """The first ``kept`` layers: early exit."""
+    """Return the first ``kept`` layers (early exit)."""
     return tuple(range(kept))
 
 
@@ -51,13 +51,13 @@ PATTERNS = {"spread": spread, "exit": first}
     aliases=("layer_skip", "layerskip", "self-speculation", "draft-and-verify"),
 )
 class LayerSkip(ModelDrafter):
-    """A fixed part of the target's layers drafts; keys and values are the target's own.
+    """Some fixed layers of the target draft; keys and values are the target's own.
 
-    ``exit`` keeps the first layers (Elhoushi et al. 2024, meant for models trained for it);
+    ``exit`` keeps the first layers (Elhoushi et al. 2024, meant for models trained for it).
     ``spread`` leaves layers out evenly (Zhang et al. 2023, arXiv 2309.08168).
 
-    When: the model was trained to exit early (``pattern=exit``), or is so large that it hardly
-    misses some layers. Small dense models need theirs all.
+    When: the model was trained to exit early (``pattern=exit``), or is so large that it can do
+    without some layers. Small dense models need all of their layers.
     """
 
     needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,), rests=True)
@@ -85,7 +85,7 @@ class LayerSkip(ModelDrafter):
     aliases=("unified_layer_skip",),
 )
 class UnifiedLayerSkip:
-    """Only evenly spread layers decode; nothing verifies them (Liu et al. 2024).
+    """Only evenly spread layers decode; nothing verifies their tokens (Liu et al. 2024).
 
     The prompt runs through all layers. The paper copies the keys and values of skipped layers from
     a lower one so that shapes stay equal; here they are never read, so they are not written.
@@ -113,14 +113,15 @@ TOLERANCE, GOOD_ENOUGH = 100, 0.95
 
 
 class LayerSearch:
-    """The best set of kept sub-layers so far, for all requests of a tenant.
+    """Searches the best set of sub-layers to keep, for all requests of a tenant.
 
-    Sets are bool vectors [2 * layers] in the order in which the sub-layers run: the attention of
-    layer 0, its MLP, the attention of layer 1. The first layer and the last are always kept whole.
+    A set is a bool vector [2 * layers], True for kept sub-layers, in the order in which they run:
+    the attention of layer 0, its MLP, the attention of layer 1. The first layer and the last are
+    always kept whole.
 
     Args:
         layers: number of layers of the model.
-        skip: share of the sub-layers between the first layer and the last that every set leaves
+        skip: share of the sub-layers between the first and the last layer that every set leaves
             out.
     """
 
@@ -142,14 +143,16 @@ class LayerSearch:
         return runs_of(self.kept)
 
     def settled(self, most: int) -> bool:
-        """Whether to stop searching."""
+        """Decide whether to stop searching."""
         choices = 0 < self.skipped < len(self.kept) - 4
         tired = self.trials >= most or self.stale >= TOLERANCE
         return not choices or tired or self.score >= GOOD_ENOUGH
 
     def candidate(self) -> NDArray[np.bool_]:
-        """The set to try next: first the set in use, then random sets, now and then a promising
-        one."""
+        """Return the set to try next: first the set in use, then random ones.
+
+        Every :data:`BAYES_EVERY` trials a promising set is tried in place of a random one.
+        """
         if self.trials == 0:
             return self.kept
         if self.trials % BAYES_EVERY:
@@ -172,7 +175,7 @@ class LayerSearch:
         return kept
 
     def _promising(self, pool: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-        """The set with the highest upper confidence bound under a Gaussian process over sets."""
+        """Return the set with the highest upper confidence bound under a Gaussian process."""
         seen, scores = np.array(self._sets), np.array(self._scores)
         spread = max(float(scores.std()), 1e-3)
         among = _kernel(seen, seen) + 1e-2 * np.eye(len(seen))
@@ -184,12 +187,12 @@ class LayerSearch:
 
 
 def _kernel(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Similarity of sets: it falls by half for every eight sub-layers in which they differ."""
+    """Return the similarity of sets, which halves for every eight sub-layers that differ."""
     return np.exp2(-(a[:, None, :] != b[None, :, :]).sum(axis=2) / 8.0)
 
 
 def runs_of(kept: NDArray[np.bool_]) -> Layers:
-    """The layers and halves that a forward of a set runs."""
+    """Return the layers and half layers that a forward with this set runs."""
     layers: list[int | Half] = []
     for layer, (attends, feeds) in enumerate(kept.reshape(-1, 2).tolist()):
         if attends and feeds:
@@ -203,10 +206,10 @@ def runs_of(kept: NDArray[np.bool_]) -> Layers:
 class Swift(ModelDrafter):
     """Self-speculation that searches, while it decodes, which layers to skip (Xia et al. 2025).
 
-    Sub-layers, the attention and the MLP of each layer, are skipped each for itself; the first
-    layer and the last stay whole. The search starts without every second layer. All sets leave out
-    equally many sub-layers, and a set is scored by how many of the last ``window`` tokens it would
-    have predicted, in one forward over them all.
+    Attention and MLP of each layer are skipped independently; the first layer and the last stay
+    whole. The search starts without every second layer. All sets leave out equally many of these
+    sub-layers. A set is scored by how many of the last ``window`` tokens it would have predicted,
+    in one forward over all of them.
 
     When: a large model, long outputs and no draft model at hand. The default model has no layers to
     spare.
@@ -225,7 +228,7 @@ class Swift(ModelDrafter):
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         total = seq.about().layers
-        skip = round(self.skip, 2)  # Settings that hardly differ search together.
+        skip = round(self.skip, 2)  # Requests whose settings hardly differ share a search.
         search = seq.shared(f"swift {total} {skip}", lambda: LayerSearch(total, skip))
         self._steps += 1
         enough = len(seq.tokens) - seq.prompt_length > self.window
@@ -240,8 +243,10 @@ class Swift(ModelDrafter):
     def _matchness(
         self, seq: TokenSequence, kept: NDArray[np.bool_]
     ) -> Generator[Forward, Reply, float]:
-        """Share of the last ``window`` tokens that this set would choose, each behind the true
-        text."""
+        """Return the share of the last ``window`` tokens that this set of layers would choose.
+
+        Each token is chosen after the true text.
+        """
         length = len(seq.tokens)
         rows = np.arange(length - self.window - 1, length - 1, dtype=np.int32)
         text = seq.tokens.copy()
@@ -263,25 +268,34 @@ class Swift(ModelDrafter):
 MEMORY = 0.95
 
 MOST_ROWS = 8
-"""Rows of one verification that are looked at; more learn faster, but each costs a row of the LM
-head at every exit."""
+"""The most rows of one verification whose exits are looked at.
+
+More rows learn faster, but each costs a row of the LM head at every exit.
+"""
 
 IDLE = 8
-"""Factor by which looks become rarer while no exit pays; higher costs less, and notices later."""
+"""Factor on the number of steps between two looks while no exit pays.
+
+A higher value costs less, and notices later that an exit pays.
+"""
 
 
 class EarlyExits:
-    """The record of each exit layer: its agreement with the target, and how sure it was."""
+    """Records for each exit layer how often it agrees with the target, and how sure it was."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
-        # Column 0: it was wrong; column 1: it was right. Before anything was seen, exits are even.
+        # Column 0: the exit was wrong; column 1: it was right. All exits begin with equal counts.
         self.count = np.full((len(layers), 2), 0.5)
         self.confidence = np.full((len(layers), 2), 0.25)
 
     def update(self, right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> None:
-        """Book a round: [E, R], whether each exit chose each target token, and with which
-        probability."""
+        """Record a verification.
+
+        Args:
+            right: bool [E, R], whether each of E exits chose each of R target tokens.
+            confidence: float64 [E, R], the probability that each exit gave to its choice.
+        """
         self.count *= MEMORY
         self.confidence *= MEMORY
         for column, which in enumerate((~right, right)):
@@ -289,11 +303,12 @@ class EarlyExits:
             self.confidence[:, column] += (which * confidence).sum(axis=1)
 
     def best(self, facts: ModelFacts, longest: int, rests: bool = True) -> tuple[int, int, float]:
-        """The choice with most tokens per layer run: exit layer, draft length, and the confidence
-        below which a draft stops.
+        """Return the exit layer and the draft length with the most tokens per layer that is run.
+
+        The third result is the confidence below which a draft stops.
 
         Args:
-            longest: the longest draft.
+            longest: the longest draft, in tokens.
             rests: whether shorter drafts, and none, may be chosen.
         """
         least = 0 if rests else longest
@@ -310,8 +325,7 @@ class EarlyExits:
 
 @dataclass
 class WhileSure(Budget):
-    """A budget of a chain that ends with the first token whose probability is below
-    ``threshold``."""
+    """A budget for a chain, which ends with the first token less probable than ``threshold``."""
 
     drafter: ModelDrafter
     threshold: float
@@ -327,13 +341,15 @@ class WhileSure(Budget):
 class Del(ModelDrafter):
     """Early-exit self-speculation with the exit and length of most expected tokens per layer.
 
-    A verification computes the hidden states of every layer; through the LM head they say what each
-    exit would have drafted (its shadow tokens). Zarch et al. 2025. The paper looks at every layer,
-    and first at 32 rows of the prompt. Here ``exits`` and at most 8 rows are looked at: all 29 of
-    the default model, with 8 rows, would be 232 rows of its LM head, the work of 49 of its own.
+    Zarch et al. 2025. A verification computes the hidden states of every layer. Through the LM head
+    they give what each exit would have drafted (its shadow tokens).
 
-    When: the model was trained for early exit. Others say little in their first layers: the default
-    model gets slower.
+    The paper looks at every layer, and first at 32 rows of the prompt. Here ``exits`` layers and at
+    most 8 rows are looked at. All 29 exits of the default model, with 8 rows, would be 232 rows of
+    its LM head, as much work as 49 of its own rows.
+
+    When: the model was trained for early exit. The first layers of other models predict little: the
+    default model gets slower.
     """
 
     needs = Needs(noise=True, draws=True, runs=(TARGET,), rests=True)
@@ -369,7 +385,7 @@ class Del(ModelDrafter):
     def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         super().observe(seq, tree, reply, verdict)
         if self.hidden and self._exits and reply.hidden.keys() >= set(self.hidden):
-            # Logits have a row for the root and each node, and hidden states end with the same.
+            # Logits have a row for the root and each node. Hidden states end with these rows.
             at = np.array(verdict.rows[:MOST_ROWS]) - (1 + len(tree))
             self._states = np.concatenate([reply.hidden[e][at] for e in self._exits.layers])
             self._tokens = verdict.tokens[:MOST_ROWS]
@@ -378,8 +394,7 @@ class Del(ModelDrafter):
     def _look(
         self, seq: TokenSequence, exits: EarlyExits, states: NDArray[np.float32]
     ) -> Generator[Forward, Reply, None]:
-        """Put the hidden states of the last verification through the LM head; no layer runs for
-        that."""
+        """Run the LM head on the hidden states of the last verification; no layer runs for that."""
         rows, count = len(states), len(self._tokens)
         reply = yield Forward(
             np.zeros(rows, np.int32),

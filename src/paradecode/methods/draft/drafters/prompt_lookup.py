@@ -1,4 +1,4 @@
-"""Prompt lookup: the draft is what followed when the text last ended like this.
+"""Prompt lookup: the draft copies what followed an earlier occurrence of the text's end.
 
 The native core does the same, bit by bit, in ``csrc/lookup.cpp``, and
 ``tests/engine/test_multi_step.py`` compares the two.
@@ -21,7 +21,7 @@ from paradecode.methods.draft.ngram_index import LONGEST, NgramIndex, length_cla
 from paradecode.methods.draft.ngram_table import LEAST, ORDER, TableDrafts, load_ngrams
 from paradecode.methods.parts import local_path, parameter
 
-ALONE, AGREES, DIFFERS = range(3)  # What the table says of a copied token.
+ALONE, AGREES, DIFFERS = range(3)  # The table has no entry, the copied token, or another one.
 
 
 @drafter(
@@ -37,10 +37,10 @@ ALONE, AGREES, DIFFERS = range(3)  # What the table says of a copied token.
 class PromptLookup(ModelFree):
     """Copy what followed an earlier occurrence of the last n tokens (Saxena 2023).
 
-    The longest n-gram that occurred before wins; of its last occurrences the one before which most
-    text matches, or else the latest. ``table``, a file made by ``paradecode train ngram-table`` or
-    the name of a model whose table comes with the package, is heard where the text has nothing
-    better to say, like the static cache of llama.cpp's lookup.
+    The longest n-gram that occurred before wins. Among its last occurrences the one with the most
+    matching text before it wins, or else the latest. ``table`` is a file made by ``paradecode train
+    ngram-table`` or the name of a model whose table comes with the package. It is used where the
+    text has nothing better to copy, like the static cache of llama.cpp's lookup.
 
     When: a good start everywhere, and the default. Answers that repeat their prompt or themselves
     gain most (edits, extraction, lists, agents), free chat next to nothing.
@@ -100,12 +100,12 @@ class PromptLookup(ModelFree):
             odds.update(kind, int(place < end), 1)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        """What lets the backend make several steps at once and keep what they teach."""
+        """Return how the backend makes several steps at once and keeps what they teach."""
         index, table, odds, budget = self._index, self._table, self.odds(seq), self.offer.budget
 
         def read() -> LookupState:
             known = budget.read()
-            assert known is not None  # Or the loop would not ask.
+            assert known is not None  # The loop asks only if there is a state.
             said = table.odds.read() if table else [[]] * 5
             return LookupState(odds.read(), said, known.calibration, known.refusals, known.shared)
 
@@ -124,9 +124,9 @@ class PromptLookup(ModelFree):
 # Prompt lookup as a tree: the copied tokens, and beside them the tokens of an n-gram table.
 
 Match = tuple[int, int]
-"""A place where the text continues, and how many tokens match before it; place 0 means nowhere."""
+"""A place where the text continues, and how many tokens match before it; place 0 is none."""
 LOST: Match = 0, -1
-"""The match behind a token that no copy continues with: it has to be looked up."""
+"""The match after a token that is not copied: its place has to be looked up."""
 
 
 @drafter(
@@ -136,12 +136,12 @@ LOST: Match = 0, -1
 class LookupTree(PromptLookup):
     """Prompt lookup that tries several tokens at a place, in a tree that grows where it is likely.
 
-    The children of a node are the token that a copy goes on with, and those that the table knows
-    behind the last four tokens (``train ngram-table --alternatives 3``). The node that the target
+    The children of a node are the token that continues the copy, and the tokens that the table has
+    after the last four tokens (``train ngram-table --alternatives 3``). The node that the target
     most likely reaches is added next, until the draft is full.
 
-    When: large models, of which a forward of eight rows costs little more than one of one row. On
-    small ones the chains of ``prompt-lookup`` pay more.
+    When: large models, in which a forward of eight rows costs little more than one of one row. On
+    small models the chains of ``prompt-lookup`` pay more.
     """
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
@@ -151,7 +151,7 @@ class LookupTree(PromptLookup):
         ModelFree.observe(self, seq, tree, reply, verdict)
 
     def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Do nothing: the odds are all that this drafter learns."""
+        """Do nothing: the acceptance estimates are all that this drafter learns."""
 
     def multi_step(self, seq: TokenSequence) -> None:
         return None  # The backend makes chains only.
@@ -164,7 +164,7 @@ class LookupTree(PromptLookup):
             draft.odds = BothOdds(draft.odds, self._table.odds)
         index.extend(seq.tokens[len(text) :].tolist())
         recent = text[-max(LONGEST, self.max_ngram) :]
-        # Of nodes that could be next: -reach, number, parent, token, kind, path to it, match.
+        # Nodes that could be next: -reach, number, parent, token, kind, path to it, match.
         next_ones: list[tuple[float, int, int, int, int, list[int], Match]] = []
         found, node, path, reach, match = count(), ROOT, list[int](), 1.0, index.find(recent)
         while len(draft) < limit:
@@ -183,8 +183,10 @@ class LookupTree(PromptLookup):
     def _children(
         self, recent: list[int], path: list[int], match: Match, odds: Odds
     ) -> list[tuple[int, int, bool]]:
-        """The tokens that may follow, each once with its likeliest kind: token, kind, and
-        whether a copy continues with it."""
+        """Return the tokens that may follow, each once with its likeliest kind.
+
+        Each entry is the token, its kind of evidence, and whether a copy continues with it.
+        """
         (place, matched), text, kinds = match, self._index.text, dict[int, int]()
         said = list[tuple[int, int]]()
         if self._table is not None and matched < LONGEST:  # A copy that long knows better.

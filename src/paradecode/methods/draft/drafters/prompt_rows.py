@@ -27,10 +27,10 @@ from paradecode.methods.draft.source import NO_TOKENS, share_of
 class Ppd(RowDrafter):
     """Rows of trained embeddings in the target's own forward guess the tokens further on.
 
-    Chen et al. 2024. Prompt row k behind a token guesses the token k + 1 further on; the guesses
-    behind the last accepted token make the next draft. A node gets prompt rows by the paper's rule
-    (the chance that a verification ends there times what a level of guesses adds), with rates that
-    are counted while decoding, and this machine's measured cost of rows.
+    Chen et al. 2024. Prompt row k after a token guesses the token k + 1 positions further on. The
+    guesses after the last accepted token make the next draft. A node gets prompt rows by the
+    paper's rule: the probability that a verification ends there, times the gain of a level of
+    guesses. Rates are counted while decoding, and the cost of rows is measured on this machine.
 
     When: there are such tokens for the target, a draft may cost no model, and rows are cheap.
     """
@@ -43,7 +43,7 @@ class Ppd(RowDrafter):
         return PromptRows(counts, head.prompts)
 
 
-# Hidden Transfer maps states in the middle of the target to those of tokens further on. Its rows
+# Hidden Transfer maps states in the middle of the target to states of later tokens. Its rows
 # enter the target there; they are made from the states of the rows that they follow.
 
 
@@ -53,11 +53,12 @@ class TransferRows(GuessRows):
 
     The verification is cut into forwards at the layers where such rows enter. The forwards before
     the last cut store nothing. The last forward goes on from there, and computes the same for the
-    tree's own rows as an uncut one. A row whose numbers have overflowed is set to 0, because NaN
-    would spread to rows that do not see it.
+    tree's own rows as an uncut forward. A row that has overflowed is set to 0, because NaN would
+    spread to rows that do not attend to it.
 
     Args:
-        total: layers of the target.
+        total: number of layers of the target.
+        head: head with the matrices.
     """
 
     head: Head
@@ -99,15 +100,17 @@ class TransferRows(GuessRows):
 
 
 def _sound(rows: Array) -> Array:
-    """The rows with a finite norm; all other rows are set to 0."""
+    """Return the rows with every row of infinite or NaN norm set to 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         sums = np.square(rows, dtype=np.float32).sum(axis=1, keepdims=True)
         return np.where(np.isfinite(sums), rows, 0.0)
 
 
 def _first(rows: TokenTree, real: int, kept: np.ndarray) -> TokenTree:
-    """The first ``real`` rows, and behind them the ``kept`` ones; no other row hangs below a
-    dropped one."""
+    """Return the first ``real`` rows, and after them the ``kept`` ones.
+
+    No row that is returned may be a child of a dropped row.
+    """
     places = np.cumsum(np.concatenate([np.ones(real, bool), kept])) - 1
     keep = np.concatenate([np.arange(real), real + np.flatnonzero(kept)])
     parents = rows.parents[keep]
@@ -125,11 +128,13 @@ def _first(rows: TokenTree, real: int, kept: np.ndarray) -> TokenTree:
 class HiddenTransfer(RowDrafter):
     """Trained matrices make pseudo states of later tokens, which pass the target's last layers.
 
-    Wu et al. 2024. Where a node's state enters layer l, matrix k makes of it a row k places further
-    on. It passes the layers from l on, sees the text, its node and the rows before its own, and
-    guesses the token that follows it; nothing else sees it. The guesses behind the last accepted
-    token make the next draft. The paper gives all nodes of a fixed tree as many rows; here nodes
-    get rows where they pay, as in PPD, and the tree is made of the likeliest paths.
+    Wu et al. 2024. Where a node's state enters layer l, matrix k computes from it a row k positions
+    further on. The row passes the layers from l on, attends to the text, its node and the rows
+    before its own, and guesses the token that follows it. Nothing else attends to it.
+
+    The guesses after the last accepted token make the next draft. The paper gives all nodes of a
+    fixed tree as many rows. Here nodes get rows where they pay, as in PPD, and the tree is made of
+    the likeliest paths.
 
     When: there are such matrices for the target, and rows are cheap. A verification is run in two
     forwards, of the layers before l and of the others: no weight is read twice.
@@ -148,7 +153,7 @@ class HiddenTransfer(RowDrafter):
     def score(self, forward: Forward) -> Scoring:
         """Run the verification and learn how much longer it takes than an uncut one.
 
-        The least of three times in a row counts. This leaves out a request's first verification,
+        The shortest of the last three times counts. This leaves out a request's first verification,
         which is slow, and a stall of the machine.
         """
         seq, began = self._seq, perf_counter()
@@ -163,5 +168,5 @@ class HiddenTransfer(RowDrafter):
         return reply
 
     def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> TransferRows:
-        # A prompt is run in pieces, and whole: in the middle of the layers no piece can stop.
+        # No rows for a prompt: it runs in pieces, which cannot stop in the middle of the layers.
         return TransferRows(counts * (len(seq.pending) == 1), head, seq.about().layers)

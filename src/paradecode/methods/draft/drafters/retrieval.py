@@ -1,4 +1,4 @@
-"""REST and RASD: retrieve drafts from a corpus, by exact match of the longest suffix."""
+"""REST and RASD: retrieve drafts from a corpus by exact match of the longest suffix."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from paradecode.methods.trained import read_once
 
 MAGIC = b"PDSTORE1"
 HEADER = struct.Struct("<8sQQ8x")
-"""Magic, number of tokens, vocabulary size; padded to 32 bytes."""
+"""Format of the file's head: magic, number of tokens, vocabulary size, padded to 32 bytes."""
 
 CONTEXT = 16
-"""Tokens of context by which positions are ordered: the longest match that can be found."""
+"""Number of tokens by which positions are sorted: the longest match that can be found."""
 
 MOST_TOKENS = 1 << 31
 MOST_BYTES = 1 << 34
-"""Bytes of one text file; its tokens are in memory until the store is written."""
+"""The most bytes of one text file; its tokens are in memory until the datastore is written."""
 
 
 def build_datastore(
@@ -41,11 +41,11 @@ def build_datastore(
     encode: Callable[[str], Sequence[int]],
     output: str | PathLike[str],
 ) -> int:
-    """Make a datastore of text files; returns how many tokens it holds.
+    """Write a datastore of text files, and return how many tokens it holds.
 
     Args:
         paths: UTF-8 text files, one document each.
-        encode: text -> token ids, with the tokenizer of the model that will be decoded.
+        encode: function from text to token ids, with the tokenizer of the model that will decode.
         output: the file to write.
 
     Raises:
@@ -70,13 +70,13 @@ def build_datastore(
 def read_texts(
     paths: Sequence[str | PathLike[str]], encode: Callable[[str], Sequence[int]]
 ) -> list[list[int]]:
-    """Token ids of text files; raises InvalidInput for one that cannot be read."""
+    """Return the token ids of text files; raise InvalidInput for a file that cannot be read."""
     texts = (text_in(Path(path), "paths", MOST_BYTES) for path in paths)
     return [list(encode(text)) for text in texts]
 
 
 def order_by_context(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
-    """int64 [n]: positions sorted by the CONTEXT tokens up to and including them, read backwards.
+    """Sort positions by the CONTEXT tokens up to and including them, read backwards: int64 [n].
 
     Prefix doubling (Manber and Myers 1993) on the reversed text, stopped at CONTEXT tokens.
     """
@@ -84,7 +84,7 @@ def order_by_context(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
     _, rank = np.unique(tokens, return_inverse=True)
     rank = rank.astype(np.int64).reshape(count)
     while size < CONTEXT:
-        before = np.zeros(count, np.int64)  # Nothing comes before any token.
+        before = np.zeros(count, np.int64)  # 0 is no token; it sorts first.
         before[size:] = rank[:-size] + 1
         _, rank = np.unique(rank * (count + 1) + before, return_inverse=True)
         rank, size = rank.astype(np.int64).reshape(count), 2 * size
@@ -94,11 +94,12 @@ def order_by_context(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
 class Datastore:
     """A corpus on disk in which the longest match of a context is found in microseconds.
 
-    The file is the corpus' tokens and the order of its positions by *reversed* context: positions
-    whose preceding tokens agree stand together, so one binary search finds the longest context that
-    occurs, and everything that followed it. :func:`build_datastore` makes it once, and it is mapped
-    into memory, read only. It is never trusted: a damaged file is refused, and its proposals are
-    verified like any draft.
+    The file holds the corpus' tokens and the order of its positions by *reversed* context.
+    Positions whose preceding tokens agree are neighbours in that order, so one binary search finds
+    the longest context that occurs, and everything that followed it.
+
+    :func:`build_datastore` writes the file, which is mapped into memory, read only. The file is
+    never trusted: a damaged one is refused, and its proposals are verified like any draft.
 
     Raises:
         InvalidInput: for a file that is missing, damaged or of another kind.
@@ -132,14 +133,16 @@ class Datastore:
     def find(
         self, tail: NDArray[np.int32], longest: int, shortest: int, most: int
     ) -> tuple[NDArray[np.int64], int]:
-        """The places where the longest end of ``tail`` occurs.
+        """Find the places where the longest suffix of ``tail`` that the corpus has occurs.
 
         Args:
-            longest, shortest: bounds on the matching tokens.
-            most: places that are returned; if there are more, these are evenly spread over them.
+            longest, shortest: the most and the least matching tokens.
+            most: the most places that are returned; if there are more, these are evenly spread over
+                them.
 
         Returns:
-            int64 [h], positions of the tokens that follow; and how many tokens match (0: none).
+            Positions of the tokens that follow, int64 [h], and the number of matching tokens (0:
+            none).
         """
         wanted = tail[-min(longest, CONTEXT) :][::-1].tolist()
         places = range(len(self.order))
@@ -157,7 +160,7 @@ class Datastore:
         return np.sort(self.order[chosen].astype(np.int64) + 1), matched
 
     def _before(self, place: int, size: int) -> list[int]:
-        """The tokens up to the position at ``place`` of the order, read backwards."""
+        """Return the last ``size`` tokens up to position ``place`` of the order, read backwards."""
         end = int(self.order[place]) + 1
         return self.tokens[max(0, end - size) : end][::-1].tolist()
 
@@ -171,7 +174,7 @@ def _agree(a: list[int], b: list[int]) -> int:
 
 @read_once("datastore")
 def open_datastore(path: str) -> Datastore:
-    """The datastore at ``path``, opened and checked once for all requests."""
+    """Return the datastore at ``path``, opened and checked once for all requests."""
     return Datastore(path)
 
 
@@ -190,9 +193,9 @@ def open_datastore(path: str) -> Datastore:
 class Retrieval(ModelFree):
     """Draft what most often follows the longest match in a corpus of texts (He 2024).
 
-    ``datastore`` is a file made by ``paradecode datastore``. Where it knows nothing of the last
-    tokens, or there is none, the request's own text is searched in the same way. A datastore of
-    another tokenizer is refused.
+    ``datastore`` is a file made by ``paradecode datastore``. If it does not have the last tokens,
+    or is not given, the request's own text is searched in the same way. A datastore of another
+    tokenizer is refused.
 
     When: answers repeat a body of text that you have: manuals, code, boilerplate, earlier answers.
     """
@@ -247,13 +250,15 @@ PARTNERS = ("token-recycling", "aded", "stand", "suffix", "draft-model")
     aliases=("retrieval-augmented",),
 )
 class Rasd(Fused):
-    """Fuse retrieved continuations with a drafter's tree, where it agrees how to begin (Quan 2025).
+    """Fuse retrieved text with a drafter's tree where both begin with the same token (Quan 2025).
 
-    A retrieved path stays when its first token is one that the drafter proposes too, or when it
-    proposes nothing. Common beginnings become one; the best nodes of all are verified. The paper's
-    drafter is EAGLE-2, which always runs; here ``drafter=draft-model`` runs a small model where the
-    budget finds that it pays beside what was retrieved. With a draft head there is no pruning:
-    ``retrieval+eagle(head=FOLDER)``.
+    A retrieved path stays if its first token is one that the drafter proposes too, or if the
+    drafter proposes nothing. Common beginnings become one path, and the best nodes of all are
+    verified.
+
+    The paper's drafter is EAGLE-2, which always runs. Here ``drafter=draft-model`` runs a small
+    model only where the budget finds that it pays in addition to what was retrieved. With a draft
+    head there is no pruning: ``retrieval+eagle(head=FOLDER)``.
 
     When: a datastore fits some of the answers, and a drafter shall fill in elsewhere. Where it fits
     most of them, ``retrieval`` alone costs less.

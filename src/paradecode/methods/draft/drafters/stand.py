@@ -1,4 +1,4 @@
-"""STAND: draft by drawing from the model's earlier distributions after the same n-gram.
+"""STAND: sample drafts from the model's earlier distributions after the same n-gram.
 
 :class:`ShapedDraws` draws a tree of a shape that was chosen beforehand.
 """
@@ -24,7 +24,7 @@ from paradecode.methods.draft.model_free import ModelFree, RatedTree, load_tree
 from paradecode.methods.parts import local_path, parameter
 
 WIDTH = 10
-"""Tokens kept after each n-gram."""
+"""Number of tokens kept after each n-gram."""
 
 ENTRY_BYTES = 800
 """Bytes that an n-gram with ``WIDTH`` tokens takes in CPython."""
@@ -38,8 +38,7 @@ Distribution = tuple[NDArray[np.int32], NDArray[np.float64]]
 class NgramDistributions(
     Recent[tuple[int, ...], tuple[int, NDArray[np.int32], NDArray[np.float64]]]
 ):
-    """n-gram -> the model's mean distribution after it; the n-gram unused longest is dropped
-    first."""
+    """Stores the model's mean distribution after each n-gram; the one unused longest is dropped."""
 
     entry_bytes = ENTRY_BYTES
 
@@ -47,13 +46,15 @@ class NgramDistributions(
         super().__init__(most_entries)
 
     def of(self, ngram: tuple[int, ...]) -> Distribution | None:
-        """Up to WIDTH token ids, the most likely first, and their probabilities (sum 1)."""
+        """Return up to WIDTH token ids, the likeliest first, and their probabilities (sum 1)."""
         entry = self.get(ngram)
         return None if entry is None else entry[1:]
 
     def longest(self, text: tuple[int, ...], most: int) -> tuple[int, Distribution | None]:
-        """The longest known n-gram at the end of ``text``: its size, 2 to ``most``, and its
-        distribution."""
+        """Return the longest known n-gram at the end of ``text``: its size and its distribution.
+
+        The size is from 2 to ``most`` tokens, or 0 if no n-gram is known.
+        """
         for size in range(min(most, len(text)), 1, -1):
             known = self.of(text[-size:])
             if known is not None:
@@ -63,16 +64,14 @@ class NgramDistributions(
     def learn(
         self, text: tuple[int, ...], most: int, ids: NDArray[np.int32], chances: NDArray[np.float64]
     ) -> None:
-        """Add the model's distribution behind ``text`` to its last n-grams of 2 to ``most``
-        tokens."""
+        """Add the model's distribution after ``text`` to its last n-grams of 2 to ``most``."""
         for size in range(2, min(most, len(text)) + 1):
             self.add(text[-size:], ids, chances)
 
     def add(
         self, ngram: tuple[int, ...], ids: NDArray[np.int32], chances: NDArray[np.float64]
     ) -> None:
-        """Add a visit of an n-gram: keep the running mean of all visits, cut to the WIDTH
-        likeliest tokens."""
+        """Add a visit of an n-gram: update the mean of its visits, cut to WIDTH tokens."""
         visits, old = 0, self.get(ngram)
         if old is not None:
             visits = old[0]
@@ -87,7 +86,7 @@ class NgramDistributions(
 
 @dataclass
 class ShapedDraws:
-    """Draws for each node as many children as its place in the shape has."""
+    """Draws as many children for each node as the node's place in the shape has."""
 
     tree: TreeBuilder
     shape: Mapping[Path, int]
@@ -116,11 +115,13 @@ class ShapedDraws:
 class Stand(ModelFree):
     """Draw drafts, without replacement, from distributions stored for n-grams (Song 2025).
 
-    Every accepted row adds its ten best tokens' probabilities to the n-grams before it, for all
-    requests of a tenant. For verifiers that test p / q the tree is drawn from these distributions;
-    else the best tokens are taken after the target's own noise, so that a draft is what the model
-    draws if they are right. ``tree`` is the paper's, measured beforehand, of 64 nodes at most.
-    Without it a draft grows where such nodes fared best in this request, or as ``dyspec`` draws.
+    Every accepted row adds the probabilities of its ten best tokens to the n-grams before it, for
+    all requests of a tenant. For verifiers that test p / q the tree is sampled from these
+    distributions. For others the best tokens are taken after adding the target's own noise, so that
+    a draft is what the model samples if the distributions are right.
+
+    ``tree`` is the paper's tree, measured beforehand, of 64 nodes at most. Without it a draft grows
+    where nodes of the same kind fared best in this request, or as ``dyspec`` draws.
 
     When: several samples of one problem, or many requests alike, above temperature 0.
     """

@@ -1,4 +1,4 @@
-"""Suffix decoding: the most frequent continuations of this text and of past outputs.
+"""Suffix decoding: draft the most frequent continuations in this text and in past outputs.
 
 :class:`PastOutputs` holds what one tenant's requests have written, up to the present token.
 """
@@ -22,27 +22,34 @@ START = 0
 NONE = -1
 
 DEEPEST = 64
-"""The longest substrings that are counted, in tokens; a longer one has the count of its end. The
-limit bounds the counts that a token costs, however often the text repeats."""
+"""Number of tokens in the longest substrings that are counted.
+
+A longer substring has the count of its last tokens. The limit bounds the number of counts that a
+token changes, however often the text repeats.
+"""
 
 STATE_BYTES, BRANCHING_BYTES, EDGE_BYTES = 23, 190, 60
-"""Bytes in CPython of a state, of a state with several edges, and of each of those edges; with the
-slack of arrays that grow."""
+"""Bytes in CPython of a state, of a state with several edges, and of each of those edges.
+
+The numbers include the slack of arrays that grow.
+"""
 
 
 class SuffixAutomaton:
-    """The substrings of several texts that grow at the same time (Blumer et al. 1985).
+    """Stores the substrings of several texts that grow at the same time (Blumer et al. 1985).
 
-    A state stands for all substrings that end at the same places; its link leads to the longest
+    A state stands for all substrings that end at the same places. Its link leads to the longest
     suffix that also ends elsewhere. A text of n tokens makes at most 2 n states, in O(n). A text is
-    named by the state of its end. The majority of states have one edge, which is stored in arrays;
-    only states with several edges have a dictionary.
+    identified by the state of its end. The majority of states have one edge, which is stored in
+    arrays; only states with several edges have a dictionary.
     """
 
     def __init__(self) -> None:
         self.counts = array("i", [0])
-        """For each state, how often its substrings occur, if the shortest has at most DEEPEST
-        tokens."""
+        """Number of occurrences of each state's substrings.
+
+        It is right only if the shortest of these substrings has at most DEEPEST tokens.
+        """
         self.links = array("i", [NONE])
         self.lengths = array("i", [0])
         self._tokens, self._targets = array("i", [NONE]), array("i", [NONE])
@@ -55,21 +62,21 @@ class SuffixAutomaton:
         return single + BRANCHING_BYTES * len(self._edges) + EDGE_BYTES * self._branches
 
     def follow(self, state: int, token: int) -> int:
-        """The state behind a token; NONE if the token never came there."""
+        """Return the state after a token; NONE if the token never followed ``state``."""
         if self._tokens[state] == token:
             return self._targets[state]
         edges = self._edges.get(state)
         return edges.get(token, NONE) if edges is not None else NONE
 
     def edges(self, state: int) -> Iterable[tuple[int, int]]:
-        """The tokens that came behind a state, and the states behind these, the oldest first."""
+        """Return the tokens that followed a state, and the states after them, the oldest first."""
         edges = self._edges.get(state)
         if edges is not None:
             return edges.items()
         return ((self._tokens[state], self._targets[state]),) if self._tokens[state] >= 0 else ()
 
     def extend(self, end: int, tokens: Iterable[int]) -> int:
-        """Append tokens to the text that ends at ``end`` (START: a new one); returns its end."""
+        """Append tokens to the text that ends at ``end`` (START: a new one); return its new end."""
         links, lengths, counts = self.links, self.lengths, self.counts
         labels, targets, edges = self._tokens, self._targets, self._edges
         for token in tokens:
@@ -80,7 +87,7 @@ class SuffixAutomaton:
                 end = known if lengths[known] == lengths[end] + 1 else self._split(end, token)
             else:
                 state, end = end, self._state(lengths[end] + 1, START, 0)
-                while state >= 0:  # Every suffix that this token never followed leads to the end.
+                while state >= 0:  # Link each suffix that this token never followed.
                     label = labels[state]
                     if label == NONE:
                         labels[state], targets[state] = token, end
@@ -99,9 +106,9 @@ class SuffixAutomaton:
         return end
 
     def suffixes(self, tail: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """The suffixes of ``tail`` that occur, the longest first: state, and number of tokens.
+        """Yield the suffixes of ``tail`` that occur, longest first: state, and number of tokens.
 
-        Suffixes that end at the same places have one state; only the longest is returned.
+        Suffixes that end at the same places have one state; only the longest of them is returned.
         """
         state = length = 0
         for token in tail:
@@ -116,11 +123,11 @@ class SuffixAutomaton:
             length = self.lengths[state]
 
     def continuations(self, state: int, limit: int, least: float, chain: bool) -> list[Branch]:
-        """The tree of the ``limit`` most frequent continuations, the most frequent first.
+        """Return the ``limit`` most frequent continuations as a tree, the most frequent first.
 
         Args:
-            least: continuations with a smaller share of all are left out.
-            chain: whether to follow the most frequent token only.
+            least: continuations with a smaller share of all occurrences are left out.
+            chain: whether to follow only the most frequent token.
         """
         found: list[Branch] = []
         counts = self.counts
@@ -144,17 +151,17 @@ class SuffixAutomaton:
             after = [(counts[state], token, state) for token, state in self.edges(child)]
 
     def _capped(self, state: int) -> int:
-        """The state of the last DEEPEST tokens of a longer substring."""
+        """Return the state of the last DEEPEST tokens of a longer substring."""
         links, lengths = self.links, self.lengths
         while lengths[state] > DEEPEST and lengths[links[state]] >= DEEPEST:
             state = links[state]
         return state
 
     def _split(self, state: int, token: int) -> int:
-        """Split the state behind ``token``: a new one takes the substrings that ``state`` leads to.
+        """Split the state after ``token``: a new one takes the substrings that ``state`` leads to.
 
-        The old state keeps its longer substrings, which end at fewer places from now on. Returns
-        the new state.
+        The old state keeps its longer substrings, which end at fewer places from now on. The new
+        state is returned.
         """
         known = self.follow(state, token)
         split = self._state(self.lengths[state] + 1, self.links[known], self.counts[known])
@@ -190,20 +197,24 @@ class SuffixAutomaton:
 
 
 MOST_BYTES = 16 << 20
-"""Bytes for the outputs of one tenant; about 100,000 tokens without repeats, and more with
-repeats."""
+"""The most bytes for the outputs of one tenant.
+
+This is enough for about 100,000 tokens without repeats, and for more with repeats.
+"""
 
 OUTPUT_BYTES = 110
-"""Bytes that the end of an output takes in CPython."""
+"""Bytes in CPython that the end state of one output takes."""
 
 MOST_NEW = 4096
-"""The most tokens of its text that a request enters in one step; it takes about 20 ms, and more
-would let others wait longer."""
+"""The most tokens of its text that a request enters in one step.
+
+This takes about 20 ms. A higher value would let other requests wait longer.
+"""
 
 
 @dataclass
 class KnownOutputs:
-    """Outputs that are forgotten together, with the place where each ends so far."""
+    """Stores outputs that are dropped together, with the state at each output's present end."""
 
     texts: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     ends: dict[int, int] = field(default_factory=dict)
@@ -217,10 +228,10 @@ class KnownOutputs:
 
 
 class PastOutputs:
-    """The latest outputs of all requests of one tenant, finished or not.
+    """Stores the latest outputs of all requests of one tenant, finished or not.
 
     Substrings cannot be removed from an automaton. When the oldest outputs must go, a younger
-    automaton takes over; it has received everything since the first one was half full. Both
+    automaton takes over. It has received everything since the old one was half full. Both automata
     together take at most ``most_bytes``, plus what one call writes.
     """
 
@@ -230,7 +241,7 @@ class PastOutputs:
         self._opened = 0
 
     def __len__(self) -> int:
-        """Number of outputs that are known."""
+        """Return the number of known outputs."""
         return len(self._old.ends)
 
     @property
@@ -243,15 +254,14 @@ class PastOutputs:
         return self._old.texts
 
     def open(self) -> int:
-        """Begin another output; returns its key for :meth:`extend`."""
+        """Begin another output, and return its key for :meth:`extend`."""
         self._opened += 1
         return self._opened
 
     def extend(self, output: int, tokens: list[int], most_outputs: int) -> None:
-        """Append tokens to an output. If the output was forgotten, only these tokens of it are
-        known."""
+        """Append tokens to an output; if the output was dropped, only these tokens are known."""
         self._old.extend(output, tokens)
-        # What is old has two thirds of the bytes at most, and what is young half as much.
+        # The old automaton may take two thirds of the bytes, and the young one a third.
         filled = max(
             self._old.nbytes / (self.most_bytes * 2 / 3), len(self._old.ends) / (most_outputs + 1)
         )
@@ -278,12 +288,14 @@ class PastOutputs:
 class Suffix(ModelFree):
     """Draft along the most frequent continuations of the longest repeated suffixes (Oliaro 2024).
 
-    For every length m at which the end of the text occurred before, a tree of at most
-    m * max_spec_factor + max_spec_offset tokens is read off the counts of what followed; the one
-    with the largest expected acceptance wins. The counts come from this request's own text and,
-    apart, from the tenant's outputs, those that are being written included. Both are suffix
-    automata, in place of the paper's suffix trees: the same counts, O(1) a token. Its hybrid with a
-    draft model is ``suffix+draft-model``.
+    For every length m at which the end of the text occurred before, a tree of at most m *
+    max_spec_factor + max_spec_offset tokens is made from the counts of what followed. The tree with
+    the largest expected acceptance wins.
+
+    The counts come from this request's own text and, separately, from the tenant's outputs,
+    including those that are being written. Both are suffix automata, in place of the paper's suffix
+    trees: the same counts, O(1) per token. The paper's hybrid with a draft model is
+    ``suffix+draft-model``.
 
     When: agents and pipelines that write nearly the same again and again: it learns from the
     tenant's earlier outputs. For single requests it is about as good as ``prompt-lookup``.
@@ -321,7 +333,7 @@ class Suffix(ModelFree):
     def _best(
         self, texts: SuffixAutomaton, tail: list[int], limit: int
     ) -> tuple[float, int, list[Branch]]:
-        """Score, matching length and tree of the best suffix of ``tail`` in ``texts``."""
+        """Return score, matching length and tree of the best suffix of ``tail`` in ``texts``."""
         best: tuple[float, int, list[Branch]] = (0.0, 0, [])
         for state, matched in texts.suffixes(tail):
             wanted = matched * self.max_spec_factor + self.max_spec_offset + 1e-6

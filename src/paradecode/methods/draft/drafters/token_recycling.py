@@ -1,4 +1,4 @@
-"""Token recycling: the runners-up of every verified row are the next draft.
+"""Token recycling: the likeliest tokens of every verified row make the next draft.
 
 A table holds the tokens most likely to follow each token.
 """
@@ -19,12 +19,12 @@ PAGE_BYTES = 4096
 
 
 class RecyclingTable:
-    """The k tokens most likely to follow each token, and their log-probabilities among the k.
+    """Stores the k likeliest next tokens of each token, and their log-probabilities among the k.
 
-    The arrays begin as untouched zeros, so memory grows with the tokens that were seen.
+    The arrays begin as untouched zeros, so memory grows with the number of tokens that were seen.
 
     Attributes:
-        seen: bool [vocabulary], which tokens have successors.
+        seen: bool [vocabulary], True for tokens that have successors.
         ids: int32 [vocabulary, k]; scores: float32 [vocabulary, k].
     """
 
@@ -35,7 +35,7 @@ class RecyclingTable:
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that can be in use."""
+        """The most bytes of memory that the arrays can use now."""
         whole = self.ids.nbytes + self.scores.nbytes
         return self.seen.nbytes + min(whole, 2 * PAGE_BYTES * int(self.seen.sum()))
 
@@ -48,12 +48,12 @@ class RecyclingTable:
     names={"matrix_top_k": "k", "output_id_topk": "k"},
 )
 class TokenRecycling(ModelFree):
-    """Unroll a table of each token's likely successors, kept up by every verified row (Luo 2024).
+    """Unroll a table of each token's likely successors, updated by every verified row (Luo 2024).
 
-    All rows teach, rejected ones too: what the model thought of a token says what may follow it.
-    Where several rows of a forward have one token, the last accepted one is kept. The table is the
-    tenant's; its tree grows best first by acceptance rates of this request (the paper has one fixed
-    tree of 80 nodes, too wide for a CPU).
+    All rows teach, also rejected ones: the model's prediction after a token says what may follow
+    that token. If several rows of a forward have the same token, the last accepted row is kept. The
+    table is shared by the tenant's requests. Its tree grows best first by acceptance rates of this
+    request (the paper has one fixed tree of 80 nodes, too wide for a CPU).
 
     When: text that follows habits rather than copies, where rows are cheap; or fused,
     ``prompt-lookup+token-recycling``, for where nothing is found to copy.
@@ -82,7 +82,7 @@ class TokenRecycling(ModelFree):
         table, rows = self._table(seq), accepted_last(verdict, len(tree) + 1)
         tokens = np.concatenate([seq.tokens[-1:], tree.tokens])[rows]
         ids, logits = reply.logits.top_k(self.k)
-        width = ids.shape[1]  # Of a vocabulary smaller than k.
+        width = ids.shape[1]  # Less than k if the vocabulary is smaller.
         table.seen[tokens] = True
         table.ids[tokens, :width] = ids[rows]
         table.scores[tokens, :width] = log_softmax(logits)[rows]

@@ -1,6 +1,4 @@
-"""TriForce: the target drafts for itself with few keys, and a small model guesses for that
-draft.
-"""
+"""TriForce: the target drafts with few keys, and a small model guesses ahead of that draft."""
 
 from __future__ import annotations
 
@@ -22,28 +20,33 @@ from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.source import NO_STATES, LevelRows, Looking, Path, PathRows
 from paradecode.methods.parts import parameter
 
-# Rows of the target that see few of the cached keys, with a small model that guesses ahead of them.
+# Rows of the target that attend to few cached keys, and a small model that guesses ahead.
 
 Running = Generator[Forward, Reply, None]
 
 CHUNK = 8
-"""Neighbouring keys that are chosen together; more choose faster, and less exactly."""
+"""Number of neighbouring keys that are chosen together.
+
+A higher value chooses faster, and less exactly.
+"""
 SINKS, WINDOW = 16, 240
-"""Number of the first and of the latest keys that the small model sees; more cost more."""
+"""Number of the first and of the latest keys that the small model attends to; more cost more."""
 SHORT = 64
-"""The most uncached tokens that count as a step; more of them are a prompt."""
+"""The most uncached tokens that count as a decoding step; more of them are a prompt."""
 MOST = 256 << 20
 """The most bytes of attention weights that all requests of a step may ask for."""
 
 
 def farthest(facts: ModelFacts, neighbours: int = 0) -> int:
-    """The most cached keys with which a row's attention weights may be read, beside other
-    requests."""
+    """Return the most cached keys for which a row's attention weights may be read.
+
+    ``neighbours`` is the number of other requests in the batch.
+    """
     return MOST // (4 * facts.layers * facts.heads * (1 + neighbours))
 
 
 def check(facts: ModelFacts, prompt: int, keys: int) -> None:
-    """Raise InvalidInput unless ``keys`` can be chosen behind a prompt of so many tokens."""
+    """Raise InvalidInput unless ``keys`` can be chosen after a prompt of so many tokens."""
     fix = ""
     if not facts.gives_attention:
         fix = "this backend gives no attention weights: use one process"
@@ -54,15 +57,16 @@ def check(facts: ModelFacts, prompt: int, keys: int) -> None:
 
 
 def chosen(shares: NDArray[np.floating], keys: int, recent: int) -> tuple[NDArray[np.int32], int]:
-    """int32, the early slots to keep, ascending; and the slot from which on all slots are kept.
+    """Return the early slots to keep, int32, ascending, and the slot from which on all are kept.
 
     Args:
-        shares: float [n], the share of the attention that each cached key got.
-        keys: number of slots to keep, with at least the ``recent`` latest ones.
+        shares: float [n], the attention weight that each cached key got.
+        keys: number of slots to keep.
+        recent: number of latest slots that are kept in any case.
     """
     end = max(len(shares) - recent, 0) // CHUNK * CHUNK
     chunks = shares[:end].reshape(-1, CHUNK).sum(1)
-    chunks[:1] = np.inf  # The first keys are where attention goes that finds nothing.
+    chunks[:1] = np.inf  # Attention that finds nothing goes to the first keys (attention sinks).
     best = np.argsort(-chunks, kind="stable")[: max(keys - (len(shares) - end), 0) // CHUNK]
     slots = np.sort(best)[:, None] * CHUNK + np.arange(CHUNK)
     return slots.ravel().astype(np.int32), end
@@ -72,15 +76,15 @@ def chosen(shares: NDArray[np.floating], keys: int, recent: int) -> tuple[NDArra
 class TwoLevels(LevelRows):
     """The rows of one draft, which is a chain.
 
-    The small model guesses the tokens of the target with few keys. One forward of the target with
-    few keys has the row that is needed now, and the rows that are needed next if the guesses are
-    right. The guesses change only the number of forwards, never the rows.
+    The small model guesses the tokens that the target with few keys will draft. One forward of the
+    target with few keys computes the row that is needed now, and the rows that are needed next if
+    the guesses are right. The guesses change only the number of forwards, never the rows.
 
     Attributes:
         guesses: number of tokens that the small model guesses ahead.
-        visible: cached slots of the target that its rows see; None means all.
-        noise: whether guesses may use the noise of the target's draw.
-        pace: forwards for each row that is needed, as a moving average; kept from draft to draft.
+        visible: cached slots of the target that its rows attend to; None means all.
+        noise: whether guesses may use the noise with which the target samples.
+        pace: number of forwards for each row that is needed, as a moving average over all drafts.
     """
 
     seq: TokenSequence
@@ -126,8 +130,10 @@ class TwoLevels(LevelRows):
         return DraftRows(TARGET, *self._found[TARGET, path])
 
     def _run(self, rows: PathRows, path: Path, hidden: tuple[int, ...] = ()) -> Running:
-        """Run the missing rows of a path, from the root on, in one forward, and keep what it said
-        behind each: logits of one row, and the state behind the last layer if it is asked for."""
+        """Run the missing rows of a path, from the root on, in one forward, and keep the results.
+
+        These are the logits after each row and, if ``hidden`` is not empty, the last layer's state.
+        """
         ends = (path[:end] for end in range(len(path) + 1))
         missing = [each for each in ends if (rows.model, each) not in self._found]
         if missing:
@@ -137,9 +143,9 @@ class TwoLevels(LevelRows):
                 self._found[rows.model, each] = reply.logits.select([row]), state
 
     def _guessed(self, path: Path) -> Generator[Forward, Reply, Path]:
-        """The path with the tokens that the small model guesses behind it."""
+        """Return the tokens that the small model guesses after the path."""
         guessed: Path = ()
-        # What comes behind the deepest row is not asked for.
+        # The deepest row's next token is not needed.
         count = min(self.guesses, self.depth - 1 - len(path))
         while len(guessed) < count and self.seq.room_for(DRAFT) > len(path) + len(guessed):
             now = (*path, *guessed)
@@ -160,17 +166,20 @@ class TwoLevels(LevelRows):
 class TriForce(ModelDrafter):
     """Three levels for long texts: a small model, the target with few keys, the target (Sun 2024).
 
-    Where a text is long, its keys and values cost more than the weights. So the target drafts with
-    its own weights, and sees only chunks of 8 keys that matter, and the latest keys. A small model,
-    which sees the first 16 keys and the latest 240, is ``guesses`` tokens ahead of that; by default
-    there is none, and two levels. Drafts are tokens of the middle level, whatever the small model
-    guessed, so every verifier stays exact. In the published code the middle level draws from its
-    whole row where it rejects a guess, which is biased.
+    Where a text is long, its keys and values cost more than the weights. The target therefore
+    drafts with its own weights, but attends only to chunks of 8 keys that matter, and to the latest
+    keys. A small model, which attends to the first 16 keys and the latest 240, can be ``guesses``
+    tokens ahead of that. By default there is no small model, and two levels.
+
+    Drafts are tokens of the middle level, whatever the small model guessed, so every verifier stays
+    exact. In the published code the middle level draws from its whole row where it rejects a guess,
+    which is biased.
 
     The paper chooses chunks for each layer and head, by the mean of their keys times the prompt's
-    last query. Here all layers and heads see the same ones: those that got most of the last token's
-    attention over all layers and heads, asked for anew every ``refresh`` tokens. Where that would
-    be more than 256 MB of weights in a step of all requests, the keys chosen last stay.
+    last query. Here all layers and heads attend to the same chunks: those that got most of the last
+    token's attention over all layers and heads. They are chosen anew every ``refresh`` tokens.
+    Where that would need more than 256 MB of weights in a step of all requests, the keys chosen
+    last stay.
 
     When: texts of many thousands of tokens, where verifying several rows costs little more than
     one. On two cores every row's attention costs its own time, so little is gained there.

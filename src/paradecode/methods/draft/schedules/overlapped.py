@@ -1,4 +1,4 @@
-"""PEARL and Mirror-SD: the draft model goes on while the target verifies."""
+"""PEARL and Mirror-SD: the draft model goes on drafting while the target verifies."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import choice, method, parameter
 
 Correction = tuple[int, int]
-"""(r, c): the target accepts r tokens of the chain and then emits c."""
+"""A pair (r, c): the target accepts r tokens of the chain and then emits c."""
 
 
 @dataclass
 class ChainDraft:
-    """The chain that is drafted behind the last committed token.
+    """The chain that is drafted after the last committed token.
 
     Tokens of the chain that the draft model's cache lacks run in its next forward, like pending
-    committed tokens: the last token, and after a commit everything that is left of the chain.
+    committed tokens. These are the last token, and after a commit everything that is left of the
+    chain.
 
     Attributes:
-        tokens, own: the chain in the target's ids and in the draft model's.
-        said: the logits that each token of the chain was chosen from.
+        tokens, own: the chain's tokens in the target's ids and in the draft model's ids.
+        said: for each token of the chain, the logits from which it was chosen.
         ended: whether the draft model cannot continue the chain.
     """
 
@@ -58,8 +59,10 @@ class ChainDraft:
         return self.seq.room_for(DRAFT) > len(self.tokens)
 
     def add(self, logits: Logits, before: Sequence[int] = ()) -> bool:
-        """Append the likeliest token behind the chain, which comes behind the tokens ``before`` (in
-        the target's ids). Returns False if the target has no such token."""
+        """Append the likeliest next token to the chain; return False if the target lacks it.
+
+        ``before`` holds the tokens (target ids) between the last committed token and the chain.
+        """
         vocabulary = self.seq.about(DRAFT).vocabulary
         path = [*before, *self.tokens]
         own, ids, chance = candidates(self.seq, logits, [path], 1, vocabulary)
@@ -77,8 +80,10 @@ class ChainDraft:
             self.add(reply.logits)
 
     def guesses(self, width: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """The draft model's candidates at each place of the chain, in the form of
-        :func:`candidates`: the target's ids and their probabilities, [len(tokens), width]."""
+        """Return the draft model's candidates at each place of the chain.
+
+        The target ids and their probabilities are [len(tokens), width], as in :func:`candidates`.
+        """
         vocabulary = self.seq.about(DRAFT).vocabulary
         found = [
             candidates(self.seq, row, [self.tokens[:place]], width, vocabulary)
@@ -90,8 +95,10 @@ class ChainDraft:
     def behind(
         self, corrections: list[Correction], count: int
     ) -> Generator[Forward, Reply, list[ChainDraft]]:
-        """A chain of ``count`` tokens behind each correction, or fewer where there is no room.
-        All chains grow together, one token in each forward."""
+        """Draft a chain of ``count`` tokens, or fewer if there is no room, after each correction.
+
+        All chains grow together, one token in each forward.
+        """
         found = [(ChainDraft(self.seq), place, token) for place, token in corrections]
         live, room = found, min(self.seq.scratch, self.seq.room_for(DRAFT))
         for _ in range(count):
@@ -110,12 +117,12 @@ class ChainDraft:
         return [chain for chain, _, _ in found]
 
     def tree(self, depth: int) -> TokenTree:
-        """The chain as a tree, cut to ``depth`` tokens."""
+        """Return the chain as a tree, cut to ``depth`` tokens."""
         return TokenTree.chain(self.tokens[: max(depth, 0)])
 
 
 def own_id(seq: TokenSequence, token: int) -> int | None:
-    """The draft model's id of a target token, or None if it does not have it as one token."""
+    """Return the draft model's id of a target token, or None if it is not one token there."""
     vocabulary = seq.about(DRAFT).vocabulary
     if vocabulary is None:
         return token
@@ -135,13 +142,15 @@ def own_id(seq: TokenSequence, token: int) -> int | None:
 class Pearl:
     """Draft and target run at the same time, in two modes (Liu et al. 2024, arXiv 2408.11850).
 
-    *Pre-verify*: nothing is drafted yet; the target's forward judges the first token that the draft
-    model finds meanwhile. *Post-verify*: the target judges a drafted block while the draft goes
-    on behind it. When all of it, and the token behind it, was right, what was drafted meanwhile is
-    the next block; else it is dropped, and the mode is pre-verify again.
+    *Pre-verify*: nothing is drafted yet. The target's forward judges the first token that the draft
+    model finds meanwhile.
+
+    *Post-verify*: the target judges a drafted block while the draft model drafts the tokens after
+    it. If the whole block and the token after it were right, the tokens drafted meanwhile are the
+    next block. Otherwise they are dropped, and the mode is pre-verify again.
 
     When: the draft model has a device or threads of its own (``draft_device``, ``draft_threads``)
-    that the target does not miss. Without them the models run in turn, and ``draft-model`` is
+    that the target does not need. Without them the models run in turn, and ``draft-model`` is
     faster.
     """
 
@@ -151,14 +160,14 @@ class Pearl:
         draft = ChainDraft(seq)
         while not seq.finished:
             tree = draft.tree(seq.room - 1)
-            # What lies beyond the room is never verified.
+            # Tokens beyond the room are never verified.
             count = min(len(tree) + self.num_speculative_tokens, seq.room)
             verify = Forward(seq.pending, tree=tree)
             reply, _ = yield Overlap(verify, draft.extend(count))
             draft.commit(coupled(seq, tree, reply))
 
 
-# Mirror-SD: while the target verifies, draft behind every correction that it is likely to make.
+# Mirror-SD: while the target verifies, draft after every correction that it is likely to make.
 
 
 @method(
@@ -171,12 +180,12 @@ class Pearl:
     models=(DRAFT,),
 )
 class Mirror:
-    """The draft model runs ahead for every likely outcome (Bhendawade et al. 2025).
+    """The draft model drafts ahead for every likely outcome (Bhendawade et al. 2025).
 
     An early exit of the target announces, for each place of the block, which tokens it is likely to
-    put there. While the target goes on behind the exit, the draft model drafts a block behind each
+    put there. While the target runs its remaining layers, the draft model drafts a block after each
     of these corrections. If the outcome is among them, the next block is there already. The paper's
-    draft model has streaming heads; this one drafts a token a forward.
+    draft model has streaming heads; this one drafts one token per forward.
 
     When: as ``pearl``, and the draft model runs many rows in little more time than one.
     """
@@ -206,7 +215,7 @@ class Mirror:
     def _announced(
         self, seq: TokenSequence, draft: ChainDraft, tree: TokenTree
     ) -> Generator[Forward, Reply, tuple[Forward, list[Correction]]]:
-        """The verification, or the part of it that is left, and the outcomes to prepare for."""
+        """Return the verification, or what is left of it, and the outcomes to prepare for."""
         whole, block = Forward(seq.pending, tree=tree), tree.tokens.tolist()
         if not block or self.candidates == 0 or not draft.fits:
             return whole, []

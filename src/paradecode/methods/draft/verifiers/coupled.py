@@ -1,4 +1,4 @@
-"""Coupled verification: the draft is compared with the tokens that plain decoding emits.
+"""Coupled verification: compare the draft with the tokens that plain decoding would emit.
 
 The native core does the same in ``csrc/steps.cpp``.
 """
@@ -15,13 +15,13 @@ from paradecode.methods.parts import declare
 
 
 class Verifier:
-    """Decides which draft tokens stay and which token follows them. A dataclass with settings.
+    """Decides which draft tokens stay and which token follows them; a dataclass with settings.
 
     Attributes:
-        modes: the kinds of draws that it uses, the one it is made for first. For other kinds it
-            falls back to a rule that is exact for them. Empty if it never looks at how a tree was
-            made.
-        shares_noise: whether drafts may look at the noise of the target's own draws.
+        modes: the sampling modes of trees whose q the rule uses; it is made for the first. For
+            other modes it falls back to a rule that is exact for them. Empty if it ignores how a
+            tree was made.
+        shares_noise: whether drafts may use the noise with which the target samples.
         multi_step: whether a backend that makes several steps at once verifies by this rule.
     """
 
@@ -31,12 +31,14 @@ class Verifier:
 
     @property
     def reads_draws(self) -> bool:
-        """Whether the rule tests p against the q that nodes were drawn from."""
+        """Whether the rule tests p against the distribution q that nodes were sampled from."""
         return bool(self.modes)
 
     def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
-        """The verdict on a tree. Reply row 0 follows the last committed token, row i + 1 follows
-        node i."""
+        """Return the verdict on a tree.
+
+        Row 0 of the reply follows the last committed token, and row i + 1 follows node i.
+        """
         raise NotImplementedError
 
 
@@ -45,10 +47,10 @@ class Verifier:
 class Coupled(Verifier):
     """Accept the tokens of plain decoding, at any temperature.
 
-    The token after each accepted node is argmax(log p + noise of that position), or the bare
-    argmax at temperature 0; a child is accepted when it carries that token. Exact at any
-    temperature: the output is the plain output, token by token. At temperature 0 this is greedy
-    verification (Stern et al. 2018, arXiv 1811.03115, over trees).
+    The token after each accepted node is argmax(log p + noise of that position), or the bare argmax
+    at temperature 0. A child is accepted when it carries that token. The output is the plain
+    output, token by token, at any temperature. At temperature 0 this is greedy verification (Stern
+    et al. 2018, arXiv 1811.03115, over trees).
     """
 
     shares_noise: ClassVar[bool] = True
@@ -77,7 +79,7 @@ coupled = Coupled()
 
 @declare("verifier", "greedy", paper="Blockwise Parallel Decoding", arxiv="1811.03115")
 class GreedyVerifier(Verifier):
-    """Accept the argmax; temperature 0 only."""
+    """Accept draft tokens that are the target's argmax; temperature 0 only."""
 
     def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         if seq.sampler.warp.temperature > 0.0:

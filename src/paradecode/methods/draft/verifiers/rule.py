@@ -1,8 +1,8 @@
-"""What the rules of the sampling verifiers share, and how the engine runs a rule.
+"""The base classes of sampling verifiers, and how the engine runs their rules.
 
-A rule is a pure function of the target's rows, the tree and a source of chance. The engine's chance
-is counter-based noise. A test may pass one that takes every branch in turn, and so compute the law
-of the output exactly.
+A rule is a pure function of the target's rows, the tree and a source of randomness. The engine's
+source is counter-based noise. A test may pass a source that takes every branch in turn, and so
+compute the exact distribution of the output.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from paradecode.methods.parts import declare, parameter
 
 Row = NDArray[np.float64]
 Rows = Callable[[int], Row]
-"""Node (or ``ROOT``) -> float64 [V]: p, the law of the token that follows the node's path."""
+"""Function from a node (or ``ROOT``) to p: float64 [V], the distribution of the next token."""
 
 sampling = partial(declare, "verifier", guarantee="distribution")
-"""Declares a verifier whose outputs have the law of plain sampling."""
+"""Declare a verifier whose outputs have the distribution of plain sampling."""
 
 NOTHING = 1e-12
-"""The least mass of a residual; less mass is rounding, and the old distribution stays."""
+"""The least mass of a residual; a smaller mass is a rounding error, and p is kept unchanged."""
 
 
 class Chance(Protocol):
-    """The source of a rule's randomness; each call is a new draw."""
+    """Interface: the source of a rule's randomness; each call is a new draw."""
 
     def accept(self, p: float, q: float = 1.0) -> bool:
-        """True with probability min(1, p / q)."""
+        """Return True with probability min(1, p / q)."""
 
     def draw(self, weights: Row) -> int:
-        """An index with probability proportional to its weight."""
+        """Return an index with probability proportional to its weight."""
 
 
 Accepted = tuple[list[int], int]
-"""The nodes of the accepted path, from depth 1 on, and the token that follows them."""
+"""The nodes of the accepted path, from the root's child on, and the token that follows them."""
 Rule = Callable[[Rows, TokenTree, Chance], Accepted]
 
 
 def residual(p: Row, q: Row) -> Row:
-    """The distribution norm((p - q)+)."""
+    """Return the distribution norm((p - q)+), or p if nothing is left."""
     rest = np.maximum(p - q, 0.0)
     mass = rest.sum()
     return rest / mass if mass > NOTHING else p
 
 
 def without(q: Row, token: int) -> Row:
-    """q under the condition that the token is not ``token``; zeros when nothing else is left."""
+    """Return q under the condition that the token is not ``token``; zeros if nothing is left."""
     rest = q.copy()
     rest[token] = 0.0
     mass = rest.sum()
@@ -63,7 +63,11 @@ def without(q: Row, token: int) -> Row:
 
 
 def proposal(drawn: Drawn, node: int, tree: TokenTree, vocabulary: int) -> Row:
-    """The distribution q of a node's children, after a check that q could give them."""
+    """Return the distribution q of a node's children.
+
+    Raises:
+        DecoderError: if q cannot give the node's children.
+    """
     q = drawn.row(vocabulary)
     tokens = tree.tokens[tree.children(node)].tolist()
     if not q[tokens].all():
@@ -74,9 +78,10 @@ def proposal(drawn: Drawn, node: int, tree: TokenTree, vocabulary: int) -> Row:
 
 
 def run(rule: Rule, p: Rows, tree: TokenTree, chance: Chance) -> tuple[list[int], list[int]]:
-    """Apply a rule; returns the tokens to append, and the node (or ``ROOT``) that each one follows.
+    """Apply a rule; return the tokens to append, and the node (or ``ROOT``) that each follows.
 
-    A rule's last token may by chance be in the tree; its row is there, so the rule goes on from it.
+    A rule's last token may happen to be a node of the tree. That node's row is there, so the rule
+    goes on from it.
     """
     path, token = rule(p, tree, chance)
     tokens = [*tree.tokens[path].tolist(), token]
@@ -91,13 +96,13 @@ def run(rule: Rule, p: Rows, tree: TokenTree, chance: Chance) -> tuple[list[int]
 
 
 class Noise:
-    """The engine's chance: the n-th draw of one (seed, position), whatever the batch."""
+    """The engine's source of randomness: its n-th draw depends only on seed and position."""
 
     def __init__(self, base: int) -> None:
         self._base, self._draws = base, 0
 
     def uniform(self) -> float:
-        """A number in [0, 1), with 53 bits."""
+        """Return a number in [0, 1) with 53 random bits."""
         self._draws += 1
         return (mix((self._base + self._draws * GOLDEN) & MASK64) >> 11) * 2.0**-53
 
@@ -116,7 +121,7 @@ class SamplingVerifier(Verifier):
     """Applies a rule with the request's noise; at temperature 0 it verifies greedily."""
 
     def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-        """Accept nodes and draw the token behind them; pure except for ``chance``."""
+        """Accept nodes and draw the token after them; pure except for ``chance``."""
         raise NotImplementedError
 
     def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
@@ -135,14 +140,14 @@ class SamplingVerifier(Verifier):
                         raise
                     ends.add(node)
                     row = logits.select([node + 1])
-                row.argmax()  # Raises when the row holds no numbers.
+                row.argmax()  # Raises if the row is NaN.
                 known[node] = row.probabilities(sampler.warp)[0]
             return known[node]
 
         chance = Noise(sampler.noise_key(0, Purpose.ACCEPT))
         tokens, after = run(self.rule, p, tree, chance)
-        # What a rule draws behind such an end is left out; all before it has its law, whatever
-        # stands for p there.
+        # Tokens drawn after such an end are dropped. Tokens before it keep their distribution,
+        # whatever p is there.
         count = next((place for place, node in enumerate(after) if node in ends), len(after))
         return Verdict(tokens[:count], [node + 1 for node in after[:count]], logits)
 
@@ -151,7 +156,7 @@ class TopDown(SamplingVerifier):
     """A verifier that decides from the root on, one node at a time."""
 
     def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
-        """The child to go on from and its token, or None and the last token."""
+        """Return the child to go on from and its token, or None and the last token."""
         raise NotImplementedError
 
     def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
@@ -178,11 +183,11 @@ class TopDown(SamplingVerifier):
     names={"posterior_threshold": "epsilon", "posterior_alpha": "delta", "alpha": "delta"},
 )
 class Typical(SamplingVerifier):
-    """Accept what the target finds plausible, given its own doubt; changes the law of the output.
+    """Accept what the target finds plausible for its entropy; changes the output's distribution.
 
     A token is accepted when p > min(epsilon, delta * exp(-entropy of p)) (Cai et al. 2024). The
-    longest accepted path wins, of equally long ones the likelier. The token after it is drawn
-    from p.
+    longest accepted path wins; among equally long paths the likeliest wins. The token after it is
+    drawn from p.
     """
 
     epsilon: float = parameter(0.09, 0.0, 1.0, "a token more probable than this is accepted")
@@ -201,6 +206,6 @@ class Typical(SamplingVerifier):
         return tree.path(best[2]), chance.draw(p(best[2]))
 
     def threshold(self, p: Row) -> float:
-        """The probability that a token must exceed."""
+        """Return the probability that a token must exceed."""
         entropy = -float((p * np.log(p + 1e-5)).sum())
         return min(self.epsilon, self.delta * float(np.exp(-entropy)))

@@ -22,10 +22,10 @@ from paradecode.methods.draft.verifiers.rule import (
 def one_by_one(
     p: Row, node: int, tree: TokenTree, chance: Chance, most: int | None = None
 ) -> tuple[int | None, int]:
-    """Test the first ``most`` children (all by default) in drawing order.
+    """Test a node's first ``most`` children (all by default) in drawing order.
 
-    After a refusal, p becomes the part of p that q did not cover. With draws without replacement, q
-    becomes its part on the tokens that were not drawn yet.
+    After a rejection, p becomes the part of p that q did not cover. If children were drawn without
+    replacement, q is restricted to the tokens that were not drawn yet.
     """
     drawn = tree.drawn.get(node)
     if drawn is None:
@@ -42,8 +42,10 @@ def one_by_one(
 
 
 def _one_hot(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
-    """Test children that a rule chose: accept each with what is left of p for it. Exact for any
-    tree."""
+    """Test children that a rule chose: accept each with what is left of p for it.
+
+    This is exact for any tree.
+    """
     for child in tree.children(node):
         token = int(tree.tokens[child])
         if chance.accept(p[token]):
@@ -61,8 +63,9 @@ def _one_hot(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | 
 class Rejection(TopDown):
     """Test one draft token at each depth with p / q (also Chen et al. 2023, arXiv 2302.01318).
 
-    Accept the token with min(1, p / q), else emit a token of norm((p - q)+). Of drawn siblings only
-    the first is tested; children that a rule chose are all tested, with a one-hot q.
+    Accept the token with probability min(1, p / q), or else emit a token of norm((p - q)+). Only
+    the first of several drawn siblings is tested. Children that a rule chose are all tested, with a
+    one-hot q.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
@@ -73,10 +76,10 @@ class Rejection(TopDown):
 
 @sampling("specinfer", paper="SpecInfer", arxiv="2305.09781")
 class SpecInfer(TopDown):
-    """Test siblings one after another, each against what the last ones left of p.
+    """Test siblings one after another, each against what the earlier ones left of p.
 
-    The multi-path rule of Miao et al. 2023, for children drawn with replacement. Where they were
-    drawn without it this is ``rsd``, and one-hot where a rule chose.
+    The multi-path rule of Miao et al. 2023, for children drawn with replacement. For children drawn
+    without replacement this is ``rsd``. Children that a rule chose are tested with a one-hot q.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
@@ -94,7 +97,7 @@ class Rsd(SpecInfer):
 
 @sampling("naive-tree", paper="Dynamic Delayed Tree Expansion", arxiv="2602.16994")
 class NaiveTree(Rejection):
-    """Test the first sibling with p / q, take another one when the residual happens to give it."""
+    """Test the first sibling with p / q; take another one if the residual happens to draw it."""
 
     def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
         child, token = super().level(p, node, tree, chance)
@@ -103,7 +106,7 @@ class NaiveTree(Rejection):
 
 @sampling("nss", paper="SpecInfer (naive sampling)", arxiv="2305.09781")
 class NaiveSampling(TopDown):
-    """Draw from p, go on if the token was drafted. Needs no q, and is exact for any tree."""
+    """Draw from p, and go on if the token was drafted. Needs no q, and is exact for any tree."""
 
     def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
         token = chance.draw(p)
@@ -113,18 +116,22 @@ class NaiveSampling(TopDown):
 # SpecTr's sequential selection among k drafts.
 
 HALVINGS = 24
-"""How often the interval that holds rho is halved. A rho that is a little too large is exact,
-too."""
+"""Number of times that the interval which holds rho is halved.
+
+A rho that is a little too large is exact as well.
+"""
 
 
 @sampling("spectr", paper="SpecTr", arxiv="2310.15141")
 class SpecTr(TopDown):
     """Test k draws with replacement by approximate optimal transport (Sun et al. 2023).
 
-    K-SEQ: accept a draw with min(1, p / (rho q)), rho the smallest that keeps the law. With
-    beta = sum min(p / rho, q) a draw is accepted, so one of k is with 1 - (1 - beta)^k; the
-    residual is what p has left when those accepted are taken out. Children that were not drawn
-    with replacement are verified as ``rsd`` does.
+    K-SEQ: accept a draw with probability min(1, p / (rho q)), where rho is the smallest value that
+    keeps the output's distribution. With beta = sum min(p / rho, q), a draw is accepted with
+    probability beta, and one of k draws with 1 - (1 - beta)^k. The residual is what p has left
+    without the accepted mass.
+
+    Children that were not drawn with replacement are verified as ``rsd`` does.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.IID,)

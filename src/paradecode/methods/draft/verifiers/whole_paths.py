@@ -1,4 +1,4 @@
-"""Verification of whole paths: block verification of chains, traversal verification of trees."""
+"""Verify whole paths: block verification of chains, traversal verification of trees."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from paradecode.methods.draft.verifiers.rule import (
 
 
 def verify_block(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-    """Sun et al. 2024 (arXiv 2403.10444): the longest prefix of a chain that passes its test.
+    """Accept the longest prefix of a chain that passes its test (Sun et al. 2024, 2403.10444).
 
-    A prefix of weight w_i = min(1, w_(i-1) p / q) passes with h_i = S_i / (S_i + 1 - w_i), where
-    S_i is the mass of (w_i p - q)+ at its end, and the whole chain with its weight. Every prefix
-    has its own test, so a likely token may make good for an unlikely one before it. Trees that are
-    no chains are verified by :func:`verify_traversal`, which does the same on chains.
+    A prefix of weight w_i = min(1, w_(i-1) p / q) passes with probability h_i = S_i / (S_i + 1 -
+    w_i), where S_i is the mass of (w_i p - q)+ at its end. The whole chain passes with its weight.
+    Every prefix has its own test, so a likely token may make good for an unlikely one before it.
+
+    Trees that are no chains are verified by :func:`verify_traversal`, which does the same on
+    chains.
     """
     if not tree.is_chain or any(drawn.order for drawn in tree.drawn.values()):
         return verify_traversal(p, tree, chance)
@@ -49,11 +51,11 @@ def verify_block(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
 
 
 def verify_traversal(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-    """Weng et al. 2025 (arXiv 2505.12398): test leaves first, each with the weight of its path.
+    """Test leaves first, each with the weight of its path (Weng et al. 2025, arXiv 2505.12398).
 
     A leaf that fails is deleted, and its parent's p, q and weight become what the failure leaves of
-    them; then the next leaf along the first remaining children is tested. Prefixes that a top-down
-    rule has thrown away by then are still in the game.
+    them. Then the next leaf along the first remaining children is tested. Prefixes that a top-down
+    rule would have rejected by then can still be accepted.
     """
     children, origin = _copies(tree)
     weight: dict[int, float] = {ROOT: 1.0}
@@ -100,13 +102,13 @@ def verify_traversal(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
 
 
 def _pass(mass: float, weight: float) -> tuple[float, float]:
-    """Numerator and denominator of h_i = S_i / (S_i + 1 - w_i)."""
+    """Return numerator and denominator of h_i = S_i / (S_i + 1 - w_i)."""
     total = mass + 1.0 - weight
     return (mass, total) if total > 0.0 else (1.0, 1.0)
 
 
 def _chance_of(tree: TokenTree, node: int, token: int) -> float:
-    """Probability q of a node's first child; 1 where a rule has chosen it."""
+    """Return the probability q of a node's first child; 1 if a rule has chosen the child."""
     drawn = tree.drawn.get(node)
     if drawn is None:
         return 1.0
@@ -117,7 +119,10 @@ def _chance_of(tree: TokenTree, node: int, token: int) -> float:
 
 
 def _proposal(tree: TokenTree, node: int, token: int, vocabulary: int) -> Row:
-    """The distribution q of a node's children; one-hot at ``token`` where a rule has chosen."""
+    """Return the distribution q of a node's children; one-hot if a rule has chosen them.
+
+    The one-hot distribution is at ``token``.
+    """
     drawn = tree.drawn.get(node)
     if drawn is not None:
         return proposal(drawn, node, tree, vocabulary)
@@ -127,7 +132,7 @@ def _proposal(tree: TokenTree, node: int, token: int, vocabulary: int) -> Row:
 
 
 def _copies(tree: TokenTree) -> tuple[dict[int, list[int]], dict[int, int]]:
-    """Children of each node, and the node that each one stands for.
+    """Return the children of each node, and the tree's node that each of the nodes stands for.
 
     Equal draws that share a node are separated: the first has the node's children, the others none.
     """
@@ -147,7 +152,7 @@ def _copies(tree: TokenTree) -> tuple[dict[int, list[int]], dict[int, int]]:
 
 @sampling("block", paper="Block Verification Accelerates Speculative Decoding", arxiv="2403.10444")
 class BlockVerifier(SamplingVerifier):
-    """Accept the longest prefix of a chain, judged as a whole."""
+    """Accept the longest prefix of a chain that passes a test of the prefix as a whole."""
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
 
@@ -159,7 +164,7 @@ class BlockVerifier(SamplingVerifier):
     "traversal", paper="Traversal Verification for Speculative Tree Decoding", arxiv="2505.12398"
 )
 class Traversal(SamplingVerifier):
-    """Test leaves first: block verification of trees."""
+    """Test leaves before their parents: block verification of trees."""
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
 
