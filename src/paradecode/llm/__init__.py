@@ -1,4 +1,4 @@
-"""The public front: load a model once, then chat, complete or stream with any method."""
+"""The public interface: load a model once, then chat, complete or stream with any method."""
 
 from __future__ import annotations
 
@@ -315,15 +315,7 @@ class LLM(RequestMaker):
     def rank(
         self, context: str | Sequence[int], candidates: Sequence[str | Sequence[int]]
     ) -> list[Ranked]:
-        """Continuations of one context, the likeliest first; all are scored in the same forwards.
-
-        Args:
-            context: a text or token ids.
-            candidates: texts or token ids, each of at most 512 tokens.
-
-        Raises:
-            InvalidInput: for what cannot be used, or a model that is not autoregressive.
-        """
+        """Rank continuations of one context, the likeliest first; all share their forwards."""
         if isinstance(candidates, str):
             raise InvalidInput("candidates", candidates, "give a list of texts or token ids")
         request = self.ranking(self.encode(context), candidates)
@@ -354,14 +346,14 @@ class LLM(RequestMaker):
         self.close()
 
     def _asked(self, prompt: Any, settings: Mapping[str, Any]) -> tuple[list[int], dict[str, Any]]:
-        """The token ids of what one call asks, and the settings that do not concern its text."""
+        """Return the token ids of a call's prompt, and the settings that do not change its text."""
         rest, shown = _apart(settings)
         if shown or not _are_ids(prompt):
             return self.conversation(prompt, **shown), rest
         return self.encode(prompt), rest
 
     def _several(self, field: str, prompts: Any) -> list[list[int]]:
-        """The token ids of each prompt in a list."""
+        """Return the token ids of each prompt in a list."""
         if isinstance(prompts, (str, bytes, bytearray)) or not isinstance(prompts, Iterable):
             raise InvalidInput(field, prompts, "give a list of texts or of lists of token ids")
         return [self.encode(prompt) for prompt in prompts]
@@ -395,7 +387,7 @@ class LLM(RequestMaker):
         return [with_alternatives([next(done) for _ in group]) for group in groups]
 
     def _read(self, requests: Sequence[GenerationRequest]) -> None:
-        """Run requests that only read; raises the error that ended one."""
+        """Run requests that only read; raises the error that ended a request."""
         with self._turn:
             for sequence in run(self.engine, requests):
                 if sequence.error is not None:
@@ -403,14 +395,14 @@ class LLM(RequestMaker):
 
 
 def _apart(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a request, and those of how its conversation is written."""
+    """Split settings into those of the request and those of the conversation's text."""
     rest = dict(settings)
     shown = {name: rest.pop(name) for name in CHAT_SETTINGS if name in rest}
     return rest, shown
 
 
 def _are_ids(given: object) -> bool:
-    """Whether these are the token ids of one prompt."""
+    """Return whether this is a list of one prompt's token ids."""
     if isinstance(given, np.ndarray):
         return given.ndim == 1 and given.dtype.kind in "iu"
     return isinstance(given, Sequence) and len(given) > 0 and is_whole(given[0])
