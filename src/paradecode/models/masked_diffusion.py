@@ -29,7 +29,7 @@ FAMILIES = {
 }  # fmt: skip
 """Name in ``architectures`` -> facts."""
 BLOCKS = "threshold(cache=prefix)"
-"""Default method of any model with blocks; there the prefix cache saves time and changes no
+"""Default method of any model with blocks; there the prefix cache saves time, changing no
 output."""
 
 

@@ -15,8 +15,8 @@ from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.weights import Tensor
 
 SMALLEST_SHARE = 0.05
-"""Smallest share of the draft's tokens that the target must have; with fewer, drafting fails to
-pay."""
+"""Smallest share of the draft's tokens that the target must have; with fewer, drafting is no
+use."""
 
 
 def match(
