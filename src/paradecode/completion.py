@@ -92,8 +92,7 @@ class Completion:
         return f"<Completion {shown(self.text)}: {said}>"
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: text coloured by forward, and a bar for each forward's
-        tokens."""
+        """Return HTML for notebooks: text coloured by forward, and a bar for each forward."""
         made = Counter[int]()
         for commit in self.commits:
             made[commit.forward] += len(commit.tokens)

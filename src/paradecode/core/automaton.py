@@ -72,7 +72,7 @@ class TokenAutomaton:
             return AutomatonMatcher(self, ends)
         columns, nowhere = self.columns.copy(), np.full((self.states, 1), DEAD, np.int32)
         columns[inside] = self.table.shape[1]
-        used, columns = np.unique(columns, return_inverse=True)  # Others have no tokens any more.
+        used, columns = np.unique(columns, return_inverse=True)  # Drop columns without tokens.
         table = np.hstack([self.table, nowhere])[:, used]
         try:
             rest = TokenAutomaton(table, columns.astype(np.int32), self.accepting)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 
 class Constraint(Protocol):
-    """A set of allowed texts, compiled for one vocabulary. Requests can share it: it has no
-    state."""
+    """A set of allowed texts, compiled for a vocabulary. It has no state: requests can share it."""
 
     @property
     def vocab_size(self) -> int:
@@ -45,8 +44,7 @@ class Matcher(Protocol):
         """
 
     def allows(self, path: Sequence[int], token: int) -> bool:
-        """Return ``mask(path)[token]`` without computing the whole mask; True if there is no
-        mask."""
+        """Return ``mask(path)[token]`` without computing the mask; True if there is no mask."""
 
     def possible(self, path: Sequence[int]) -> int:
         """Return how many of the first tokens of ``path`` the constraint allows."""

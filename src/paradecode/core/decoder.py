@@ -100,8 +100,7 @@ class ModelFacts:
 
 
 class TokenSequence(Protocol):
-    """The interface through which a decoder sees its request: tokens, models, caches and
-    commits."""
+    """The interface through which a decoder sees its request: tokens, models, caches, commits."""
 
     params: SamplingParams
     sampler: Sampler
@@ -124,8 +123,7 @@ class TokenSequence(Protocol):
         """int32 [n]: committed tokens whose keys and values are not in the target's cache yet."""
 
     def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
-        """Return the committed tokens that a model's cache does not have yet, in that model's
-        ids."""
+        """Return the committed tokens that a model's cache lacks, as that model's token ids."""
 
     def about(self, model: str = TARGET) -> ModelFacts:
         """Return the facts about a model. Raises DecoderError if no model has that name."""

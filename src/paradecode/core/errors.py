@@ -57,7 +57,7 @@ class _Beginnings(Repr):
         self.maxstring = self.maxother = self.maxlong = 2 * MOST_SHOWN
         # More entries would not fit into a message.
         self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 30
-        self.maxlevel = 1 << 20  # As deep as ``repr`` goes.
+        self.maxlevel = 1 << 20  # As many levels as ``repr`` allows.
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         """Show the first keys in the dict's own order; the library's method would sort all keys."""

@@ -66,8 +66,10 @@ class Block:
     window: int = 0
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
-        """Return ``x`` with rotary positions, normed if there is a gain: float32 [n, heads,
-        size]."""
+        """Return ``x`` with rotary positions, normed if ``gain`` is given: [n, heads, size].
+
+        The result is float32.
+        """
         angles = np.multiply.outer(positions, self.frequencies)[:, None, :]
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         x = x.reshape(len(x), -1, self.size)

@@ -11,8 +11,7 @@ DATA_FIX = 'install paradecode-data: pip install "paradecode[data]", or -e data 
 
 
 def places(path: str) -> list[Path]:
-    """Return where the file of a path like ``package/file`` may be, without importing the
-    package."""
+    """Return the paths that a ``package/file`` may have, without importing the package."""
     package, _, inner = path.partition("/")
     spec = find_spec(package)
     return [Path(folder) / inner for folder in (spec and spec.submodule_search_locations) or ()]

@@ -94,8 +94,7 @@ class Logits(Protocol):
 
 
 class ArrayLogits:
-    """Logits in a NumPy array [R, V]: the reference implementation of the protocol, used on
-    CPUs."""
+    """Logits in a NumPy array [R, V]: the reference implementation of the protocol, for CPUs."""
 
     def __init__(self, values: NDArray[np.floating]) -> None:
         self.values = values
@@ -214,8 +213,7 @@ def _best(row: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 
 
 def _nucleus(scaled: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """Return the indices of the smallest set of best tokens with a total probability of
-    ``top_p``."""
+    """Return the indices of the smallest set of best tokens with probability mass ``top_p``."""
     top = scaled.max()
     total = np.exp(scaled - top).sum()
     count = min(64, len(scaled))

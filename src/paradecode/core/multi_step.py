@@ -21,9 +21,9 @@ class BudgetState(NamedTuple):
     Attributes:
         calibration: weight and overall ratio; then for each bucket the expected and the accepted
             number of draft tokens.
-        refusals: three counts: failed drafts in a row in this request; failed drafts in a row in
-            all requests of its tenant; and how many of the next steps have no draft. A draft fails
-            if no token of it was accepted.
+        refusals: three counts: refused drafts in a row in this request; refused drafts in a row in
+            all requests of its tenant; and how many of the next steps have no draft. A draft is
+            refused if the budget sends none of its tokens to verification.
         patience: the setting ``patience`` of ``auto``; 0 for ``fixed``.
         shared: the object in which the tenant's requests share ``calibration`` and the second count
             of ``refusals``, or None.

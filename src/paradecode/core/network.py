@@ -22,8 +22,7 @@ SHAPES: Mapping[str, tuple[int, int]] = {
     "centre": (1, 0), "add": (2, 0), "multiply": (2, 0), "divide": (2, 0), "join": (0, 0),
     "attention": (5, 0), "part": (1, 0),
 }  # fmt: skip
-"""Kind of step -> numbers of values and of tensors that it reads (``join``: any number of
-values)."""
+"""Kind of step -> its numbers of values and of tensors; ``join`` has 0: any number of values."""
 
 KINDS = tuple(SHAPES)
 

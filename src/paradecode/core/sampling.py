@@ -150,8 +150,7 @@ class SamplingParams:
         return Warp(self.temperature, self.top_k, self.top_p, self.min_p)
 
     def check_vocabulary(self, size: int) -> None:
-        """Raise InvalidInput if a token id is outside the vocabulary, or no token is allowed
-        first."""
+        """Raise InvalidInput if a token id is not in the vocabulary, or no token may come first."""
         named = {"logit_bias": self.logit_bias or (), "stop_token_ids": self.stop_token_ids}
         for name, ids in named.items():
             for token in ids:

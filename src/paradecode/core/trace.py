@@ -116,8 +116,7 @@ class DraftCounts:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """1 + accepted / drafts: tokens per forward with a draft, including the target's own
-        token."""
+        """1 + accepted / drafts: tokens per forward with a draft, with the target's own token."""
         return 1.0 + self.accepted / self.drafts if self.drafts else 1.0
 
     def counts(self) -> dict[str, Any]:
@@ -177,8 +176,7 @@ class Stats(DraftCounts):
 
     @property
     def tokens_per_second(self) -> float:
-        """Decoding speed: tokens generated after the first commit, divided by
-        ``decode_seconds``."""
+        """Decoding speed: tokens generated after the first commit, per second of decoding."""
         later = self.generated - self.first_tokens
         return later / self.decode_seconds if later > 0 and self.decode_seconds > 0 else 0.0
 

@@ -206,7 +206,7 @@ def draw_pooled(
 
     Returns:
         New node -> how often it was drawn. A caller that wants k children for each draw draws k
-            times this many children of the node.
+        times this many children of the node.
     """
     order = draw_iid(ids, q, noise_key(tree, sampler, node), count)
     distinct = list(dict.fromkeys(order))

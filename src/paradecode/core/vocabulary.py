@@ -47,8 +47,7 @@ class Vocabulary:
         return cls(every, every, np.arange(size + 1), outputs, same=True)
 
     def translate(self, tokens: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return the draft model's tokens for the text of the target tokens ``tokens``, int32
-        [n]."""
+        """Return the draft model's tokens for the text of target tokens ``tokens``, int32 [n]."""
         if len(tokens) == 0:
             return np.empty(0, np.int32)
         if self.same:
@@ -61,8 +60,7 @@ class Vocabulary:
         return rows if self.outputs is None else self.outputs[rows]
 
     def widened(self, logits: Logits) -> Logits:
-        """Return logits [R, D] of all draft tokens; tokens without a row in the LM head get
-        -inf."""
+        """Return logits [R, D] of all draft tokens; those without a row in the LM head get -inf."""
         if self.outputs is None:
             return logits
         rows, said = logits.shape

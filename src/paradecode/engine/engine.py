@@ -210,7 +210,7 @@ class Engine(Resources):
                 live.start()
             except Exception as error:  # The method's own code: it ends this request only.
                 self._end(live, "error", error)
-            if live.sequence.finished:  # Or what it resumes was its end.
+            if live.sequence.finished:  # Its resumed tokens may have ended it.
                 changed.append(live.sequence)
 
     def _has_room(self, live: Live) -> bool:
@@ -233,7 +233,7 @@ class Engine(Resources):
                 self.forwards += make_steps(waiting, spare, backend, self.load, self.correction)
                 return
         for live in list(self.running):
-            if live.steps is not None:  # It goes along with the others.
+            if live.steps is not None:  # Not all can: it makes its own step.
                 live.leave_steps()
                 live.steps.reply = StepsMade()
                 self._advance(live, changed)
@@ -298,7 +298,7 @@ class Engine(Resources):
             for network, group in groups.items():
                 try:
                     self._reply(network, group)
-                except Exception:  # One bad input must not cost its neighbours theirs.
+                except Exception:  # One bad input must not fail others.
                     for pending in group:
                         try:
                             self._reply(network, [pending])

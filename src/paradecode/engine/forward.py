@@ -63,7 +63,7 @@ class PendingForward:
 
         A forward that only reads attention weights is the target's own work.
         """
-        f = self.forward  # Without layers it is the target's LM head.
+        f = self.forward  # ``layers=()`` runs the LM head alone.
         stores = len(f.tokens) > 0 and f.store is not Store.NONE
         some = bool(f.layers) and f.attention is None and not stores
         return f.model != TARGET or some
@@ -136,7 +136,7 @@ class PendingForward:
         else:  # No forward of its own: further layers of rows that were counted, a look at some
             # layer's attention, or the head alone.
             self.sequence.rows += rows * share
-        if self.owner is not self.sequence:  # What forks take is the request's.
+        if self.owner is not self.sequence:  # The request pays for its forks.
             self.owner.rows += (rows + len(f.tree)) * share
 
 
@@ -308,7 +308,7 @@ class PendingOverlap:
         self.forward.owner.timer.decoder += time.perf_counter() - started
 
     def close(self) -> Exception | None:
-        """End ``meanwhile``, and return the exception that it raises meanwhile, or None."""
+        """End ``meanwhile``; return an exception that it raises when it is closed, or None."""
         self.side = None
         try:
             self._generator.close()

@@ -111,7 +111,7 @@ class PagePool:
 
         Returns:
             Whether the lists hold all published keys, because ``since`` is None or too long ago;
-                the keys that are published; and the keys that are no longer published.
+            the keys that are published; and the keys that are no longer published.
         """
         old = self.changes - len(self._changes)
         if since is None or not old <= since <= self.changes:
@@ -218,7 +218,7 @@ class KVCache:
                 self.pages.append(self.pool.share(page))
                 self._keys.append(key)
                 self.length += PAGE
-        if self.blocks and self.length:  # A canvas begins anew behind the last whole block.
+        if self.blocks and self.length:  # A canvas restarts after the last whole block.
             self.final, self.length = self.length // self.blocks * self.blocks, 0
             self._fill(np.arange(self.final))
         return self.length or self.final
@@ -260,11 +260,11 @@ class KVCache:
             if self.filled is not None or (len(written) and int(written.max()) >= self.length):
                 self._fill(written, layers)
         if len(forward.tree) and forward.places is None:
-            if self.filled is not None:  # Until these rows are kept nobody may name their slots.
+            if self.filled is not None:  # No forward may name these slots yet.
                 self.filled.clear(self.length, self.length + len(tentative))
             sound = _as_text(forward)
             if layers is None and not (sound and (forward.store is Store.COMMIT or not count)):
-                self.reusable = False  # If kept, they are not what another request has there.
+                self.reusable = False  # Other requests have other rows there.
             self._extend(tentative, layers, hidden if sound and not count else {})
         self._publish(history)
 
@@ -346,7 +346,7 @@ class KVCache:
 
         Returns:
             float32 [K + M - G, hidden size]: the input of the forward's first layer, without the
-                given rows.
+            given rows.
 
         Raises:
             DecoderError: a row of the forward is not partial, or the rows' states were not

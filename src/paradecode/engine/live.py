@@ -79,7 +79,7 @@ class Live:
     @property
     def beside(self) -> list[PendingOverlap]:
         """The overlaps that may continue while a forward of the target runs."""
-        if self._handoff is not None:  # What takes long would hold up all others.
+        if self._handoff is not None:  # A slow method would delay all others.
             return []
         return [overlap for overlap in self.overlaps if overlap.forward.reply is None]
 
@@ -133,7 +133,7 @@ class Live:
         self.leave_steps()
         try:
             self._generator.close()
-        except Exception as error:  # It resists its end: it raises, or yields once more.
+        except Exception as error:  # It raises, or yields once more.
             self.sequence.late_error = self.sequence.late_error or error
         for child in self.children:
             child.release()

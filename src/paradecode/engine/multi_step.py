@@ -26,8 +26,7 @@ OVERHEAD = 2e-5, 3e-5, 2e-5
 """Like :data:`paradecode.engine.cost.OVERHEAD`, for steps that the backend makes; estimated from
 batches of 1 to 64 sequences."""
 AHEAD = 64
-"""Number of tokens after a draft for which a call takes pages; a higher number does so less
-often."""
+"""Number of tokens after a draft for which a call takes pages; a higher one does so less often."""
 
 
 class PendingSteps:

@@ -153,7 +153,7 @@ class LiveOutput:
             if not self.finished:
                 self._append([token])
                 self.sampler.advance([token])
-        self._taken = self._length - self.prompt_length  # What it resumes was shown.
+        self._taken = self._length - self.prompt_length  # Callers have the resumed tokens.
         self._origins = Origins(self._taken)
         self.text.take(self.finished)
 
@@ -188,7 +188,7 @@ class LiveOutput:
         self.forwards += 1
         drafted = len(tree.tokens)
         self.rows += (tokens + drafted) * share
-        self.last_rows = min(tokens, 1) + drafted  # A prompt is not read again.
+        self.last_rows = min(tokens, 1) + drafted  # The prompt's rows do not run again.
         self.draft = Draft(tree, self.draft.drafted + drafted)
 
     # Results for callers.

@@ -232,7 +232,7 @@ class LiveSequence(LiveOutput):
         if self._root is not None:
             return self._root._learned()
         if self._stores is None:
-            if self.state is State.RELEASED:  # Stores that it is given now it would never leave.
+            if self.state is State.RELEASED:  # It would never leave new stores.
                 return {}
             self._stores = self._resources.stores.of(self._request.salt, self.owner)
         return self._stores

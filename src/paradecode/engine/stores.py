@@ -56,7 +56,7 @@ class LearnedStores:
 
     def _book(self, place: Place, gone: bool = False) -> None:
         """Record the size of a salt's stores, which may have changed."""
-        if place not in self._stores:  # Others needed the room.
+        if place not in self._stores:  # It was forgotten to free memory.
             return
         before = self._sizes.pop(place, (0, 0))
         now = (0, 0) if gone else _sizes(self._stores[place])
@@ -82,7 +82,7 @@ class LearnedStores:
                 if place != asking:
                     self._forget(place, kind)
                 elif not self._forget_oldest(place, kind):
-                    spared = self._sizes[place][kind]  # It cannot go: another owner pays.
+                    spared = self._sizes[place][kind]  # It must stay: another owner pays.
                     owned[place[0]] -= spared
             owned[asking[0]] += spared
 

@@ -74,8 +74,7 @@ class Rope:
         return base
 
     def _pair_of(self, rotations: float) -> float:
-        """Return the (fractional) index of the pair with ``rotations`` turns in the original
-        context."""
+        """Return the (fractional) index of the pair that rotates this often in the old context."""
         turns = self.original_context / (rotations * 2 * math.pi)
         return self.dim * math.log(turns) / (2 * math.log(self.theta))
 

@@ -1,7 +1,7 @@
 """Read a folder's config.json in the same way as transformers' class of the architecture.
 
-A null is a value there: it switches an attention window off, and it makes a head's size follow from
-others. If the class accepts no null, the file is refused.
+A null in this file is a value: it switches an attention window off, and it makes a head's size
+follow from other sizes. If the class accepts no null, the file is refused.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ FAMILIES = {
 }  # fmt: skip
 """Name in ``architectures`` -> facts."""
 BLOCKS = "threshold(cache=prefix)"
-"""Default method of any model with blocks; there the prefix cache saves time, changing no
-output."""
+"""Default method of any model with blocks; its prefix cache saves time and changes no output."""
 
 
 def as_causal(
@@ -45,7 +44,7 @@ def as_causal(
 
     Returns:
         The architecture's name, its settings, and the fields of a ``ModelConfig`` that differ. The
-            config.json of any architecture may give ``attention``, ``block_length`` and ``shift``.
+        config.json of any architecture may give ``attention``, ``block_length`` and ``shift``.
 
     Raises:
         InvalidModel: the mask token is outside of the vocabulary, two keys contradict each other,

@@ -151,7 +151,7 @@ def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tens
 def _with_head(
     config: ModelConfig, found: list[tuple[str, Tensor]]
 ) -> tuple[ModelConfig, list[tuple[str, Tensor]]]:
-    """Handle a file with an LM head whose configuration says that it has none, like transformers.
+    """Choose the LM head like transformers, if the file has one although the flag says it is tied.
 
     A head that differs from the embedding is used, with a warning. If there is no embedding, the
     head is the embedding.

@@ -15,8 +15,7 @@ from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.weights import Tensor
 
 SMALLEST_SHARE = 0.05
-"""Smallest share of the draft's tokens that the target must have; with fewer, drafting is no
-use."""
+"""Smallest share of the draft's tokens that the target must have for drafts to be useful."""
 
 
 def match(
@@ -103,7 +102,10 @@ def spelling(tokenizer: Tokenizer, token: int) -> bytes:
 
 
 class _Latin(dict[int, str]):
-    """Map each byte's character in GPT-2's table to Latin-1, and other characters outside of it."""
+    """Map GPT-2's character of each byte to Latin-1, and other characters to U+FFFF.
+
+    U+FFFF does not exist in Latin-1, so encoding it fails.
+    """
 
     def __missing__(self, character: int) -> str:
         return "\uffff"

@@ -85,7 +85,7 @@ def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
             rows = run(block.before, [{"token": tokens} for tokens in seen])
             pairs = [_split(block, made)[1:3] for made in rows]
         for draft, (keys, values) in zip(drafts, pairs):
-            before = len(draft.tokens) - len(keys)  # Rows that are out of sight already.
+            before = len(draft.tokens) - len(keys)  # Rows outside of the window.
             places = draft.start + before + np.arange(len(keys))
             draft.memory.store(
                 number, draft.memory.length + before, block.rotated(keys, gain, places),

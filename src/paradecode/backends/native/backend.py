@@ -182,7 +182,7 @@ class NativeBackend:
         mixture = self.config.mixture
         if mixture is None:
             return work
-        part = mixture.chosen / mixture.experts  # Of the experts, one row needs so many.
+        part = mixture.chosen / mixture.experts  # Share of experts that a row uses.
         return {
             name: (int(size * part), int(products * part)) if ".experts." in name else both
             for name, both in work.items()
@@ -199,7 +199,7 @@ class NativeBackend:
 
         Returns:
             Seconds of each kind of work since the last call, averaged over the threads; their sum
-                is the duration of the forwards.
+            is the duration of the forwards.
         """
         return self._model().profile(on)
 
@@ -208,7 +208,7 @@ class NativeBackend:
 
         Returns:
             One entry for each forward since the last call; each of several steps in one call
-                counts.
+            counts.
         """
         return [Traffic(*one) for one in self._model().traffic(on)]
 

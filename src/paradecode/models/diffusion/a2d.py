@@ -17,7 +17,8 @@ BLOCK = 32
 def _kind(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
     """Return the fields for full attention or for blocks.
 
-    Both share one class, and config.json does not say which it is, so the model's name decides.
+    The two kinds of models share one class, and config.json does not say which kind it is. So the
+    model's name decides.
     """
     found = published(names, r".*-(mdlm|bd3lm)(-v[\d.]+)?")
     attention = values.get("attention")
