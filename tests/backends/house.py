@@ -71,8 +71,7 @@ def numbers(logits: Logits) -> np.ndarray:
 
 
 def causal(pages: np.ndarray, text: np.ndarray, start: int, end: int) -> Span:
-    """Return a span of ``text``'s rows start .. end - 1, stored after cached rows, with all
-    logits."""
+    """Return a span of rows start .. end - 1, stored after the cached rows, with all logits."""
     return span(pages, text[start:end], start)
 
 

@@ -41,7 +41,7 @@ def rest(seq: TokenSequence, states: np.ndarray) -> Forward:
 def test_a_row_can_get_its_layers_one_by_one(drafts: bool) -> None:
     def decode(seq: TokenSequence) -> Steps:
         states = yield from some(seq)
-        if drafts:  # By the layers that hold the row; it comes and goes.
+        if drafts:  # Drafts by layers that hold the row.
             yield Forward(NONE, tree=TokenTree.chain([5, 6]), layers=(0,))
         reply = yield rest(seq, states)
         seq.commit(coupled(seq, EMPTY, reply))

@@ -168,7 +168,10 @@ def test_steps_without_a_draft_are_made_together(neighbour: bool, made: list[int
 
 
 def test_first_drafts_know_of_the_others() -> None:
-    """A request alone drafts together with its prompt; beside others it waits for their number."""
+    """A request alone drafts together with its prompt; beside others it first waits.
+
+    It waits until all requests know how many they are.
+    """
     cheap = CostCurve((1, 2), (20,), ((1e-3, 1.01e-3),))
     engine = engine_of(OneByOne, curve=cheap)
     alone = add(engine, "prompt-lookup", [1, 2, 3] * 9, max_tokens=3)

@@ -404,7 +404,7 @@ def test_what_networks_draft_waits_for_no_forward_of_the_others() -> None:
 
     def drafts_first(seq: Any) -> Any:
         while not seq.finished:
-            for _ in range(3):  # As a head does that is drafted level by level.
+            for _ in range(3):  # Like a head that drafts by levels.
                 reply = yield negative()
                 assert reply == -1
             reply = yield Forward(seq.pending)

@@ -85,7 +85,7 @@ def test_what_ends_a_text_there_ends_it_here(tmp_path, model, kind):
     there, here = LlamaCpp(path), quiet(path).config
     for name in (*names, tokens[100]):
         if name in ("<|role_end|>", "<|dlm_pad|>"):
-            continue  # They are ends of diffusion models that llama.cpp does not know.
+            continue  # Ends of models unknown to llama.cpp.
         index = tokens.index(name)
         assert (index in here.eos_tokens) == there.ends(index), name
 

@@ -286,7 +286,7 @@ def test_unknown_decoders_are_refused():
 
 
 def test_other_threads_go_on_while_a_long_text_is_encoded(default_model):
-    """Other threads need not wait for Python's global lock; one of them runs a worker's engine."""
+    """Encoding a long text does not hold Python's global lock, so other threads can run."""
     tokenizer = default_model.tokenizer
     text = "copper and zinc, " * 40_000
     assert len(text) > LONG

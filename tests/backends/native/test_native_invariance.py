@@ -78,7 +78,7 @@ def test_a_row_that_sees_nothing_mixes_nothing(threads):
                  positions=np.array([2000, 601], np.int32),
                  mask=np.array([[False, False], [False, True]]))  # fmt: skip
     alone = span([47], [5], slots=np.full(1, -1, np.int32), mask=np.zeros((1, 1), bool))
-    for _ in range(3):  # What is left of other forwards is not read.
+    for _ in range(3):  # Old buffer contents are not read.
         first = backend.forward([blind])[0].logits.numpy()[0]
         assert (first == backend.forward([alone])[0].logits.numpy()[0]).all()
         assert np.isfinite(first).all()
