@@ -18,12 +18,12 @@ class SearchedBranch:
     """A branch of a search, which shows how the answer was found.
 
     Attributes:
-        after: number of the branch that it continues; None is the prompt.
+        after: index of the branch that it continues; None means the prompt.
         text: the text that the branch itself wrote.
         tokens: number of tokens of that text.
         reason: why it ended.
-        score: the scorer's score, if it was asked.
-        chosen: whether the branch is a part of the answer.
+        score: the scorer's score, or None if it was not scored.
+        chosen: whether the answer contains the branch.
     """
 
     after: int | None
@@ -39,12 +39,12 @@ class SearchCost:
     """The cost of a search.
 
     Attributes:
-        branches: number of branches that have begun.
-        tokens: tokens that all of them made.
-        rows: rows of the target's forwards, over all of them.
-        seconds: time from its begin to its end.
+        branches: number of branches that were started.
+        tokens: number of tokens that all branches generated.
+        rows: rows of the target's forwards, over all branches.
+        seconds: time from its start to its end.
         scores: scores by which the completion and each of its ``alternatives`` was chosen.
-        tree: every branch, in the order in which they began.
+        tree: every branch, in the order in which they were started.
     """
 
     branches: int
@@ -61,17 +61,17 @@ class Completion:
 
     Attributes:
         text: the output, without the stop text or special tokens.
-        token_ids: every generated id, the stop token included.
+        token_ids: every generated token id, including the stop token.
         finish_reason: ``stop``, ``length``, ``deadline``, ``cancelled`` or ``error``.
-        logprobs: one entry for each token, if they were asked for.
+        logprobs: one entry for each token, if they were requested.
         stats: forwards, drafts, times.
         trace: one entry for each commit.
         prompt_token_ids: the token ids that the model read.
-        error: the error when ``finish_reason`` is ``error``.
-        alternatives: the other outputs when ``n`` is above 1, or the others of a search.
+        error: the error if ``finish_reason`` is ``error``.
+        alternatives: the other outputs if ``n`` is above 1, or the other outputs of a search.
         search: the cost of the search, if one found the output.
-        commits: ``text`` and ``token_ids`` in pieces, each with the forward that decided it, in
-            the order of the output. A search has none.
+        commits: ``text`` and ``token_ids`` in pieces, each with the forward that decided it, in the
+            order of the output. A search has none.
     """
 
     text: str
@@ -92,7 +92,7 @@ class Completion:
         return f"<Completion {shown(self.text)}: {said}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the text with a colour for each forward, and a bar for its tokens."""
+        """Return HTML for notebooks: text coloured by forward, and a bar for each forward."""
         made = Counter[int]()
         for commit in self.commits:
             made[commit.forward] += len(commit.tokens)
@@ -119,10 +119,11 @@ class Completion:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field by name, for JSON.
+        """Return every field by name, for JSON.
 
-        ``stats`` is as :meth:`paradecode.core.trace.Stats.record`, and ``error`` is its text. A
-        step of ``trace`` has its forward, tokens, counts and seconds, without the draft's tree.
+        ``stats`` is the result of :meth:`paradecode.core.trace.Stats.record`, and ``error`` is the
+        error's text. A step of ``trace`` has its forward, tokens, counts and seconds, without the
+        draft's tree.
         """
         steps = ("forward", "tokens", "accepted", "drafted", "seconds")
         return {
@@ -145,8 +146,8 @@ class Ranked:
     """A candidate of :meth:`paradecode.LLM.rank`.
 
     Attributes:
-        index: its place in the list of candidates.
-        logprobs: log-probability of each of its tokens, given the context and those before it.
+        index: its index in the list of candidates.
+        logprobs: log-probability of each of its tokens, given the context and the tokens before it.
     """
 
     index: int
@@ -158,8 +159,7 @@ class Ranked:
 
     @property
     def mean(self) -> float:
-        """Mean log-probability of a token. Candidates are ranked by it, so a long one loses
-        nothing."""
+        """Mean log-probability of a token. Ranking uses it, so long candidates lose nothing."""
         return self.total / len(self.logprobs)
 
 
@@ -168,14 +168,15 @@ class Chunk:
     """A piece of a streamed output: what one or several forwards made certain.
 
     Attributes:
-        text: new text. It may be empty: a character or a possible stop text is still incomplete.
+        text: new text. It may be empty while a character or a possible stop text is incomplete.
         token_ids: new tokens.
         completion: the whole output, in the last chunk.
-        canvas: for a diffusion method, the decided token at each position behind the output so far,
-            or None. These tokens may still change, so they are no text.
-        commits: ``text`` and ``token_ids`` in pieces, each with the forward that decided it, in
-            the order of the output. A search has none.
-        forward: target forwards of the output so far.
+        canvas: for a diffusion method, the decided token at each position after the output so far,
+            or None for undecided positions. These tokens may still change, so they are not part of
+            ``text``.
+        commits: ``text`` and ``token_ids`` in pieces, each with the forward that decided it, in the
+            order of the output. A search has none.
+        forward: number of target forwards of the output so far.
     """
 
     text: str
@@ -187,7 +188,7 @@ class Chunk:
 
 
 def ranked(scored: Sequence[Sequence[TokenLogprob]]) -> list[Ranked]:
-    """The candidates with the log-probabilities of their tokens, the likeliest first."""
+    """Return the candidates with the log-probabilities of their tokens, the likeliest first."""
     found = [
         Ranked(place, tuple(entry.logprob for entry in entries))
         for place, entries in enumerate(scored)
@@ -196,8 +197,7 @@ def ranked(scored: Sequence[Sequence[TokenLogprob]]) -> list[Ranked]:
 
 
 def chunk_of(sequence: LiveSequence) -> Chunk:
-    """The chunk of everything since the last call, with the completion if the sequence has
-    ended."""
+    """Return everything new since the last call, with the completion if the sequence has ended."""
     commits = tuple(sequence.take())
     sequence.commits += commits
     return Chunk(
@@ -211,12 +211,12 @@ def chunk_of(sequence: LiveSequence) -> Chunk:
 
 
 def _colour(forward: int, alpha: float = 0.3) -> str:
-    """The colour of a forward, in which neighbours differ; none for what no forward decided."""
+    """Return a forward's colour in CSS; successive forwards differ, and forward 0 has no colour."""
     return f"hsla({forward * 67 % 360},70%,50%,{alpha})" if forward else "none"
 
 
 def completion_of(sequence: LiveSequence) -> Completion:
-    """The completion of a finished sequence."""
+    """Return the completion of a finished sequence."""
     sequence.commits += sequence.take()
     return Completion(
         text=sequence.text.value,
@@ -232,6 +232,6 @@ def completion_of(sequence: LiveSequence) -> Completion:
 
 
 def with_alternatives(sequences: Sequence[LiveSequence]) -> Completion:
-    """The first of one request's ``n`` outputs, which carries the others."""
+    """Return the first of one request's ``n`` outputs, with the others as its ``alternatives``."""
     first, *others = map(completion_of, sequences)
     return replace(first, alternatives=tuple(others))

@@ -1,4 +1,4 @@
-"""Files of prompts, and the token ids of a conversation."""
+"""Read files of prompts, and make the token ids of a conversation."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Messages = list[dict[str, str]]
 
 
 def read_text(file: Path, field: str = "prompts") -> str:
-    """The text of a file; raises InvalidInput that names ``field``."""
+    """Return the text of a file; raises InvalidInput that names ``field``."""
     return text_in(file, field, MOST_BYTES)
 
 
 def json_lines(name: str, lines: str) -> Iterator[tuple[str, Any]]:
-    """(place for errors, value) of each line of JSONL that is not empty.
+    """Yield (place for errors, value) for each line of JSONL that is not empty.
 
-    Only line feeds end a line: JSON may have the other line ends of Unicode inside its texts.
+    Only line feeds end a line: JSON texts may contain other line ends of Unicode.
     """
     for number, line in enumerate(lines.split("\n"), 1):
         if not line.strip():
@@ -47,7 +47,7 @@ def json_lines(name: str, lines: str) -> Iterator[tuple[str, Any]]:
 
 
 def encoder(llm: LLM) -> Callable[[Messages], list[int]]:
-    """Messages -> token ids, in the model's chat format where it has one."""
+    """Return a function from messages to token ids, in the model's chat format if it has one."""
     if llm.chat_template is not None:
         return llm.chat_tokens
     return lambda messages: llm.tokenizer.encode("\n\n".join(m["content"] for m in messages))

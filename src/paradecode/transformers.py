@@ -1,7 +1,7 @@
-"""Paradecode as the ``custom_generate`` of transformers.
+"""Use Paradecode as the ``custom_generate`` of transformers.
 
-A model of transformers keeps its tokenizer, its chat template and its ``generate``; the tokens are
-decoded by an :class:`paradecode.LLM` of the same weights::
+A model of transformers keeps its tokenizer, its chat template and its ``generate``; an
+:class:`paradecode.LLM` of the same weights decodes the tokens::
 
     llm = LLM(model.name_or_path)
     model.generate(**inputs, max_new_tokens=64, custom_generate=decode_with(llm))
@@ -24,18 +24,18 @@ UNDERSTOOD = {
 
 
 def decode_with(llm: LLM, **settings: Any) -> Callable[..., Any]:
-    """What ``generate`` takes as ``custom_generate``: ``llm`` decodes, all prompts as one batch.
+    """Return a ``custom_generate`` for ``generate``: ``llm`` decodes all prompts as one batch.
 
-    Greedy outputs are those of transformers, but for numerical ties. Sampled ones have the same
-    law; ``torch.manual_seed`` makes them repeatable.
+    Greedy outputs equal those of transformers, except for numerical ties. Sampled outputs follow
+    the same distribution; ``torch.manual_seed`` makes them repeatable.
 
     Args:
-        llm: the same weights.
-        settings: others of :meth:`paradecode.LLM.complete`, such as ``decoder``.
+        llm: an LLM with the same weights.
+        settings: other settings of :meth:`paradecode.LLM.complete`, such as ``decoder``.
 
-    The function that is returned gives int64 [prompts, length]: each prompt as it was given, its
-    output, and padding. It raises InvalidInput for another vocabulary, and for what ``generate``
-    was asked and Paradecode does not do (beams, other processors, other criteria).
+    The returned function gives int64 [prompts, length]: each prompt as it was given, its output,
+    and padding. It raises InvalidInput for another vocabulary, and for settings of ``generate``
+    that Paradecode does not support (beams, other processors, other criteria).
     """
 
     def custom_generate(
@@ -79,7 +79,7 @@ def _check(llm: LLM, model: Any, config: Any, steps: list[Any]) -> None:
 
 
 def _params(config: Any, prompt_length: int) -> SamplingParams:
-    """The settings of a ``GenerationConfig``."""
+    """Return the sampling parameters of a ``GenerationConfig``."""
     import torch
 
     ends = config._eos_token_tensor

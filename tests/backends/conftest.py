@@ -8,6 +8,6 @@ from house import CONFIGS, House
 
 @pytest.fixture(params=[*product(("torch", "native"), CONFIGS)], ids="-".join)
 def house(request):
-    """A backend and its naive twin, for every kind of model."""
+    """Give a backend and its naive NumPy reference, for every kind of model."""
     name, kind = request.param
     return House(CONFIGS[kind], name)

@@ -1,4 +1,4 @@
-"""Test data: a backend with pages of its own, its naive twin, and a tree that both run."""
+"""Test data: a backend with its own page tables, its naive reference, and a tree for each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ CONFIGS = {
 
 
 class House:
-    """A backend with a fixed page table per sequence, and its naive twin."""
+    """A backend with a fixed page table per sequence, and its naive NumPy reference."""
 
     def __init__(self, config, name: str = "torch", dtype: str = "fp64", device: str = "cpu"):
         weights = random_weights(config)
@@ -51,7 +51,7 @@ class House:
         return rng.integers(0, self.config.vocab_size, length).astype(np.int32)
 
     def pages(self, slots: int) -> np.ndarray:
-        """Pages that no sequence has, in random order."""
+        """Return pages that no sequence has, in random order."""
         return np.array([self._free.pop() for _ in range(-(-slots // PAGE))], np.int32)
 
     def prefill(self, pages: np.ndarray, tokens: np.ndarray) -> None:
@@ -61,7 +61,7 @@ class House:
         return [numbers(result.logits) for result in self.backend.forward(spans)]
 
     def close(self, got: np.ndarray, expected: np.ndarray) -> None:
-        """Equal in double precision, or nearly so in the core's single one."""
+        """Assert equality in double precision, or near equality in the core's single precision."""
         most = 1e-10 if self.name == "torch" else 1e-4 * np.abs(expected).max(initial=0)
         np.testing.assert_allclose(got, expected, rtol=0, atol=most)
 
@@ -71,7 +71,7 @@ def numbers(logits: Logits) -> np.ndarray:
 
 
 def causal(pages: np.ndarray, text: np.ndarray, start: int, end: int) -> Span:
-    """Rows start .. end - 1 of ``text``, stored behind what is cached; all rows' logits."""
+    """Return a span of rows start .. end - 1, stored after the cached rows, with all logits."""
     return span(pages, text[start:end], start)
 
 

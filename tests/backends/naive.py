@@ -1,4 +1,4 @@
-"""One sequence at a time, in NumPy float64, without any cache: what every span must equal."""
+"""A NumPy float64 forward of one sequence without any cache, which every span must equal."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def tiny_config(**changes: object) -> ModelConfig:
 
 
 def random_weights(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
-    """Large enough that attention is far from uniform, so that a wrong mask is seen."""
+    """Return weights so large that attention is far from uniform, and a wrong mask shows."""
     rng = np.random.default_rng(seed)
     weights = {}
     for name, shape in config.tensors().items():
@@ -34,7 +34,7 @@ def random_weights(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
 
 
 class Naive:
-    """A whole forward over all tokens of a text.
+    """A whole forward over all tokens of a text, without a cache.
 
     Attributes:
         shares: float64 [N, heads, N], the attention weights of each layer of the last forward.
@@ -53,7 +53,7 @@ class Naive:
         embeddings: np.ndarray | None = None,
         layers: Sequence[Layer] | None = None,
     ) -> np.ndarray:
-        """float64 [N, V]; causal unless ``seen`` (bool [N, N]) says otherwise."""
+        """Return the logits, float64 [N, V]; causal unless ``seen`` (bool [N, N]) is given."""
         x = self.hidden(tokens, positions, seen, embeddings, layers)[-1]
         head = self.w["embed" if self.config.tied_head else "head"]
         return self._norm(x, "norm") @ head.T
@@ -66,7 +66,7 @@ class Naive:
         embeddings: np.ndarray | None = None,
         layers: Sequence[Layer] | None = None,
     ) -> list[np.ndarray]:
-        """The input, then the output of each of ``layers``."""
+        """Return the input of the first layer, then the output of each of ``layers``."""
         c = self.config
         states = [self.w["embed"][list(tokens)] if embeddings is None else embeddings]
         count = len(states[0])

@@ -1,4 +1,4 @@
-"""What a forward stores and what a copy moves, against one naive sequence, in both backends."""
+"""Stored and copied rows give the results of one naive sequence, in each backend."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def test_rows_without_slots_leave_no_trace(house):
 
 
 def test_some_rows_without_slots(house):
-    """Only the rows that have one are stored, each in its own."""
+    """Only rows that have a slot are stored, each in its own slot."""
     text = house.text(20)
     pages = house.pages(20)
     house.prefill(pages, text[:16])
@@ -36,7 +36,7 @@ def test_some_rows_without_slots(house):
 
 
 def test_overwriting_slots(house):
-    """A block that is written again, seeing the rest of the cache but not its own old rows."""
+    """A block that is written again sees the rest of the cache, but not its own old rows."""
     old, new = house.text(24), house.text(24)
     new[8:16] = house.text(8, 5)
     pages = house.pages(24)
@@ -56,7 +56,7 @@ def test_overwriting_slots(house):
 
 
 def test_copy_keeps_an_accepted_path(house):
-    """The path of node 6 moves behind the committed slots; moves overlap."""
+    """The path of node 6 moves after the committed slots, although moves overlap."""
     text = house.text(16)
     pages = house.pages(32)
     house.prefill(pages, text)
@@ -74,7 +74,7 @@ def test_copy_keeps_an_accepted_path(house):
 
 @pytest.mark.parametrize("moves", [[1, 2, 3, 0], [0, 0, 1, 2], [3, 2, 1, 0]])
 def test_copy_reads_all_before_it_writes(moves):
-    """Rotations, shifts and swaps come out as if every source had been set aside first."""
+    """Rotations, shifts and swaps work as if every source were read before any write."""
     house = House(CONFIGS["plain"])
     torch = pytest.importorskip("torch")
     pages = house.pages(20)

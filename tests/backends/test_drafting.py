@@ -1,4 +1,4 @@
-"""Draft heads and draft models on another device, or on threads of their own."""
+"""Draft heads and draft models run on another device, or on separate threads."""
 
 import gc
 import os
@@ -41,9 +41,9 @@ Trees = list[TokenTree]
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunsNetworks, Trees, Trees]]:
-    """Where heads ran, what they drafted, and what the reference drafts of the same, in order.
+    """Record each run of a head: its backend, its trees, and the reference's trees.
 
-    What the core keeps of a request the reference does not see.
+    The reference does not see what the core keeps of a request.
     """
     found: list[tuple[RunsNetworks, Trees, Trees]] = []
     run = module.drafts_of
@@ -59,7 +59,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunsNetworks, Trees, Tree
 
 
 def opened(folder: Path, **given: Any) -> LLM:
-    """A native target whose heads draft as much as they may, however long it takes."""
+    """Open a native target whose heads may draft as much as they want, whatever it costs."""
     pytest.importorskip("paradecode.backends.native._core")
     llm = LLM(write_folder(folder / "model", "llama"), **{"backend": "native", **given})
     llm.engine.load.curve = llm.engine.correction = None
@@ -147,7 +147,7 @@ def test_in_a_batch_a_head_that_knows_is_fast_there_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("own", "targets"), [(None, 3), (2, 3), (None, None)])
 def test_pytorch_has_the_threads_of_the_target(own, targets, tmp_path):
-    """PyTorch by itself would take all cores, also those of other workers."""
+    """PyTorch gets as many threads as the target; by default it would take all cores."""
     torch = pytest.importorskip("torch")
     place, before = DraftPlace("cpu", own), torch.get_num_threads()
     config, weights = tiny_checkpoint("llama")

@@ -1,4 +1,4 @@
-"""Some layers, hidden states out and in, and embeddings, in both backends."""
+"""Forwards of some layers, hidden states as output and input, and embeddings, in each backend."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def test_hidden_outputs(house):
     result = house.backend.forward([span])[0]
     assert set(result.hidden) == {0, 2}
     for layer, got in result.hidden.items():
-        # As the model computes: what goes on from them is equal.
+        # States keep the model's precision, so forwards that continue from them are equal.
         assert got.dtype == (np.float64 if house.name == "torch" else np.float32)
         house.close(got, states[layer + 1])
 
@@ -30,7 +30,7 @@ def test_spans_may_ask_for_different_hidden_layers(house):
 
 
 def test_resume_above_a_subset_is_the_full_run(house):
-    """Layer 0, then layers 1 and 2 from its output."""
+    """Layer 0, then layers 1 and 2 from its output, equal the full model."""
     text = house.text(23)
     pages = house.pages(23)
     lower = replace(causal(pages, text, 0, 23), layers=(0,), hidden=(0,))
@@ -40,13 +40,13 @@ def test_resume_above_a_subset_is_the_full_run(house):
     got = house.run(resumed)[0]
     house.close(got, house.naive.logits(text, embeddings=early.hidden[0], layers=[1, 2]))
     np.testing.assert_allclose(got, house.naive.logits(text), rtol=0, atol=1e-3)
-    # Together they filled every layer: decoding goes on as if the run had been one.
+    # Together these forwards filled every layer, so decoding continues as after one full forward.
     after = house.run(causal(pages, np.append(text, 4).astype(np.int32), 23, 24))[0]
     np.testing.assert_allclose(after, house.naive.logits([*text, 4])[23:], rtol=0, atol=1e-3)
 
 
 def test_skipped_layers(house):
-    """Self-speculation: a draft runs layers 0 and 2 over caches that the full model wrote."""
+    """In self-speculation, a draft runs layers 0 and 2 over caches that the full model wrote."""
     text = house.text(15)
     for layers in ((0, 2), (2, 0), ()):
         span = replace(causal(house.pages(15), text, 0, 15), layers=layers)
@@ -66,7 +66,7 @@ def test_halves_of_layers(house, layers):
     house.close(numbers(result.logits), house.naive.logits(text, layers=layers))
     for layer, got in result.hidden.items():  # What its half puts out.
         house.close(got, outputs[layer])
-    # Again in two forwards, the second over what the first has stored.
+    # Run the layers again in two forwards, the second over what the first has stored.
     first = replace(causal(span.pages, text, 0, 9), layers=layers)
     second = replace(causal(span.pages, text, 9, 15), layers=layers)
     house.run(first)

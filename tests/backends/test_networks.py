@@ -1,4 +1,4 @@
-"""Small networks: native and torch against plain NumPy, and rows that do not know one another."""
+"""Small networks on each backend equal plain NumPy, and rows do not depend on other rows."""
 
 import itertools
 
@@ -88,8 +88,7 @@ def test_native_and_torch_agree_with_numpy(name: str) -> None:
 
 
 def test_torch_takes_what_must_not_be_written(recwarn: pytest.WarningsRecorder) -> None:
-    """PyTorch reads arrays that must not be written, such as a mapped file's tensors, without a
-    warning."""
+    """PyTorch reads arrays that must not be written, such as a mapped file's, without a warning."""
     torch = pytest.importorskip("torch")
     from paradecode.backends.torch.network import TorchNetworks
 

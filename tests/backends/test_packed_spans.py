@@ -1,4 +1,4 @@
-"""Packed, paged, cached forwards against one naive sequence at a time, in both backends."""
+"""Packed, paged, cached forwards equal one naive sequence at a time, in each backend."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -64,7 +64,7 @@ def test_tree(house):
 
 
 def test_tail_slots_grow_a_tree_level_by_level(house):
-    """Rows of earlier forwards are tail slots, each seen by its descendants only."""
+    """Rows of earlier forwards are tail slots, each seen only by its descendants."""
     text = house.text(18)
     pages = house.pages(48)
     house.prefill(pages, text)
@@ -99,7 +99,7 @@ def test_tail_without_a_mask_is_seen_by_all(house):
 
 
 def test_visible_slots(house):
-    """Rows that see a chosen list of slots: as if the others were masked."""
+    """Rows see a chosen list of slots as if the other slots were masked."""
     text = house.text(26)
     pages = house.pages(26)
     house.prefill(pages, text[:22])
@@ -120,7 +120,7 @@ def test_visible_slots(house):
 
 
 def test_full_attention(house):
-    """Rows that all see one another, as masked-diffusion models do."""
+    """All rows can see one another, as in masked diffusion models."""
     text = house.text(12)
     span = replace(causal(house.pages(12), text, 0, 12), mask=np.ones((12, 12), bool))
     house.close(house.run(span)[0], house.naive.logits(text, seen=np.ones((12, 12), bool)))
@@ -128,7 +128,7 @@ def test_full_attention(house):
 
 @pytest.mark.parametrize("name", ["torch", "native"])
 def test_a_sliding_window_forgets(name):
-    """The window matters here: without it the logits differ."""
+    """A sliding window changes the logits of this text."""
     windowed, plain = House(CONFIGS["window"], name), House(CONFIGS["plain"], name)
     text = plain.text(20)
     a = windowed.run(causal(windowed.pages(20), text, 0, 20))[0]
@@ -138,7 +138,7 @@ def test_a_sliding_window_forgets(name):
 
 
 def test_a_wrong_mask_is_noticed(house):
-    """Negative control: one wrong bit of the tree's mask shows far above the tolerance."""
+    """One wrong bit of the tree's mask shows far above the tolerance (negative control)."""
     text = house.text(12)
     pages = house.pages(32)
     house.prefill(pages, text)
@@ -153,7 +153,7 @@ def test_a_wrong_mask_is_noticed(house):
 
 
 def test_random_histories(house):
-    """Random chunks, trees and settlements of several sequences at once, step by step."""
+    """Random chunks, trees and commits of several sequences at once stay right at every step."""
     rng = np.random.default_rng(7)
     texts = [house.text(int(rng.integers(1, 20)), seed) for seed in range(3)]
     tables = [house.pages(96) for _ in texts]

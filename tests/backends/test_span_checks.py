@@ -1,5 +1,4 @@
-"""A span that is out of range is refused with the name of the field, and nothing is stored; in both
-backends."""
+"""A span that is out of range is refused with the field's name, and nothing is stored."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -23,7 +22,7 @@ PAGES = 4
 
 @pytest.fixture(scope="module", params=["torch", "native"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """Nine rows are stored in the pages of the good span."""
+    """Give a backend with nine rows stored in the pages of the valid span."""
     if request.param == "torch":
         pytest.importorskip("torch")
     dtype = "fp64" if request.param == "torch" else "q4"
@@ -39,7 +38,7 @@ def ints(*values: int) -> np.ndarray:
 
 
 def good() -> Span:
-    """Three rows behind five cached slots and two tail slots."""
+    """Return a valid span: three rows after five cached slots and two tail slots."""
     return Span(
         pages=ints(3, 1), tokens=ints(1, 2, 3), positions=ints(7, 8, 8), slots=ints(7, 8, -1),
         context=5, logits=ints(0, 2), tail=ints(5, 6), tail_positions=ints(5, 6),
@@ -100,11 +99,11 @@ CORE: list[tuple[str, dict[str, Any]]] = [
     ("resume", dict.fromkeys(("resume", "embeddings"), np.zeros((3, D), np.float32))),
     ("layers", {"layers": (0,) * 20000, "hidden": ()}), ("hidden", {"hidden": 0}),
 ]  # fmt: skip
-"""What the core refuses beyond this: it converts nothing."""
+"""Further values that the core refuses, because it converts nothing."""
 
 
 def stored(backend: Backend) -> np.ndarray:
-    """What a row says that sees all that is stored."""
+    """Return the logits of a row that sees everything stored."""
     last = Span(ints(3, 1), ints(4), ints(9), ints(-1), 9, ints(0))
     return numbers(backend.forward([last])[0].logits)
 

@@ -26,7 +26,7 @@ warps = st.builds(
 
 
 def order(row: list[float]) -> list[int]:
-    """The tokens from best to worst; ties go to the lowest id."""
+    """Return the tokens from best to worst; ties go to the lowest id."""
     return sorted(range(len(row)), key=lambda token: (-row[token], token))
 
 
@@ -37,7 +37,7 @@ def softmax(row: list[float]) -> list[float]:
 
 
 def warped(row: list[float], warp: Warp) -> list[float]:
-    """The definition of Warp, step by step."""
+    """Apply the definition of Warp, step by step."""
     p = softmax([value / warp.temperature for value in row])
     keep = [token for token in order(row) if math.isfinite(row[token])]
     if warp.top_k:
@@ -106,7 +106,7 @@ def test_probabilities_follow_the_definition(row, warp):
 
 
 def test_probabilities_of_a_large_row():
-    """The nucleus is found in growing pieces; a flat row needs several."""
+    """The nucleus is searched in growing sets of tokens; a flat row needs several of them."""
     row = np.random.default_rng(0).normal(0, 0.1, 3000)
     for warp in (Warp(1.0, top_p=0.01), Warp(1.0, top_p=0.7), Warp(1.0, top_k=2999, top_p=0.999)):
         got = ArrayLogits(row[None]).probabilities(warp)[0]
@@ -117,7 +117,7 @@ def test_probabilities_of_a_large_row():
     (0.49, [0]), (0.5, [0]), (0.51, [0, 1]), (0.75, [0, 1]), (0.76, [0, 1, 2]), (1.0, [0, 1, 2, 3]),
 ])  # fmt: skip
 def test_nucleus_boundaries(top_p, expected):
-    """Probabilities 1/2, 1/4, 1/8, 1/8: a set that reaches top_p exactly is enough."""
+    """With probabilities 1/2, 1/4, 1/8, 1/8, a set that reaches top_p exactly is enough."""
     row = np.log2([0.5, 0.25, 0.125, 0.125]) * np.log(2.0)
     ids, _ = kept(row, Warp(1.0, top_p=top_p))
     assert ids.tolist() == expected
@@ -213,7 +213,7 @@ def test_the_lowest_temperature_does_not_overflow():
 
 
 def chi_square(warp: Warp, draws: int = 20_000) -> tuple[float, int]:
-    """Pearson's statistic of ``sample`` against ``probabilities``, and its degrees of freedom."""
+    """Compare ``sample`` with ``probabilities``: Pearson's statistic and its degrees of freedom."""
     row = np.random.default_rng(3).normal(0, 0.9, 12).astype(np.float32)
     expected = draws * ArrayLogits(row[None]).probabilities(warp)[0]
     rows = ArrayLogits(np.tile(row, (draws, 1)))
@@ -226,7 +226,7 @@ def chi_square(warp: Warp, draws: int = 20_000) -> tuple[float, int]:
 
 
 def critical(freedom: int) -> float:
-    """Upper 0.01 % point of chi-square (Wilson and Hilferty 1931)."""
+    """Return the upper 0.01 % point of chi-square (Wilson and Hilferty 1931)."""
     scale = 2 / (9 * freedom)
     return freedom * (1 - scale + 3.719 * math.sqrt(scale)) ** 3
 

@@ -134,7 +134,7 @@ def test_a_file_that_holds_no_object(tmp_path, content):
 
 
 def test_a_file_that_is_no_regular_file(tmp_path):
-    """A pipe would block, and a device may never end."""
+    """Files that are not regular are refused: a pipe would block, and a device may never end."""
     for place in (tmp_path, Path("/dev/null")):
         for read in (json_object, partial(text_in, most=9)):
             with pytest.raises(InvalidInput, match=r"profile.*regular file"):
@@ -142,7 +142,7 @@ def test_a_file_that_is_no_regular_file(tmp_path):
 
 
 def test_no_more_is_read_than_may_be_there(tmp_path):
-    """The size that the system says can be wrong: files of /proc have none."""
+    """The size that the system reports can be wrong: files of /proc report none."""
     path = tmp_path / "a"
     path.write_bytes(b"ab\r\nc")
     assert text_in(path, "profile", 5) == "ab\nc"

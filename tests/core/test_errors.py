@@ -34,7 +34,7 @@ def test_what_cannot_be_written_is_named_by_its_type():
 
 
 def test_a_message_takes_little_memory():
-    """A value can take more memory as a complete text than as it is."""
+    """Showing a value takes little memory, even if its full text would need much more."""
     values = ["\x01" * 100_000] * 40
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""Work that waits runs beside a caller that goes on, but never at the same time."""
+"""Work that waits lets its caller continue, but the two never run at the same time."""
 
 import threading
 from concurrent.futures import Future

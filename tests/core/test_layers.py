@@ -1,4 +1,4 @@
-"""Layers and halves of layers, and which tokens a request of a decoder can spread."""
+"""Layers and halves of layers, and which tokens of a forward can be split over several forwards."""
 
 from dataclasses import fields, replace
 
@@ -48,7 +48,7 @@ def test_what_is_no_layer(value):
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Forward)])
 def test_only_tokens_that_continue_the_text_can_be_spread(name):
-    """If somebody adds a field, requests that set it keep their tokens together."""
+    """A request that sets any other field keeps its tokens together, including new fields."""
     forward = replace(Forward(np.arange(3, dtype=np.int32)), **{name: object()})
     harmless = {"tokens", "tree", "under", "places", "given", "hidden", "layers", "model", "on"}
     assert forward.sequential == (name in harmless)

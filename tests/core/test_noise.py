@@ -14,7 +14,7 @@ EULER = 0.5772156649015329
 
 
 def ks_distance(samples: np.ndarray) -> float:
-    """Kolmogorov-Smirnov distance to the standard Gumbel law."""
+    """Return the Kolmogorov-Smirnov distance to the standard Gumbel distribution."""
     expected = np.exp(-np.exp(-np.sort(samples)))
     steps = np.arange(len(samples) + 1) / len(samples)
     return max(np.abs(expected - steps[1:]).max(), np.abs(expected - steps[:-1]).max())
@@ -72,7 +72,7 @@ def test_streams_are_uncorrelated(one, other):
 
 
 def test_positions_are_independent_for_one_token():
-    """The noise of one token over positions, which is what a sequence sees."""
+    """One token's noise is independent over positions, as a sequence uses it."""
     values = np.array([uniform(key(3, p), np.array([42]))[0] for p in range(20_000)])
     assert abs(values.mean() - 0.5) < 0.01
     assert abs(np.corrcoef(values[1:], values[:-1])[0, 1]) < 4 / np.sqrt(len(values))
@@ -84,7 +84,7 @@ def test_keys_do_not_collide():
 
 
 def test_spread_bounds_the_noise(monkeypatch):
-    """The extreme uniforms give the extreme noise, whatever the key."""
+    """The extreme uniform numbers give the extreme noise, whatever the key."""
     lowest, highest = 0.5 * 2.0**-32, (2**32 - 0.5) * 2.0**-32
     monkeypatch.setattr(noise, "uniform", lambda base, ids: np.array([lowest, highest]))
     low, high = gumbel(0, np.arange(2))
@@ -105,7 +105,7 @@ def test_uniform_stays_inside_and_is_elementwise(base, ids):
 
 @given(st.integers(0, MASK64), st.integers(0, 10))
 def test_uniform_matches_python_integers(base, token):
-    """The vector arithmetic is the scalar definition, wrapped to 64 bits."""
+    """The vector arithmetic equals the scalar definition, wrapped to 64 bits."""
     expected = ((mix((base + token * noise.GOLDEN) & MASK64) >> 32) + 0.5) / 2**32
     assert uniform(base, np.array([token]))[0] == expected
 

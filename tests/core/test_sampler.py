@@ -1,4 +1,4 @@
-"""Processors with a memory, along the paths of a tree, against their definitions."""
+"""Processors with a memory agree with their definitions along the paths of a tree."""
 
 import math
 
@@ -29,7 +29,7 @@ raw_rows = st.lists(
 
 
 def processed(row, params, prompt, output, stops):
-    """The definitions, one token at a time; ``output`` ends with the draft's path."""
+    """Apply the definitions to one token at a time; ``output`` ends with the draft's path."""
     result = []
     for token, value in enumerate(row):
         out = value
@@ -63,7 +63,7 @@ def test_processors_follow_their_definitions(params, row, prompt, output, path, 
 
 @given(params_strategy, paths, paths)
 def test_a_path_is_the_same_as_committing_it(params, prompt, path):
-    """A draft row draws what plain decoding draws once the draft's tokens are committed."""
+    """A draft row draws the same token as plain decoding after the draft's tokens are committed."""
     logits = ArrayLogits(np.random.default_rng(len(path)).normal(size=(1, V)).astype(np.float32))
     ahead = Sampler(params, np.array(prompt, np.int32), [2])
     there = Sampler(params, np.array(prompt, np.int32), [2])

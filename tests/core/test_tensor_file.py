@@ -1,5 +1,7 @@
-"""Files whose headers describe the numbers wrongly; more cases are in the tests of trained
-parts."""
+"""Files whose headers describe the tensors wrongly are refused.
+
+More cases are in the tests of trained parts.
+"""
 
 import json
 import tracemalloc
@@ -47,7 +49,7 @@ def test_headers_that_do_not_describe_the_numbers(path, wrong):
 
 
 def rewrite(path, wrong):
-    """Change what the header says of the tensor b."""
+    """Change what the header says about the tensor b."""
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])

@@ -19,7 +19,7 @@ def trees(draw: st.DrawFn, max_size: int = 12) -> TokenTree:
 
 
 def path(tree: TokenTree, node: int) -> list[int]:
-    """The nodes from depth 1 to ``node``."""
+    """Return the nodes from depth 1 to ``node``."""
     nodes: list[int] = []
     while node != ROOT:
         nodes.insert(0, node)
@@ -28,7 +28,7 @@ def path(tree: TokenTree, node: int) -> list[int]:
 
 
 def words(tree: TokenTree) -> list[tuple[int, ...]]:
-    """The token path of each node: what a tree means, whatever its numbering."""
+    """Return the token path of each node, which does not depend on the nodes' numbering."""
     return [tuple(tree.tokens[path(tree, node)].tolist()) for node in range(len(tree))]
 
 

@@ -11,14 +11,13 @@ from paradecode.engine.cost import OVERHEAD
 
 @pytest.fixture
 def same_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give both engines the same costs: one step a call costs more, so otherwise drafts would
-    differ."""
+    """Give engines with one and with several steps a call the same costs, so drafts are equal."""
     monkeypatch.setattr(multi_step, "OVERHEAD", OVERHEAD)
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many steps each call has made."""
+    """Record how many steps each call has made."""
     calls: list[int] = []
     make = multi_step.make_steps
 

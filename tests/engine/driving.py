@@ -1,4 +1,4 @@
-"""Means to drive an engine by hand: a decoder from a generator function, a loop, an oracle."""
+"""Helpers to drive an engine by hand: decoders from generator functions, a loop, an oracle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ NEGATIVE = {
                    {"minus": -np.ones(width, np.float32)})
     for width in (1, 2, 3)
 }  # fmt: skip
-"""Networks that change the sign of numbers, by their width."""
+"""Networks that change the sign of numbers, by the width of their rows."""
 
 
 def negative(rows: int = 1, width: int = 1, value: float = 1.0) -> Apply:
-    """A request for ``-value`` in that many rows."""
+    """Return a request for ``-value`` in ``rows`` rows."""
     return Apply(NEGATIVE[width], {"x": np.full((rows, width), value, np.float32)})
 
 
@@ -44,7 +44,7 @@ def by(function: Callable[[Any], Steps]) -> Callable[[], Any]:
 
 
 def plainly(seq: Any) -> Steps:
-    """Plain decoding to the end."""
+    """Decode plainly to the end."""
     while not seq.finished:
         reply = yield Forward(seq.pending)
         seq.commit(coupled(seq, EMPTY, reply))
@@ -78,8 +78,7 @@ def add(
 
 
 def finish(engine: Engine, steps: int = 2000) -> None:
-    """Run steps until all requests end; the page books must be right after every step, and empty
-    at last."""
+    """Run steps until all requests end; pages must be accounted for after every step."""
     while engine.busy:
         engine.step()
         engine.check()
@@ -94,7 +93,7 @@ def served(
     engine: Engine | None = None,
     **params: Any,
 ) -> LiveSequence:
-    """A request that has an engine for itself, at its end."""
+    """Run one request alone on an engine to its end, and return its sequence."""
     engine = engine or toy_engine()
     sequence = add(engine, decode, *more, **params)
     finish(engine)
@@ -104,7 +103,7 @@ def served(
 def served_beside_another(
     decode: Callable[[Any], Steps], engine: Engine | None = None
 ) -> LiveSequence:
-    """A request at its end, whatever becomes of it; a plain neighbour must not notice."""
+    """Run a request to its end beside a plain request, whose output must not change."""
     engine = engine or toy_engine()
     sequence, neighbour = add(engine, decode), add(engine)
     finish(engine)
@@ -115,7 +114,7 @@ def served_beside_another(
 def greedy(
     prompt: Sequence[int] = LOOP, count: int = 12, toy: ToyBackend | None = None
 ) -> list[int]:
-    """Greedy continuation, straight from the toy's definition."""
+    """Return the greedy continuation, straight from the toy's definition."""
     toy, tokens = toy or ToyBackend(), list(prompt)
     for _ in range(count):
         tokens.append(int(toy.plain_logits(np.array(tokens)).argmax()))
@@ -123,7 +122,7 @@ def greedy(
 
 
 class ToyText:
-    """A detokeniser: each token is a letter, and every letter is held back by one token."""
+    """A detokeniser in which each token is a letter that is held back by one token."""
 
     def __init__(self) -> None:
         self._held = ""

@@ -1,4 +1,4 @@
-"""Requests to an engine that makes one step a call, and to one that makes several."""
+"""Engines that make one step a call and several steps a call, with the same requests."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,12 +53,12 @@ def engine_of(
 
 
 def both(**settings: Any) -> tuple[Engine, Engine]:
-    """An engine that makes one step a call, and one that makes several."""
+    """Return an engine that makes one step a call, and one that makes several."""
     return engine_of(OneByOne, **settings), engine_of(lambda one: one, **settings)
 
 
 def prompt(seed: int) -> list[int]:
-    """A text that repeats itself, more or less."""
+    """Return a text that repeats itself more or less."""
     random = np.random.default_rng(seed)
     words = random.integers(1, CONFIG.vocab_size, (3, 4))
     return words[random.integers(0, 3, int(random.integers(1, 9)))].ravel().tolist()
@@ -73,7 +73,7 @@ def add(engine: Engine, spec: str, tokens: Sequence[int], **params: Any) -> Live
 
 
 def facts(sequence: LiveSequence) -> dict[str, Any]:
-    """Everything that a sequence reports, except times."""
+    """Return everything that a sequence reports, except times."""
     counts = sequence.stats.counts()
     steps = [
         (step.forward, step.tokens, step.accepted, step.drafted, step.tree.tokens.tolist(),
@@ -87,9 +87,9 @@ def facts(sequence: LiveSequence) -> dict[str, Any]:
 
 
 def alike(engines: Sequence[Engine], *asked: tuple[str, int, dict[str, Any]]) -> list[LiveSequence]:
-    """Give each engine the same requests (method, prompt seed, settings) and run them to their end.
+    """Give each engine the same requests, run them to their end, and compare all reports.
 
-    Nothing that is reported may differ. Returns the last engine's sequences.
+    Each request is (method, prompt seed, settings). Returns the last engine's sequences.
     """
     ways = []
     for engine in engines:

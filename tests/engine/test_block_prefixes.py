@@ -1,4 +1,4 @@
-"""Prompts that begin alike share the pages of models with blocks: the same tokens, fewer rows."""
+"""Prompts with equal beginnings share pages of models with blocks: same tokens, fewer rows."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def backend(block: int) -> ToyBackend:
 
 
 class Served:
-    """An engine that lives on between requests; its books are checked after every step."""
+    """An engine that serves several requests; its pages are checked after every step."""
 
     def __init__(self, backend: Any, **limits: Any) -> None:
         values = {"kv_tokens": 1024, **limits}
@@ -67,7 +67,7 @@ def test_an_answer_is_a_prefix_of_the_next_turn() -> None:
     "eotp(base=threshold(threshold=0.5),cache=prefix)", "threshold(threshold=0.6)",
 ])  # fmt: skip
 def test_what_other_methods_leave_behind_is_exact(spec: str) -> None:
-    """Whatever wrote the pages, a request that takes them decodes as if there were none."""
+    """A request that reuses pages decodes exactly, whatever method wrote the pages."""
     served = Served(backend(4))
     (first,) = served.ask(PROMPT, spec=spec)
     for prompt in (PROMPT, [*PROMPT, *first.output][:70], PROMPT[:40]):
@@ -98,7 +98,7 @@ def test_full_attention_shares_nothing() -> None:
 
 
 def test_batches_and_a_pool_that_is_nearly_full() -> None:
-    """Pages are taken, copied on a write and recycled while others look at them."""
+    """Pages are taken, copied on a write and recycled while other requests use them."""
     others = [[*PROMPT[:at], 9, 8, *PROMPT[at:]] for at in (16, 20, 31, 48)]
     served = Served(backend(8), kv_tokens=256)
     wanted = [Served(backend(8)).ask(prompt)[0].output for prompt in (PROMPT, *others)]
@@ -122,7 +122,7 @@ HISTORY = np.array(PROMPT[:20], np.int32)
 
 
 def forward(first: int, end: int, **changes: Any) -> Forward:
-    """Rows ``first`` to ``end`` of the history, stored, that see all slots before them."""
+    """Return a forward of the history's rows ``first`` to ``end``, which see all earlier slots."""
     at = np.arange(first, end, dtype=np.int32)
     usual = {
         "attend": BlockCausal(4), "store": Overwrite(at), "positions": at,

@@ -1,4 +1,4 @@
-"""The cost curve is interpolated, measured and remembered, and it follows the machine."""
+"""The cost curve is interpolated, measured and saved, and it follows the machine."""
 
 import json
 import random
@@ -98,7 +98,10 @@ def test_a_slower_machine_is_slower_for_all_rows() -> None:
 
 
 def test_what_is_wrong_for_some_rows_is_learned() -> None:
-    """Rows of 1 are faster than measured, those of 8 slower; between them it is as measured."""
+    """Corrections learn that forwards of 1 row are faster than measured and of 8 rows slower.
+
+    Between these sizes the measured times stay.
+    """
     correction, draw = CostCorrection(MEASURED), random.Random(0)
     truth = {1: 0.88 * seconds(1), 4: seconds(4), 8: 1.2 * seconds(8)}
     for _ in range(2000):
@@ -135,7 +138,10 @@ def test_a_curve_that_somebody_sets_stays() -> None:
 
 
 def test_forwards_of_the_engine_correct_its_curve() -> None:
-    """The curve at first says one second a forward, which the smallest model never takes."""
+    """Forwards of the engine correct a curve that says one second a forward.
+
+    The smallest model never takes that long.
+    """
     pytest.importorskip("paradecode.backends.native._core")
     slow = CostCurve((1,), (256,), ((1.0,),))
     with LLM("paradecode/tiny-autoregressive") as llm:

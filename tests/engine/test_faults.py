@@ -1,4 +1,4 @@
-"""One request's failure never touches another, and never costs a page."""
+"""A request's failure never affects another request, and never loses a page."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ POISON = 0
 
 
 class Fragile(ToyBackend):
-    """Fails whenever a span carries the poisonous token."""
+    """A toy backend that fails whenever a span has the poisonous token."""
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         if any(POISON in span.tokens for span in spans):
@@ -38,7 +38,7 @@ class Fragile(ToyBackend):
 
 
 class Sick(ToyBackend):
-    """Gives NaN for rows of the poisonous token."""
+    """A toy backend that gives NaN for rows of the poisonous token."""
 
     bad = np.nan
 
@@ -87,7 +87,7 @@ def test_unusable_logits_are_an_error_of_that_request(value: float, temperature:
 
 
 def asks(*requests: Any) -> Callable[[TokenSequence], Steps]:
-    """A decoder that asks for these, or what they make of the sequence, and ends."""
+    """Make a decoder that yields the given requests, or functions of the sequence, and ends."""
 
     def decode(seq: TokenSequence) -> Steps:
         for one in requests:

@@ -1,4 +1,4 @@
-"""Forks: children share pages until one of them writes, and may become the sequence itself."""
+"""Forks share pages until one of them writes, and a fork may become the sequence itself."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from paradecode.methods.draft.verifiers import coupled
 
 
 def branch_out(seq: TokenSequence) -> Steps:
-    """Three children that start with different tokens; the second one becomes the sequence."""
+    """Fork three children that start with different tokens; the sequence adopts the second one."""
     reply = yield Forward(seq.pending)
     seq.commit(coupled(seq, EMPTY, reply))
     children = yield Fork(3)
@@ -60,7 +60,7 @@ def test_children_share_pages_until_they_write() -> None:
 
 
 def test_children_and_parent_diverge_on_one_page() -> None:
-    """All write into copies of the same half-full page, the parent included."""
+    """All children and the parent write into copies of the same half-full page."""
     ends = []
 
     def decode(seq: TokenSequence) -> Steps:
@@ -123,7 +123,7 @@ def test_the_number_of_forks_is_bounded(count: int) -> None:
 
 
 def test_forks_that_do_not_fit_end_their_request_only() -> None:
-    """Their pages are set aside when they are made, so a neighbour never runs out of its own."""
+    """Forks that do not fit end only their own request; others keep their reserved pages."""
     engine = toy_engine(kv_tokens=16 * 24, draft_tokens=0)
     neighbours = [add(engine, plainly, PROMPT[i:], 40) for i in range(3)]
     bad = add(engine, branch_out, PROMPT, 40)

@@ -1,4 +1,4 @@
-"""What a careless or hostile decoder must not be able to do to the engine or to its neighbours."""
+"""A careless or hostile decoder cannot harm the engine or other requests."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ ONE = np.ones((1, 1), np.float32)
 
 
 def test_a_commit_that_stays_short_of_the_draft_leaves_the_newest_token_pending() -> None:
-    """A verifier may emit as its last token one that the draft holds too, and go on from there."""
+    """A verifier may end with a token that the draft has too, and then continue from there."""
 
     def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, tree=TokenTree.chain(greedy(count=3)))
@@ -65,7 +65,7 @@ def test_unusual_rows_are_not_offered_to_other_requests(how: str) -> None:
 
 
 def test_rows_that_skipped_layers_are_not_kept() -> None:
-    """A draft by some of the layers does not spare the target its own forward."""
+    """A draft by some of the layers does not replace the target's own forward."""
 
     def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
@@ -136,7 +136,7 @@ class Failing(ToyBackend):
 
 
 def test_failures_are_news() -> None:
-    """Whoever waits for a request must hear of its end, whatever ended it."""
+    """The end of a request is always reported, whatever ended it."""
 
     def impossible(seq: TokenSequence) -> Steps:
         yield Forward(np.array([99], np.int32), store=Store.NONE)
@@ -189,7 +189,7 @@ def test_a_decoder_that_resists_its_end(reaction: str) -> None:
 
 
 def test_a_draft_beyond_what_was_set_aside_is_refused() -> None:
-    """Tentative rows have their own share of the memory; nobody pays with pages of a neighbour."""
+    """A draft cannot use more slots than reserved, so it never takes other requests' pages."""
 
     def greed(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, tree=TokenTree(np.full(140, 5), np.full(140, -1)))
@@ -212,7 +212,7 @@ def test_text_ends_at_the_stop_string_even_if_more_was_held_back() -> None:
 
 
 def test_nobody_starves_when_drafts_fill_the_step() -> None:
-    """Every step has room for one draft only: the two sequences take turns."""
+    """If every step has room for only one draft, the two sequences take turns."""
 
     def decode(seq: TokenSequence) -> Steps:
         while not seq.finished:

@@ -1,4 +1,4 @@
-"""Rows that are stored in some layers only, and slots that are written out of turn."""
+"""Rows may be stored in some layers only, and slots may be written in any order."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ NONE = np.empty(0, np.int32)
 
 
 def some(seq: TokenSequence) -> Steps:
-    """Run the prompt, the last token of it through the first layer only; returns what leaves it."""
+    """Run the prompt, its last token through the first layer only; return that layer's output."""
     yield Forward(seq.pending[:-1])
     reply = yield Forward(seq.pending, layers=(0,), hidden=(0,))
     return reply.hidden[0]
@@ -41,7 +41,7 @@ def rest(seq: TokenSequence, states: np.ndarray) -> Forward:
 def test_a_row_can_get_its_layers_one_by_one(drafts: bool) -> None:
     def decode(seq: TokenSequence) -> Steps:
         states = yield from some(seq)
-        if drafts:  # By the layers that hold the row; it comes and goes.
+        if drafts:  # Drafts by layers that hold the row.
             yield Forward(NONE, tree=TokenTree.chain([5, 6]), layers=(0,))
         reply = yield rest(seq, states)
         seq.commit(coupled(seq, EMPTY, reply))
@@ -74,7 +74,7 @@ def test_a_layer_does_not_see_a_row_that_it_has_not(forward: Forward, fork: bool
 
 
 def test_slots_may_be_left_out() -> None:
-    """Two tokens in one slot: the row is at the second one's place, and the first has none."""
+    """Two tokens may share one slot: the row is at the second position, and the first has none."""
     engine, toy, seen = toy_engine(), ToyBackend(), []
     at = np.array([len(LOOP) + 1], np.int32)
 
@@ -150,7 +150,7 @@ def test_rows_of_a_live_draft_are_not_overwritten() -> None:
 
 @pytest.mark.parametrize(("part", "cached"), [
     ({}, 32),
-    # Rows of the draft that saw what no other request has there, or not all of the text.
+    # Draft rows that saw tokens that no other request has there, or only some of the text.
     ({"tokens": np.array([11], np.int32), "positions": np.array([3], np.int32)}, 16),
     ({"visible": np.arange(2, dtype=np.int32)}, 16),
 ], ids=["as text", "behind rows stored nowhere", "a part of the text"])  # fmt: skip

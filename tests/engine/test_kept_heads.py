@@ -1,4 +1,4 @@
-"""The draft heads that were asked for last are kept open."""
+"""The most recently requested draft heads stay loaded."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What methods have learned is kept for as many tenants as their bytes have room."""
+"""Learned data is kept for as many tenants as fit into the limit of bytes."""
 
 import tracemalloc
 from typing import Any
@@ -57,7 +57,7 @@ def kept(size: int) -> PastStates:
 
 
 def test_kept_states_go_before_what_others_have_learned() -> None:
-    """Six tenants with heads do not cost the others their n-grams, whoever was quiet longest."""
+    """Cached head states of six tenants are dropped before other tenants' n-grams."""
     shared = resources(200_000)
     for salt in ("x", "y"):
         shared.stores.of(salt, "modest")["n-grams"] = Store(20_000)
@@ -68,7 +68,7 @@ def test_kept_states_go_before_what_others_have_learned() -> None:
     assert all("n-grams" in shared.stores.of(salt, "modest") for salt in ("x", "y"))
     found = [shared.stores.of(salt, "heads") for salt in "abcdef"]
     assert all("n-grams" in own for own in found)
-    # The oldest were forgotten, and no more of them than have to be.
+    # Only the oldest stores were forgotten, and no more than necessary.
     assert ["states" in own for own in found] == [False] * 3 + [True] * 3
 
 

@@ -1,4 +1,4 @@
-"""Several steps in one call: the same outputs, steps and learning as step by step."""
+"""Several steps in one call give the same outputs, steps and learned data as single steps."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ SPECS = (
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table of n-grams that the model writes."""
+    """Make an n-gram table from the model's own outputs."""
     counting = pytest.importorskip("paradecode_lab.training.ngrams.counting")
     engine = engine_of(OneByOne)
     texts = []
@@ -42,7 +42,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def curve_of(seed: int) -> CostCurve | None:
-    """Costs at which some drafts pay and others do not."""
+    """Return costs at which some drafts save time and others do not."""
     random = np.random.default_rng(seed)
     if seed % 4 == 0:
         return None
@@ -51,7 +51,7 @@ def curve_of(seed: int) -> CostCurve | None:
 
 
 def remembered(engine: Engine, salt: str = "") -> Any:
-    """What the requests of the tenant have learned."""
+    """Return what the requests of the tenant have learned."""
     stores = engine.stores.of(salt, "one")
     return {name: (one.calibration.read(), one.refused) for name, one in stores.items()}
 
@@ -77,7 +77,7 @@ def random_params(seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
 def test_equal_step_by_step(spec, seconds, table, made, monkeypatch):
-    """Requests one after the other, which learn from one another, share prompts and find pages."""
+    """Successive requests that learn from one another and share prompts give equal reports."""
     monkeypatch.setattr(multi_step, "SECONDS", seconds)
     monkeypatch.setattr(multi_step, "AHEAD", 1 if seconds == 0.0 else 40)
     spec = spec.format(table=repr(table))
@@ -123,8 +123,10 @@ def test_what_the_backend_cannot_do_is_made_by_the_method(params, made):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("spec", SPECS[:2])
 def test_log_probabilities(spec: str, temperature: float, dtype: str, made: list[int]) -> None:
-    """They equal bit by bit those of the whole logits, also where a greedy step alone would not
-    read them."""
+    """Log-probabilities equal those of the whole logits, bit by bit.
+
+    They also do so in a greedy step, which alone would not read the whole logits.
+    """
     params = {"max_tokens": 60, "temperature": temperature, "ignore_eos": True}
     asked = [(spec, seed, {**params, "seed": seed, "logprobs": scored})
              for seed, scored in ((1, 0), (2, None), (3, 0))]  # fmt: skip
@@ -146,7 +148,7 @@ def test_other_rules_are_left_to_the_method(made: list[int]) -> None:
 
 @pytest.mark.parametrize("neighbour", [False, True])
 def test_steps_without_a_draft_are_made_together(neighbour: bool, made: list[int]) -> None:
-    """A drafter that is seldom asked, because its drafts do not pay, leaves its steps to others."""
+    """A drafter that rarely drafts, as its drafts do not pay, lets the backend make its steps."""
     dear = CostCurve((1, 2), (20,), ((1e-3, 1e-2),))
     one, several = both(curve=dear)
     plain, _ = both()
@@ -166,8 +168,10 @@ def test_steps_without_a_draft_are_made_together(neighbour: bool, made: list[int
 
 
 def test_first_drafts_know_of_the_others() -> None:
-    """A request alone drafts together with its prompt; beside others it waits until all know how
-    many there are."""
+    """A request alone drafts together with its prompt; beside others it first waits.
+
+    It waits until all requests know how many they are.
+    """
     cheap = CostCurve((1, 2), (20,), ((1e-3, 1.01e-3),))
     engine = engine_of(OneByOne, curve=cheap)
     alone = add(engine, "prompt-lookup", [1, 2, 3] * 9, max_tokens=3)
@@ -182,7 +186,10 @@ def test_first_drafts_know_of_the_others() -> None:
 
 
 def test_a_prompt_that_was_read_makes_no_later_step_longer() -> None:
-    """Otherwise drafts beside it would look cheap; a part of a prompt that goes on does count."""
+    """A prompt that has been read does not make later steps look longer.
+
+    Otherwise drafts beside it would look cheap. A prompt that is still being read does count.
+    """
     curve = CostCurve((1, 100), (20,), ((1e-3, 1.0),))
     engine = engine_of(OneByOne, curve=curve, step_tokens=70)
     some = [add(engine, "greedy", [1, 2, 3] * 10, max_tokens=9) for _ in range(3)]
@@ -199,14 +206,14 @@ def test_a_prompt_that_was_read_makes_no_later_step_longer() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
 @pytest.mark.parametrize("turn", range(6))
 def test_batches_equal_step_by_step(turn, seconds, table, made, monkeypatch):
-    """Sequences with methods, costs, lengths and ends of their own; drafts and learning too."""
+    """Batches of different methods, costs, lengths and ends give equal drafts and learned data."""
     monkeypatch.setattr(multi_step, "SECONDS", seconds)
     monkeypatch.setattr(multi_step, "AHEAD", 1 if turn % 2 else 40)
     random = np.random.default_rng(turn)
     seeds = (7 * turn + np.arange(int(random.integers(2, 9)))).tolist()
     specs = [SPECS[int(at)].format(table=repr(table)) for at in random.integers(0, 7, len(seeds))]
     one, several = both(curve=curve_of(turn), batch=4 if turn == 2 else 16, kv_tokens=8192)
-    # Of tenants of their own: drafts depend on what a tenant has learned, and when.
+    # Each has its own tenant: drafts depend on what a tenant has learned, and when.
     salts = [f"tenant {seed}" for seed in seeds]
     params = [{**random_params(seed), "salt": salt} for seed, salt in zip(seeds, salts)]
     alike((one, several), *zip(specs, seeds, params))
@@ -217,7 +224,7 @@ def test_batches_equal_step_by_step(turn, seconds, table, made, monkeypatch):
 
 
 def test_a_shared_tenant_learns_from_all(table: str, made: list[int]) -> None:
-    """The outputs do not depend on who learned what first; drafts may."""
+    """Outputs do not depend on which request learned something first; drafts may."""
     one, several = both(curve=curve_of(2), kv_tokens=8192)
     spec = SPECS[6].format(table=repr(table))
     outputs = []
@@ -233,7 +240,7 @@ def test_a_shared_tenant_learns_from_all(table: str, made: list[int]) -> None:
 
 
 def test_neighbours_come_and_go(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that arrives is in the next step; when all can, several steps follow."""
+    """A new request joins the next step; when all requests can, several steps follow."""
     monkeypatch.setattr(multi_step, "SECONDS", 0.0)
     params = {"max_tokens": 100, "ignore_eos": True}
     one, engine = both()
@@ -260,8 +267,7 @@ def test_neighbours_come_and_go(made: list[int], monkeypatch: pytest.MonkeyPatch
 
 
 def test_one_that_cannot_has_all_make_their_own(made: list[int]) -> None:
-    """All make their own steps until that request ends; then the others make several steps in
-    one call again."""
+    """All requests make single steps until one that cannot make several has ended."""
     other, engine = both()
     pairs = []
     for spec, length in (("prompt-lookup", 80), ("suffix", 10), ("greedy", 80)):
@@ -294,7 +300,7 @@ def test_cancelled_between_two_calls(made: list[int]) -> None:
 
 @pytest.mark.parametrize("neighbours", [0, 3])
 def test_a_step_that_fails_is_reported_by_the_method(neighbours: int, made: list[int]) -> None:
-    """The model breaks at a token of one sequence: those before it stand, and so do the others."""
+    """If the model fails at a token of one sequence, earlier tokens and other requests stay."""
     config, weights = tiny_checkpoint("qwen3", sharpness=2.0)
     sampling = {"max_tokens": 40, "temperature": 1.0, "seed": 4}
     short = [{**sampling, "max_tokens": 20, "seed": 10 + at} for at in range(neighbours)]
@@ -335,8 +341,7 @@ def test_times_add_up() -> None:
 
 
 def test_owners_share_the_rows_of_a_step(made: list[int]) -> None:
-    """An owner with long drafts gets few rows if there is another owner; the outputs stay the
-    same."""
+    """An owner with long drafts gets few rows beside another owner; the outputs stay the same."""
     outputs = []
     curve = CostCurve((1, 64), (64,), ((0.001, 0.008),))
     for engine in both(curve=curve, kv_tokens=8192):

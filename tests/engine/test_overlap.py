@@ -1,4 +1,4 @@
-"""A forward of the target, and what a method does with another model meanwhile."""
+"""A method may run another model during a forward of the target."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Tells(ToyBackend):
 
 @dataclass
 class Looks:
-    """Plain decoding that asks the draft model meanwhile."""
+    """Plain decoding that runs the draft model during the target's forward."""
 
     meanwhile: Callable[[TokenSequence], Any]
     model: str = TARGET

@@ -1,4 +1,4 @@
-"""Rows of a tree at places of their own get the right logits, and nothing of them is kept."""
+"""Tree rows at chosen positions get the right logits, and nothing of them is stored."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from paradecode.testing.toy import ToyBackend, toy_config
 
 
 def apart(tokens: list[int], places: list[int]) -> np.ndarray:
-    """Logits of a causal forward over rows at any places, without a cache."""
+    """Return the logits of a causal forward over rows at any positions, without a cache."""
     count, model = len(tokens), ToyBackend(toy_config(masked=True))
     none = np.full(count, -1, np.int32)
     at, ids = np.array(places, np.int32), np.array(tokens, np.int32)
@@ -45,7 +45,7 @@ def test_they_see_the_text_and_each_other_in_order(chunk: int) -> None:
 
 
 def test_a_token_at_another_place_is_not_the_token_of_the_text() -> None:
-    """Its keys and values would be there, under the right name, if such rows were kept."""
+    """A row at another position is not reused for an equal committed token."""
     right = greedy()
 
     def decode(seq):

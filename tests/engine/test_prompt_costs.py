@@ -1,4 +1,4 @@
-"""What a head or a draft model takes to read prompts is counted: hopeless ones read few."""
+"""The time to read prompts counts: heads and draft models that cannot pay read few of them."""
 
 import math
 from typing import Any
@@ -22,7 +22,10 @@ ROWS, TOKENS, REQUESTS = 60, 40, 12
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[HeadDraft]:
-    """Drafts that read a prompt; a row of it takes a fifth of a step, and the draft a third."""
+    """Record drafts that read a prompt, with fixed times for a prompt row and for a draft.
+
+    A prompt row takes a fifth of a step, and a draft takes a third.
+    """
     asked: list[HeadDraft] = []
     run = engine_module.drafts_of
 
@@ -55,8 +58,10 @@ def outputs(engine: Engine, spec: str, batch: int) -> list[list[int]]:
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("kind", ["eagle", "clover", "kangaroo"])
 def test_a_hopeless_head_reads_few_prompts(kind, batch, tmp_path, read):
-    """In a batch the first ones all do, or none that could not pay even with a good head; alone,
-    not before other requests have paid for one."""
+    """A head that cannot pay reads only the first prompts of a batch, or none.
+
+    Alone, it reads none before other requests have saved the time for one.
+    """
     spec = f"{kind}(head='{random_head(kind, CONFIG, tmp_path)}')"
     for engine in both(curve=CURVE, kv_tokens=8192):
         read.clear()

@@ -1,4 +1,4 @@
-"""Prompts that are read: every score equals the one that decoding reports, whatever is cached."""
+"""Every score of a read prompt equals the score that decoding reports, whatever is cached."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def llm(folder: Path) -> Iterator[LLM]:
 
 
 def decoded(llm: LLM, ids: list[int]) -> list[float]:
-    """The log-probability of each token but the first, from one decoding step each."""
+    """Return the log-probability of each token but the first, from one decoding step each."""
     vocabulary = min(20, llm.config.vocab_size)
     found = []
     for end in range(1, len(ids)):
@@ -68,14 +68,14 @@ def test_the_cache_and_neighbours_change_nothing(llm, monkeypatch, folder):
 
 
 def test_embeddings_are_means_of_the_last_states(llm: LLM, folder: Path) -> None:
-    """A prompt with one token more has a sum that is larger by the last row's state."""
+    """A prompt with one more token has a sum that is larger by the last row's state."""
     short, long = llm.encode(TEXT)[:-1], llm.encode(TEXT)
     first, second = (llm.reading(ids, hidden=True) for ids in (short, long))
     llm._read([first, second])
     assert isinstance(first.decoder, reading.PromptReader)
     assert isinstance(second.decoder, reading.PromptReader)
     row = second.decoder.mean * len(long) - first.decoder.mean * len(short)
-    # The LM head over the state behind the final norm is what the model says next.
+    # The LM head applied to the state after the final norm predicts the next token.
     weights = open_model(str(folder)).weights
     head = weights.get("head", weights["embed"]).float32()
     logits = head @ row

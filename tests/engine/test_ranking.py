@@ -1,4 +1,4 @@
-"""Candidates that are read together: every score equals the one of the whole text by itself."""
+"""Every score of candidates that are read together equals that of the whole text alone."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
 
 
 def candidates(llm: LLM, count: int = 40) -> list[list[int]]:
-    """Candidates of one to thirty tokens, which have more rows together than a round takes."""
+    """Return candidates of 1 to 30 tokens, which together need several rounds."""
     random = np.random.default_rng(3)
     return [
         random.integers(0, llm.config.vocab_size, size).tolist()

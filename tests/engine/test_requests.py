@@ -1,4 +1,4 @@
-"""What a decoder can ask for, request by request."""
+"""Each kind of request that a decoder can yield."""
 
 import numpy as np
 import pytest
@@ -176,7 +176,7 @@ def test_a_draft_model_grows_a_tree_level_by_level() -> None:
 
 
 def test_grown_rows_see_their_own_path_only() -> None:
-    """Logits of a tree that was grown over two forwards are those of its paths."""
+    """A tree that was grown over two forwards has the logits of its paths."""
     seen = []
 
     def decode(seq: TokenSequence) -> Steps:
@@ -200,7 +200,7 @@ def test_grown_rows_see_their_own_path_only() -> None:
 
 
 def test_overwritten_slots_hold_the_new_rows() -> None:
-    """A diffusion-like pass: all rows see one another, and the second pass replaces the first."""
+    """In a diffusion-like pass all rows see one another; the second pass replaces the rows."""
     toy = ToyBackend(toy_config(attention="full"))
     engine, seen = toy_engine({"target": toy}), []
 
@@ -271,7 +271,7 @@ def test_rows_of_some_layers_of_a_canvas_count_in_part() -> None:
     sequence = add(engine, decode, PROMPT, 1)
     finish(engine)
     assert sequence.error is None
-    # 12 rows; of two layers the first one; that and a third of the other; the other two thirds.
+    # 12 rows; one of two layers; that layer and a third of the other; the other two thirds.
     assert np.diff([0, *counted]) == pytest.approx([12, 6, 8, 4])
 
 
@@ -328,7 +328,7 @@ def test_overwriting_never_touches_what_others_share() -> None:
 
 @pytest.mark.parametrize("first", [0, 2])
 def test_blocks_see_themselves_and_what_came_before(first: int) -> None:
-    """They are counted in positions: where rows begin at 2, the first block of 4 has two left."""
+    """Blocks are counted in positions: if rows begin at 2, the first block of 4 has two rows."""
     engine, seen = toy_engine(), []
     at = np.arange(first, first + 8, dtype=np.int32)
 

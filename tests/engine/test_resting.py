@@ -1,4 +1,4 @@
-"""Drafters whose drafts cost time: the steps for which they rest are made in one call."""
+"""While a drafter whose drafts lose time rests, its steps are made in one call."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ HEADS_OF = {"eagle": "eagle3", "medusa": "medusa-own"}
 
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A draft of a head takes a third of a step, whatever the machine does."""
+    """Make a head's draft take a third of a step, whatever the machine does."""
 
     def book(self: DraftPace, seconds: float, levels: int) -> None:
         self.draft, self.level = 3e-4, 1e-4
@@ -43,7 +43,7 @@ def asked(spec: str, tokens: int = 120, **params: Any) -> tuple[str, int, dict[s
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_refused_head_leaves_its_steps_to_the_backend(kind, temperature, tmp_path, made):
-    """Tokens, drafts and all that is reported are those of step by step, and of plain decoding."""
+    """All reports equal those of single steps, and the tokens those of plain decoding."""
     spec = f"{HEADS[kind]}(head='{random_head(kind, CONFIG, tmp_path)}')"
     one, several = both(curve=CURVE)
     for _ in range(2):  # The second request knows that the drafts of the first have failed.
@@ -59,7 +59,7 @@ def test_a_refused_head_leaves_its_steps_to_the_backend(kind, temperature, tmp_p
 def test_copies_beside_a_resting_model_are_left_to_the_backend(
     partner: str, temperature: float, tmp_path: Path, made: list[int]
 ) -> None:
-    """While only the model rests, the backend copies in its place; nothing else changes."""
+    """While only the model rests, the backend makes the copying drafts; nothing else changes."""
     model = "draft-model"
     if partner != model:
         model = f"{partner}(head='{random_head(HEADS_OF[partner], CONFIG, tmp_path)}')"
@@ -83,7 +83,7 @@ def test_copies_beside_a_resting_model_are_left_to_the_backend(
 def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
     neighbour: bool, tmp_path: Path, head_drafts: list[HeadDraft], made: list[int]
 ) -> None:
-    """From the prompt's first row on, without a gap, to the last bit."""
+    """The head gets the states of all rows from the prompt's first on, exact to the last bit."""
     spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
     rows, curve = [], SLOW if neighbour else CURVE  # Beside others a dear head is not asked.
     for engine in both(curve=curve):
@@ -105,7 +105,7 @@ def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
 
 
 def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(tmp_path, head_drafts, made):
-    """No states, no prompts and no drafts; alone, it begins."""
+    """A head that cannot pay beside others gets no states and prompts; alone, it begins."""
     spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
     for engine in both(curve=CURVE):
         alike([engine], asked(spec, 20))  # So that a draft's time is known.
@@ -132,7 +132,10 @@ def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(tmp_path, head_
 @pytest.mark.parametrize("spec", ["draft-model", "s2d", "layer-skip", "swift"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_refused_model_leaves_its_steps_to_the_backend(spec, temperature, made):
-    """The draft model reads them later; rows of the target's own layers were dropped before."""
+    """A resting draft model leaves its steps to the backend, and reads their tokens later.
+
+    Rows of the target's own layers were already dropped.
+    """
     engines = both(curve=CURVE, draft=tiny_checkpoint("llama", seed=9))
     for engine in engines:
         engine.load.others["draft"] = CostCurve((1, 32), (20,), ((5e-4, 6e-4),))
@@ -143,7 +146,7 @@ def test_a_refused_model_leaves_its_steps_to_the_backend(spec, temperature, made
 
 
 def test_a_batch_of_refused_heads(tmp_path: Path, made: list[int]) -> None:
-    """Each drafts when its own rest is over; the others make that step by themselves."""
+    """Each head drafts when its own rest is over; the other methods make that step themselves."""
     folder = random_head("eagle", CONFIG, tmp_path)
     specs = [f"eagle(head='{folder}')", f"eagle(head='{folder}',width=2)", "greedy",
              "prompt-lookup(budget=fixed)"]  # fmt: skip

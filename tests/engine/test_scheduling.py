@@ -1,4 +1,4 @@
-"""Who runs when: admission, priorities, deadlines, memory, chunks."""
+"""Scheduling: admission, priorities, deadlines, memory, chunks."""
 
 import random
 from collections import Counter
@@ -133,7 +133,7 @@ def test_a_prompt_is_not_starved_by_steps_that_fill_the_budget() -> None:
 
 
 def test_drafts_shrink_with_load() -> None:
-    """Rows are nearly free up to 16 and dear beyond: a batch of 16 fills them without drafts."""
+    """Drafts shrink in a full batch: rows are nearly free up to 16 and expensive beyond."""
     curve = CostCurve((1, 16, 64), (64,), ((0.010, 0.011, 0.059),))
 
     def drafted(batch: int) -> float:
@@ -186,7 +186,7 @@ def test_a_pause_earns_no_credit() -> None:
 
 
 class Watched(ToyBackend):
-    """Notes the rows of each forward."""
+    """A toy backend that records the rows of each forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ def test_prompts_of_a_greedy_owner_come_in_pieces_beside_another_one() -> None:
 
 @dataclass
 class Owner:
-    """Asks for calls of some rows again and again, each when the one before has run."""
+    """A simulated owner that repeats forwards of given sizes, one after another."""
 
     name: str
     sizes: list[int]
@@ -261,7 +261,10 @@ class Owner:
 
 
 def simulated(owners: list[Owner], steps: int, budget: int = 512) -> tuple[list[int], Counter[str]]:
-    """Rows of each step, and of each owner; nobody with something to do is left out for long."""
+    """Simulate owners; return the rows of each step and of each owner.
+
+    No owner with something to do may wait for long.
+    """
     engine, _ = watched()
     debts: dict[str, int] = {}
     widths, given = [], Counter[str]()
@@ -281,7 +284,7 @@ def simulated(owners: list[Owner], steps: int, budget: int = 512) -> tuple[list[
 
 
 def test_what_cannot_be_cut_is_made_up_for() -> None:
-    """A block of 32 rows is due every so many steps, and the steps between have one row."""
+    """An owner with a block of 32 rows waits some steps after each block; the other never waits."""
     widths, given = simulated([Owner("modest", [1]), Owner("blocks", [32] * 4)], 1000)
     room = 3
     assert given["modest"] == 1000
@@ -397,11 +400,11 @@ def test_limits_are_checked(name: str, value: object) -> None:
 
 
 def test_what_networks_draft_waits_for_no_forward_of_the_others() -> None:
-    """Who asks a network before each forward shares the forwards of those that do not."""
+    """Methods that run a network before each forward share forwards with methods that do not."""
 
     def drafts_first(seq: Any) -> Any:
         while not seq.finished:
-            for _ in range(3):  # As a head does that is drafted level by level.
+            for _ in range(3):  # Like a head that drafts by levels.
                 reply = yield negative()
                 assert reply == -1
             reply = yield Forward(seq.pending)

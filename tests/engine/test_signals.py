@@ -1,4 +1,4 @@
-"""Nothing leaves an operation of the engine half-way: Ctrl-C, finalizers, errors beside a step."""
+"""Ctrl-C, finalizers and errors never leave an operation of the engine half-done."""
 
 import gc
 import os
@@ -27,7 +27,7 @@ from paradecode.methods.draft.verifiers import coupled
 
 
 def pressed() -> None:
-    """Ctrl-C, as the system sends it."""
+    """Send Ctrl-C in the same way as the system does."""
     os.kill(os.getpid(), signal.SIGINT)
     for _ in range(100):  # Python looks for signals between instructions.
         pass
@@ -106,12 +106,15 @@ def test_other_threads_leave_the_handler_alone() -> None:
 
 
 class Alarm(BaseException):
-    """What a signal's handler raises."""
+    """An exception that a signal's handler raises."""
 
 
 @pytest.mark.parametrize("kind", [BackendError, Alarm])
 def test_steps_that_are_lost_end_their_requests(kind, monkeypatch):
-    """The backend has gone on, and nobody knows how far: nothing of it is kept, or cached."""
+    """If a call of several steps is interrupted, its requests end and its rows are not cached.
+
+    The backend has continued for an unknown number of steps.
+    """
     engine, (alone, _) = engine_of(lambda one: one), both()
     backend = engine.models["target"]
     assert isinstance(backend, NativeBackend)
@@ -193,7 +196,7 @@ def llm() -> Iterator[LLM]:
 
 
 def test_forgotten_streams_are_collected_in_the_middle_of_others(llm: LLM) -> None:
-    """A stream that is part of a cycle ends whenever Python collects garbage."""
+    """A stream in a reference cycle ends whenever Python collects garbage."""
 
     class Holder:
         stream: Any = None

@@ -1,4 +1,4 @@
-"""Any order of arrivals, steps and cancellations: the books stay right, and so does every token."""
+"""Any order of arrivals, steps and cancellations keeps pages and tokens right."""
 
 from functools import cache
 
@@ -45,12 +45,12 @@ SEARCHES = st.sampled_from([
     "best-of(n=3)", "ffs(n=3)", "majority(n=2)", "a-star(k=2,step_tokens=3,budget=40)",
     "beam(width=3)", "diverse-beam(width=2,groups=2)",
 ])  # fmt: skip
-"""What begins branches and forks beside the requests."""
+"""Searches that start branches and forks beside the requests."""
 
 
 @cache
 def plain_output(prompt: tuple[int, ...], given: tuple[tuple[str, object], ...]) -> list[int]:
-    """Plain decoding from the toy's definition: no cache, no batch, no engine."""
+    """Decode plainly from the toy's definition: no cache, no batch, no engine."""
     params = SamplingParams.from_mapping(dict(given))
     ends = {*(() if params.ignore_eos else TOY.config.eos_tokens), *params.stop_token_ids}
     sampler, output = Sampler(params, np.array(prompt, np.int32), sorted(ends)), []
@@ -64,7 +64,7 @@ def plain_output(prompt: tuple[int, ...], given: tuple[tuple[str, object], ...])
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """Admits, steps and cancels at random on few pages and small steps."""
+    """Admit, step and cancel at random, with few pages and small steps."""
 
     def __init__(self) -> None:
         super().__init__()

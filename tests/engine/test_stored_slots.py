@@ -1,4 +1,4 @@
-"""The books of stored slots answer like a table; changes of pages lead to what is published."""
+"""Stored slots agree with a plain table, and changes of pages with the published pages."""
 
 import random
 
@@ -76,7 +76,7 @@ def test_while_layers_are_alike_the_books_have_one_row() -> None:
 
 
 def test_changes_lead_to_what_is_published() -> None:
-    """Whoever follows them, however seldom, knows what a whole look shows."""
+    """A reader that follows the changes, however rarely, knows the same keys as a full listing."""
     pool, chance = PagePool(8), random.Random(1)
     known: set[bytes] = set()
     since: int | None = None

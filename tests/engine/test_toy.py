@@ -1,4 +1,4 @@
-"""The strict oracle itself: cached, chunked, in trees or as embeddings, it gives one answer."""
+"""The toy oracle gives one answer: cached, chunked, in trees or as embeddings."""
 
 from dataclasses import replace
 from itertools import pairwise

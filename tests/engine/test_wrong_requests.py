@@ -1,4 +1,4 @@
-"""Forwards that cannot be run: what is wrong is named, and only the request that asks ends."""
+"""A forward that cannot run ends only its own request, with an error that says what is wrong."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Answers and continuations: what each call takes, and that its other forms say the same."""
+"""What each call accepts, and that its other forms give the same results."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""transformers' `generate` with Paradecode behind it, against its own greedy loop."""
+"""transformers' `generate` with Paradecode equals transformers' own greedy loop."""
 
 from collections.abc import Iterator
 from typing import Any

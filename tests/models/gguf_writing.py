@@ -1,4 +1,4 @@
-"""Write small GGUF files the way llama.cpp's converter does, to read them back."""
+"""Write small GGUF files as llama.cpp's converter does, to read them back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def raw_gguf(
     tensors: dict[str, tuple[tuple[int, ...], int]],
     data: bytes,
 ) -> bytes:
-    """A file as bytes, whatever it says: whole numbers, and F32 tensors of (shape, offset)."""
+    """Return an unchecked file as bytes: whole-number fields, F32 tensors of (shape, offset)."""
 
     def text(value: str) -> bytes:
         return struct.pack("<Q", len(value)) + value.encode()
@@ -42,13 +42,13 @@ def raw_gguf(
 
 
 def permute(rows: np.ndarray, heads: int) -> np.ndarray:
-    """llama.cpp's reordering of the rows of q and k (LlamaModel.permute of its converter)."""
+    """Reorder the rows of q and k as llama.cpp does (LlamaModel.permute of its converter)."""
     split = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
     return split.swapaxes(1, 2).reshape(rows.shape)
 
 
 def random_blocks(rows: int, columns: int, kind: Kind, seed: int) -> np.ndarray:
-    """Valid raw rows of any kind: quantised where the package can, else random bytes."""
+    """Return valid raw rows of any kind: quantised where the package can, else random bytes."""
     random = np.random.default_rng(seed)
     try:
         return quants.quantize(random.standard_normal((rows, columns), np.float32), kind)
@@ -61,7 +61,7 @@ def random_blocks(rows: int, columns: int, kind: Kind, seed: int) -> np.ndarray:
 
 
 def add_tokenizer(writer: GGUFWriter, size: int, pre: str = "smollm") -> list[str]:
-    """A byte-level vocabulary of ``size`` tokens, the last three control tokens."""
+    """Write a byte-level vocabulary of ``size`` tokens; the last three are control tokens."""
     control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     # The letters of the merges and "Ġ", the space, come first; small vocabularies lack the rest.
     first = "Ġtheing"

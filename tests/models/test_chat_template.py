@@ -1,4 +1,4 @@
-"""Chat templates: transformers' ids, no forged turns, and no template that runs away."""
+"""Chat templates give transformers' ids, allow no forged turns, and cannot run forever."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_templates_may_do(source, text):
 
 
 def doubled(start, step):
-    """A template that repeats a step which doubles something."""
+    """Return a template that repeats a step which doubles something."""
     loop = "{% for i in range(60) %}{% set ns.s = " + step + " %}{% endfor %}"
     return "{% set ns = namespace(s=" + start + ") %}" + loop
 

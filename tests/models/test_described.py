@@ -1,4 +1,4 @@
-"""Folders that are written of GGUF files are the same model."""
+"""Folders that are written from GGUF files hold the same model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = ("the thing", "in the <|im_end|> end", "  a\n\tb  ", "thinging 12 ü")
 
 
 def quantised(path, kind, **changes):
-    """A GGUF file of a tiny model whose matrices have 8 bits."""
+    """Write a GGUF file of a tiny model whose matrices have 8 bits."""
     config, weights = tiny_checkpoint(kind)
     config = replace(config, **changes)
     stored, kinds = {}, {}
@@ -40,7 +40,7 @@ def quantised(path, kind, **changes):
 @pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("llama", False), ("qwen2", True),
                                             ("qwen3", False)])  # fmt: skip
 def test_a_trained_gguf_file_becomes_a_folder(tmp_path, kind, tied):
-    """After no step at all it is the same model: weights, tokens, texts and chats."""
+    """Training a GGUF file for zero steps keeps the model: weights, tokens, texts and chats."""
     torch = pytest.importorskip("torch")
     from paradecode_lab.training.retraining.nested import NestedObjective
 
@@ -152,7 +152,7 @@ def test_sources(tmp_path):
 
 
 def test_the_default_models_folder(default_model, tmp_path):
-    """The folder gives back its tokenizer, which splits digits, and its template."""
+    """The folder contains the model's tokenizer, which splits digits, and its template."""
     from paradecode.models.folder_tokenizer import read_tokenizer
     from paradecode_lab.training.unmasking.described import described
 

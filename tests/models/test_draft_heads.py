@@ -1,8 +1,9 @@
-"""Draft heads on disk: what the reference code drafts is drafted here, and what is written is read.
+"""Draft heads on disk draft the same as the reference code, and written heads can be read.
 
-``heads/eagle1.safetensors`` and ``heads/eagle3.safetensors`` hold tiny random heads and what
-SafeAILab/EAGLE at commit cb7e0841 made of them (``cnets1.py`` and ``cnets.py``, topK_genrate with 4
-candidates, 4 levels and 11 nodes): the states of nine rows, and the trees behind six and nine.
+``heads/eagle1.safetensors`` and ``heads/eagle3.safetensors`` hold tiny random heads and the results
+of SafeAILab/EAGLE at commit cb7e0841 for them. These come from ``cnets1.py`` and ``cnets.py``
+(topK_genrate with 4 candidates, 4 levels and 11 nodes). They are the states of nine rows, and the
+trees after six and after nine rows.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def nothing(name: str) -> np.ndarray:
 
 
 def reference(name: str, folder: Path) -> tuple[Head, dict[str, np.ndarray]]:
-    """The head of a fixture, read from a folder as it is published; and what was made of it."""
+    """Return a fixture's head, read from a published folder, and the reference's results."""
     found = load_file(FIXTURES / f"{name}.safetensors")
     save_file({n[2:]: t for n, t in found.items() if n.startswith("w.")},
               folder / "model.safetensors")  # fmt: skip
@@ -68,7 +69,7 @@ def drafted(tree: TokenTree) -> set[tuple[int, ...]]:
 
 
 def theirs(found: dict[str, np.ndarray], name: str) -> set[tuple[int, ...]]:
-    """Node 0 of the reference's trees is the last committed token."""
+    """Return the token paths of a reference tree; its node 0 is the last committed token."""
     seen = found[f"{name}.mask"] > 0
     parents = [max((s for s in np.flatnonzero(row) if s != n), default=0)
                for n, row in enumerate(seen)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""config.json, read as transformers' configuration classes read it."""
+"""config.json is read like transformers' configuration classes read it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNUSED = (
     "initializer_range", "use_cache", "attention_dropout", "output_router_logits",
     "router_aux_loss_coef", "architectures",
 )  # fmt: skip
-"""Keys of training and of transformers' own doings: nothing here reads them."""
+"""Keys of training and of transformers' internals; nothing here reads them."""
 ROPES = {
     "default": {"rope_type": "default", "rope_theta": 5000.0},
     "linear": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 4.0},
@@ -59,14 +59,14 @@ ROPES = {
 
 
 def described(family, **changes):
-    """config.json of a tiny model of this family, as transformers writes it."""
+    """Return config.json of a tiny model of this family, as transformers writes it."""
     config = getattr(transformers, f"{family}Config")(**SMALL)
     said = {**config.to_dict(), "architectures": [f"{family}ForCausalLM"], **changes}
     return deepcopy(said)
 
 
 def theirs(family, values):
-    """The class's view of the values and rotary frequencies, or None if it refuses them."""
+    """Return transformers' view of the values and rotary frequencies, or None if refused."""
     try:
         config = getattr(transformers, f"{family}Config").from_dict(deepcopy(values))
         with torch.device("meta"):
@@ -106,7 +106,7 @@ def ours(values):
 
 
 def compare(family, values):
-    """Both refuse the values, or both make the same of them."""
+    """Check that transformers and this package both refuse the values, or read them equally."""
     expected = theirs(family, values)
     if expected is None:
         with pytest.raises(InvalidModel):
@@ -199,7 +199,7 @@ def test_two_names_of_an_architecture_that_differ_are_warned_about():
 @pytest.mark.parametrize("family", ["Llama", "Qwen3"])
 @pytest.mark.parametrize("bare", [True, False])
 def test_an_architecture_may_be_named_otherwise(family, bare):
-    """AutoModel saves the class of the bare network; without any name the type says it."""
+    """AutoModel saves the class of the network without its head; the type names a nameless file."""
     names = [f"{family}Model"] if bare else None
     config = folder_config(Path(), Metadata(described(family, architectures=names)))
     assert config.architecture == family.lower()
@@ -216,7 +216,7 @@ def test_experts_as_transformers_saves_them(tmp_path):
 
 
 def saved(folder, rename, **changes):
-    """A tiny folder whose tensors have other names."""
+    """Write a tiny folder whose tensors have other names."""
     write_folder(folder, "llama", **changes)
     found = load_file(folder / "model.safetensors")
     named = {rename(name): value for name, value in found.items()}
@@ -267,7 +267,7 @@ def test_a_scale_of_weights_is_refused(tmp_path):
 @pytest.mark.wide
 @pytest.mark.parametrize("same", [True, False])
 def test_a_tied_flag_beside_a_head(tmp_path, same):
-    """What transformers computes with, where the file has a head in spite of the flag."""
+    """A file with an LM head in spite of its tied flag is computed as in transformers."""
     config = transformers.LlamaConfig(**SMALL, tie_word_embeddings=False)
     model = transformers.LlamaForCausalLM(config)
     if same:

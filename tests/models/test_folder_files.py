@@ -137,7 +137,7 @@ def test_the_template_of_a_processor_comes_last(tmp_path):
 
 @pytest.mark.parametrize("where", ["tokenizer.json", "the settings"])
 def test_a_token_without_a_row_is_left_out(tmp_path, where):
-    """Fine-tunes add [PAD] and do not make the embedding larger. Its text stays text."""
+    """An added token without an embedding row stays text, such as a fine-tune's [PAD]."""
     pad = {**FLAGS, "content": "<pad>", "special": True}
     said = {"tokenizer_config": {"eos_token": "a", "pad_token": "<pad>"}}
     if where == "tokenizer.json":
@@ -158,7 +158,7 @@ ENDS = [None, {}, {"eos_token_id": None}, {"eos_token_id": 7}, {"eos_token_id": 
 @pytest.mark.parametrize("config", [5, [5, 6], None])
 @pytest.mark.parametrize("generation", ENDS)
 def test_ends_are_those_of_generate(tmp_path, config, generation):
-    """Where transformers would never end, the next file is read that names an end."""
+    """If transformers would never end a text, the next file that names an end is read."""
     folder = folder_of(tmp_path, {"tokenizer_config": {"eos_token": "<e>"}})
     about = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(

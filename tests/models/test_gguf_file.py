@@ -24,7 +24,7 @@ KINDS = [
 
 
 def wide_config(architecture: str) -> ModelConfig:
-    """Rows of 256 numbers, as the K kinds need."""
+    """Return a configuration with rows of 256 numbers, which the K kinds need."""
     return ModelConfig(
         name="wide", architecture=architecture, vocab_size=264, hidden_size=256, layers=1,
         heads=4, kv_heads=2, head_dim=64, intermediate_size=512, rope=Rope(dim=64),
@@ -106,7 +106,7 @@ def test_quantised_experts_are_views(tmp_path):
 
 
 def requantised(source, target):
-    """The same file with its experts as Q8_0."""
+    """Write the same file with its experts as Q8_0."""
     reader = GGUFReader(source)
     writer = GGUFWriter(target, "llada-moe")
     for key, field in reader.fields.items():

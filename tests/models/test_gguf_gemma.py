@@ -1,4 +1,4 @@
-"""DiffusionGemma from a GGUF file: the weights, the logits and the tokens of its folder."""
+"""DiffusionGemma from a GGUF file has the weights, the logits and the tokens of its folder."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def tokens() -> list[str]:
 
 
 def write(path: Path, folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -> Path:
-    """The weights of a folder as the converters write them: experts together, and as Q8_0.
+    """Write a folder's weights as the converters do: experts in one tensor, and as Q8_0.
 
     Args:
-        change: of the fields and the tensors, by name.
+        change: changes the dict of fields and tensors, by name.
     """
     _, weights = read_weights(folder)
     found: dict[str, Any] = {f"{ARCHITECTURE}.{key}": value for key, value in FIELDS.items()}
@@ -140,7 +140,7 @@ def test_a_file_is_read_as_its_folder(folder: Path, tmp_path: Path) -> None:
 
 
 def test_it_decodes_as_its_folder(folder: Path, tmp_path: Path) -> None:
-    """With experts in 32 bits, the same bits."""
+    """With experts in 32 bits, it decodes the same bits."""
 
     def whole(found: dict[str, Any]) -> None:
         for layer in range(LAYERS):

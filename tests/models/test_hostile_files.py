@@ -1,4 +1,4 @@
-"""Damaged and hostile model files: they load or raise InvalidModel; nothing else happens."""
+"""Damaged and hostile model files either load or raise InvalidModel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def peak_megabytes() -> float:
 
 
 def survives(read, path) -> bool:
-    """True when it loaded, False when refused in the right way."""
+    """Return True if the file loads, and False if it is refused with InvalidModel."""
     try:
         read(path)
     except InvalidModel:
@@ -48,7 +48,7 @@ def survives(read, path) -> bool:
 
 
 def damaged(data: bytes, seed: int, header: int) -> bytes:
-    """A truncation, flipped bits, or an absurd number somewhere in the header."""
+    """Return damaged bytes: truncated, with flipped bits, or with an absurd number in a header."""
     random = np.random.default_rng(seed)
     if seed % 3 == 0:
         return data[: random.integers(0, len(data))]
@@ -138,7 +138,7 @@ def test_missing_places(tmp_path):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A tiny llama as transformers writes it, without needing transformers."""
+    """Write a tiny llama as transformers does, without needing transformers."""
     from safetensors.numpy import save_file
 
     place = tmp_path_factory.mktemp("s")
@@ -161,7 +161,7 @@ def folder(tmp_path_factory):
 
 
 def copy(folder, target, **changes):
-    """The folder's two files at ``target``, with changes to config.json."""
+    """Copy the folder's two files to ``target``, with changes to config.json."""
     target.mkdir(exist_ok=True)
     for name in ("config.json", "model.safetensors"):
         (target / name).unlink(missing_ok=True)
@@ -245,7 +245,7 @@ def test_numbers_without_bounds(tmp_path, folder, changes, field):
 
 
 def test_experts_of_all_layers_are_bounded():
-    """Every expert has names and shapes, before any file is read."""
+    """Every expert has names and shapes, which take memory before any file is read."""
     config, _ = tiny_checkpoint("llama")
     assert replace(config, layers=94, mixture=Mixture(512, 8, 32)).layers == 94
     with pytest.raises(InvalidModel, match="at most 128"):
@@ -264,7 +264,7 @@ def test_a_message_is_short(tmp_path, folder):
 
 
 def stored(target, header, data=b""):
-    """The folder with a file of tensors that has this header."""
+    """Write a file of tensors that has this header into the folder."""
     text = json.dumps(header).encode()
     (target / "model.safetensors").unlink()
     (target / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
@@ -272,7 +272,7 @@ def stored(target, header, data=b""):
 
 
 def test_tensors_without_numbers(tmp_path, folder):
-    """A file of a hundred bytes could have millions of experts."""
+    """Tensors without numbers are refused: a file of a hundred bytes could have many experts."""
     name = "model.decoder.layers.0.experts.down_proj"
     header = {name: {"dtype": "F32", "shape": [4000, 0, 5], "data_offsets": [0, 0]}}
     with pytest.raises(InvalidModel, match=f"{name}.*must have numbers"):
@@ -299,7 +299,7 @@ def test_a_number_in_the_place_of_a_matrix(tmp_path, folder):
 
 
 def test_headers_and_settings_have_a_size(tmp_path, folder, monkeypatch):
-    """The objects of a text take thirty times its memory."""
+    """Headers and settings are bounded: parsed objects take thirty times their text's memory."""
     target = copy(folder, tmp_path / "d")
     (target / "config.json").write_text("{}" + " " * (1 << 22))
     with pytest.raises(InvalidModel, match="too large"):
@@ -310,7 +310,7 @@ def test_headers_and_settings_have_a_size(tmp_path, folder, monkeypatch):
 
 
 def test_only_regular_files_are_read(tmp_path, folder):
-    """A pipe would block for ever, and a device may never end."""
+    """Only regular files are read: a pipe would block forever, and a device may never end."""
     for kind in ("device", "pipe"):
         target = copy(folder, tmp_path / kind)
         (target / "config.json").unlink()
@@ -323,7 +323,7 @@ def test_only_regular_files_are_read(tmp_path, folder):
 
 
 def test_tensors_in_one_place(tmp_path):
-    """A small file would become a large model."""
+    """Tensors that share their bytes are refused: a small file would become a large model."""
     shape, data = (32, 8), bytes(1024)
     one = raw_gguf([], {"a": (shape, 0), "b": (shape, 1024)}, data * 2)
     assert len(read_header(memoryview(one)).tensors) == 2

@@ -1,4 +1,4 @@
-"""Tokenizers of model files: the library trusts them, so what they say is checked before."""
+"""Tokenizers of model files are checked before the library, which trusts them, reads them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def changed(folder: Path, change: Change) -> Path:
 
 
 def part(name: str, *steps: dict[str, Any]) -> Change:
-    """A change of a part to a sequence of steps."""
+    """Return a change that replaces a component by a sequence of steps."""
     key = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}.get(name, "processors")
     return lambda said: said.update({name: {"type": "Sequence", key: list(steps)}})
 
@@ -64,7 +64,7 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
 
 @pytest.mark.parametrize("index", [552, 600, 1 << 20])
 def test_ids_beyond_the_embedding(folder, index):
-    """The library writes a vocabulary with a place for every id, and ends the process at 2^31."""
+    """Huge ids are refused: the library makes a place for every id, and aborts at 2^31."""
     changed(folder, lambda said: said["model"]["vocab"].update({"ĠSam": index}))
     with pytest.raises(InvalidModel, match=f"ids up to {index}.*vocab_size 552"):
         read_folder(folder)
@@ -74,7 +74,7 @@ def test_ids_beyond_the_embedding(folder, index):
 
 
 def test_ids_may_have_gaps(folder):
-    """A published tokenizer can lack ids below its highest."""
+    """A published tokenizer can lack ids below its highest id."""
     changed(folder, lambda said: said["model"]["vocab"].pop("ĠSam"))
     assert read_folder(folder).tokenizer.highest == 551
 
@@ -131,7 +131,7 @@ def test_steps_of_published_families(folder, change):
     ids=["unknown words", "a slow expression"],
 )  # fmt: skip
 def test_what_the_library_raises_at_a_text(folder, change, text):
-    """Some are bare Exceptions, and some are panics, which are no Exceptions at all."""
+    """The library's errors at a text, bare Exceptions or panics, become InvalidModel."""
     tokenizer = read_tokenizer(changed(folder, change))[0]
     assert tokenizer.encode("a")
     for long in (text, "a" * (1 << 14) + text):

@@ -1,4 +1,4 @@
-"""GGUF vocabularies, ends and templates, against llama.cpp itself where xllamacpp is installed."""
+"""GGUF vocabularies, ends and templates agree with llama.cpp itself if xllamacpp is installed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paradecode.models.gguf_file import read_gguf
 from paradecode.models.gguf_tokenizer import END_OF_TURN
 
 COMPOSED = "e\u0301"
-"""Here accents are composed first, as in the models' own tokenizers; llama.cpp leaves it out."""
+"""Texts whose accents are composed first here, and in the models' tokenizers, not in llama.cpp."""
 BY_CASE = r"[^\0-\x7f]"
-"""llama.cpp's own expression knows capitals of ASCII alone, and no accents of their own."""
+"""Texts that llama.cpp splits otherwise: it knows only ASCII capitals, and no separate accents."""
 THREES = r"[^\d\n]\d|\d[^\W\d]|[²½]"
-"""llama.cpp cuts no word before the first digit, counts from the end of any number, and reads what
-is no digit as one."""
+"""Texts that llama.cpp splits otherwise: it does not split a word before the first digit, groups
+digits from the end of any number, and reads some other characters as digits."""
 UNLIKE = {
     "qwen2": COMPOSED, "qwen35": COMPOSED, "tekken": BY_CASE, "gpt-4o": BY_CASE,
     "granite-embed-multi-97m": BY_CASE, "kimi-k2": r"[\u0900-\u0fff\u0301\ufe0f\u2019]",
     "afmoe": THREES, "tiny_aya": f"{THREES}|’s", "superbpe": "٣",
 }  # fmt: skip
-"""Name -> texts that the model's own tokenizer cuts otherwise than llama.cpp."""
+"""Name -> texts that the model's own tokenizer splits differently from llama.cpp."""
 KINDS = [
     "default", "gpt-2", "smollm", "falcon", "qwen2", "llama-bpe", "falcon3", "ufakzeka",
     "minicpm5", "laguna", "qwen35", "jais-2", "seed-coder", "exaone-moe", "llada-moe", "tekken",
@@ -68,7 +68,7 @@ def test_a_file_without_a_pre_tokenizer_is_warned_about(tmp_path, fields):
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("model", ["gpt2", "llama"])
 def test_what_ends_a_text_there_ends_it_here(tmp_path, model, kind):
-    """Whatever type the file gives a token: llama.cpp goes by its name, or by its use."""
+    """Tokens end a text exactly where they do in llama.cpp, which uses their names and uses."""
     names = [*END_OF_TURN, "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|fim_prefix|>",
              "<|im_start|>", "<|other|>"]  # fmt: skip
     names = [name for name in names if name not in ("<|call|>", "<|calls|>", "<|tool_response>")]
@@ -85,7 +85,7 @@ def test_what_ends_a_text_there_ends_it_here(tmp_path, model, kind):
     there, here = LlamaCpp(path), quiet(path).config
     for name in (*names, tokens[100]):
         if name in ("<|role_end|>", "<|dlm_pad|>"):
-            continue  # They are ends of diffusion models that llama.cpp does not know.
+            continue  # Ends of models unknown to llama.cpp.
         index = tokens.index(name)
         assert (index in here.eos_tokens) == there.ends(index), name
 
@@ -130,7 +130,7 @@ USUAL = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor 
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("adds", [True, False])
 def test_a_chat_begins_with_bos_as_there(tmp_path, adds, writes):
-    """llama.cpp adds BOS to a template without it where the file's prompts begin so."""
+    """A chat begins with BOS if the file's prompts do, even if the template does not write it."""
     tokens, types = [*FEW, "<s>", "<|end|>"], [1] * 300 + [3, 3]
     source = ("{{ bos_token }}" if writes else "") + USUAL
     path = write_vocabulary(

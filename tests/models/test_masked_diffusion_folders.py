@@ -1,4 +1,4 @@
-"""Published diffusion models' config.json: what is read, and what is refused."""
+"""config.json of published diffusion models: which values are read, and which are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that hold only a LoRA adapter of the peft package, merged at load."""
+"""Folders with only a LoRA adapter of the peft package are merged at load."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def build(family, **changes):
 
 
 def stored_name(name: str) -> str:
-    """transformers' name of a canonical tensor."""
+    """Return transformers' name of a canonical tensor."""
     top = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
     if name in top:
         return f"{top[name]}.weight"
@@ -53,7 +53,7 @@ def stored_name(name: str) -> str:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_weights_and_configuration(tmp_path, family, dtype):
     model = build(family).to(getattr(torch, dtype))
-    # Small shards exercise the index.
+    # Small shards need an index file.
     model.save_pretrained(tmp_path, max_shard_size="60KB" if dtype == "float16" else "1GB")
     assert (tmp_path / "model.safetensors").exists() is (dtype != "float16")
     config, weights = read_weights(tmp_path)

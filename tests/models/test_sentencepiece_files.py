@@ -1,4 +1,4 @@
-"""tokenizer.model of a folder, against the sentencepiece package."""
+"""tokenizer.model of a folder gives the same ids as the sentencepiece package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sentencepiece = pytest.importorskip("sentencepiece")
 
 
 def trained(**changes):
-    """A small vocabulary in Llama's form, as bytes."""
+    """Train a small vocabulary in Llama's form, and return it as bytes."""
     usual = {
         "model_type": "bpe", "vocab_size": 700, "byte_fallback": True, "num_threads": 1,
         "normalization_rule_name": "identity", "remove_extra_whitespaces": False,

@@ -1,4 +1,4 @@
-"""GGUF files in several parts, as llama.cpp's tools split them."""
+"""GGUF models that llama.cpp's tools have split into several files can be read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def whole(tmp_path):
 
 
 def parts(whole, folder, count=3, **changes):
-    """Split a file; ``changes`` are further fields of all parts, which replace usual ones."""
+    """Split a file; ``changes`` are fields that are added to all files or replace their fields."""
     folder.mkdir()
     reader = GGUFReader(whole)
     tensors = [*reader.tensors]

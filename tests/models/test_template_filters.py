@@ -1,4 +1,4 @@
-"""What Jinja's filters, methods and globals make of values here, and in transformers."""
+"""Jinja's filters, methods and globals give the same results here as in transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates of model files: what they may cost, with small limits so that the attacks are small."""
+"""The cost of templates is limited; small limits keep the attacks of these tests small."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HI = [{"role": "user", "content": "Hi"}]
 
 @pytest.fixture
 def small(monkeypatch):
-    """64 Ki in all, 8 Ki for one value."""
+    """Set the limits to 64 Ki in all and 8 Ki for one value."""
     monkeypatch.setattr(template_allowance, "MAX_TOTAL", 1 << 16)
     monkeypatch.setattr(template_allowance, "MAX_VALUE", 1 << 13)
 
@@ -23,7 +23,7 @@ def small(monkeypatch):
 LISTS = (
     "{% set s = 'a' * 8000 %}{% set t = 'a' * 8000 %}{% set a = [s] * 100 %}{% set b = [t] * 100 %}"
 )
-"""Each list takes 6,400 of the allowance, and is a text of 800,000 characters."""
+"""Two lists; each costs 6,400 of the allowance, and its text has 800,000 characters."""
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ LISTS = (
     ],
 )  # fmt: skip
 def test_lists_that_share_a_long_text(small, use):
-    """It is refused before it is made: written, compared or sorted."""
+    """Writing, comparing or sorting such a list is refused before its text is made."""
     assert ChatTemplate(LISTS + "{{ a | length }}").render(HI) == "100"
     template = ChatTemplate(LISTS + use)
     with pytest.raises(InvalidModel, match="too much text"):
@@ -62,7 +62,7 @@ def test_lists_that_share_a_long_text(small, use):
 @pytest.mark.parametrize(
     "source",
     [
-        # A namespace in a list of a namespace: twice as much with every step.
+        # A namespace in a list of a namespace: it doubles with every step.
         "{% set ns = namespace(v='a') %}{% for i in range(6) %}{% set m = namespace(v=ns.v) %}"
         "{% set ns.v = [m, m] %}{% endfor %}{{ ns.v }}",
         "{% set ns = namespace() %}{% set ns.v = [ns] %}{{ ns.v }}",
@@ -70,13 +70,13 @@ def test_lists_that_share_a_long_text(small, use):
         "{{ dict.update(messages[0], x=1) }}", "{{ {}.keys().mapping.copy() }}",
         "{{ '%3000d' is odd }}", "{{ '%3000d' is divisibleby(2) }}",
         "{{ {'a': 1}.keys() - [1] }}",
-        # A step for each character.
+        # Each character costs a step.
         "{{ ('a' * 8000) | max }}", "{{ ('a' * 8000) | sort(attribute='x') | length }}",
         "{{ ('a' * 8000) | map(attribute='x') | reverse | first }}",
         # Whole numbers of more than 4096 bits.
         "{{ ('f' * 2000) | int(0, 16) // 3 }}", "{{ ('f' * 2000) | int(0, 16) % 3 }}",
         "{{ 0x" + "f" * 2000 + " // 3 }}", "{{ 0x" + "f" * 2000 + " - 3 }}",
-        # Python compares every place of the text with all of what it looks for.
+        # Python compares every position of the text with the whole needle.
         "{{ ('a' * 600).rfind('ab' + 'a' * 300) }}", "{{ ('a' * 600).rsplit(sep='a' * 300) }}",
         "{{ ('a' * 600).strip('b' * 300) }}", "{{ ('a' * 600) | trim('b' * 300) }}",
         "{{ ('ab' * 300) | list | length }}{{ ('ab' * 300).split('a') | length }}" * 2,
@@ -134,7 +134,7 @@ def test_what_python_refuses_to_compile(source):
 
 
 def test_a_template_is_short_and_has_few_parts(monkeypatch):
-    """Jinja's compiler takes a time that grows with the square of the names."""
+    """The time of Jinja's compiler grows with the square of the number of names."""
     assert ChatTemplate(" " * chat.MAX_TEMPLATE).render(HI).isspace()
     with pytest.raises(InvalidModel, match="too long"):
         ChatTemplate(" " * (chat.MAX_TEMPLATE + 1))

@@ -1,4 +1,4 @@
-"""A text that is forked in the middle of a character goes on twice, each time by itself."""
+"""A text that is forked in the middle of a character continues twice, independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny models are complete and reproducible, and their logits are as sharp as was asked."""
+"""Tiny models are complete and reproducible, and their logits have the requested sharpness."""
 
 from __future__ import annotations
 

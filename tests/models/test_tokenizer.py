@@ -1,4 +1,4 @@
-"""Text to ids and back: against transformers, against SentencePiece's rule, and incrementally."""
+"""Encoding and decoding agree with transformers and with SentencePiece's rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_stored_ids_are_those_of_transformers():
     transformers = pytest.importorskip("transformers")
     path = Path(open_model().source)
     live = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    # transformers forgets that this family splits digits; the published tokenizer.json does.
+    # transformers loses this family's splitting of digits; the published tokenizer.json has it.
     live.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
     )
@@ -88,7 +88,7 @@ def test_text_with_control_tokens_needs_no_copy_of_the_tables(default_model, mon
 
 
 def _with_a_gap(backend):
-    """The same with an added token whose id does not follow the others."""
+    """Return the same tokenizer with an added token whose id leaves a gap."""
     said = json.loads(backend.to_str())
     said["model"]["vocab"]["<|far|>"] = 60_000
     said["added_tokens"].append({**said["added_tokens"][0], "id": 60_000, "content": "<|far|>"})
@@ -118,7 +118,7 @@ def streamed(tokenizer, ids, skip):
 
 
 DEFAULT = open_model().tokenizer
-# Partial characters, which random ids of a large vocabulary rarely are.
+# Random ids of a large vocabulary rarely contain partial characters, so add some.
 PARTIAL = [index for index in range(DEFAULT.vocab_size) if len(DEFAULT.token(index)) == 1]
 IDS = st.one_of(st.integers(-1, 49300), st.sampled_from(PARTIAL), st.integers(0, 16))
 
@@ -168,7 +168,7 @@ SENTENCEPIECE = {prefix: sentencepiece(prefix) for prefix in (True, False)}
 
 
 def reference(tokenizer, text):
-    """SentencePiece's BPE: again and again join the neighbours whose union scores best."""
+    """Apply SentencePiece's BPE: join the neighbours whose union scores best, again and again."""
     symbols = list("▁" + text.replace(" ", "▁")) if text else []
     while True:
         unions = [symbols[n] + symbols[n + 1] for n in range(len(symbols) - 1)]
@@ -249,7 +249,7 @@ def test_contradictory_vocabularies(changes, match):
     ],
 )  # fmt: skip
 def test_which_prompts_begin_with_bos(changes, ids):
-    """Where the file does not say it, the rule is llama.cpp's."""
+    """If the file does not say whether prompts begin with BOS, llama.cpp's rule decides."""
     tokenizer = tokenizer_from_header(fields(**{"bos_token_id": 3, **changes}))
     assert tokenizer.encode("ab") == ids
     assert tokenizer.add_bos is (len(ids) == 2)
@@ -286,7 +286,7 @@ def test_unknown_decoders_are_refused():
 
 
 def test_other_threads_go_on_while_a_long_text_is_encoded(default_model):
-    """They must not wait for the interpreter's lock: a worker's engine is one of them."""
+    """Encoding a long text does not hold Python's global lock, so other threads can run."""
     tokenizer = default_model.tokenizer
     text = "copper and zinc, " * 40_000
     assert len(text) > LONG

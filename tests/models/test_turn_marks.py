@@ -1,4 +1,4 @@
-"""What a template writes as tokens, no user can write, whatever flags the files give them."""
+"""No user can write the tokens that a template writes, whatever flags the files give them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THINKS = CHATML.replace("assistant\n' }}", "assistant\n<think>' }}")
 
 
 def tokenizer(*added: tuple[str, bool], eos: str | None = None) -> Tokenizer:
-    """Single bytes, and added tokens of (text, special)."""
+    """Return a tokenizer of single bytes with added tokens (text, special)."""
     backend = Backend(models.BPE({token: n for n, token in enumerate(LETTERS)}, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -83,7 +83,7 @@ def test_an_earlier_answer_may_think_and_a_user_may_not():
 
 @pytest.mark.wide
 def test_words_and_spaces_that_are_added_tokens_stay_usual(tmp_path):
-    """Added runs of spaces are no marks, although every template writes some."""
+    """Added tokens that are runs of spaces are not marks, although every template writes some."""
     tok = tokenizer(("<|im_start|>", True), ("<|im_end|>", True), ("\n", False), ("  ", False))
     assert find_template({"default": CHATML}, tok).marks(tok).written.keys() == {
         "<|im_start|>", "<|im_end|>"
@@ -126,7 +126,7 @@ def test_what_ends_an_answer_and_what_is_plain(source, names, end, plain):
 @pytest.mark.wide
 @pytest.mark.parametrize("kind", [1, 3, 4])
 def test_types_of_turn_tokens_in_a_gguf_file(tmp_path, kind):
-    """ChatML's tokens make a chat model of a file without a template, whatever their type."""
+    """ChatML's tokens of any type make a chat model of a file without a template."""
     names = ["<|im_start|>", "<|im_end|>"]
     path = write_vocabulary(
         tmp_path / "m.gguf", [*LETTERS, "ab", *names, "<|x|>"], [1] * 257 + [kind, kind, 3],
@@ -144,7 +144,7 @@ def test_types_of_turn_tokens_in_a_gguf_file(tmp_path, kind):
 
 
 def chat_folder(path, source, *added):
-    """A tiny folder with this template and further tokens, and no end of a text."""
+    """Write a tiny folder with this template and further tokens, and without an end of text."""
     write_folder(path, "llama", eos_token_id=None)
     letters(path / "tokenizer.json", *({"id": 36 + n, "content": t} for n, t in enumerate(added)))
     (path / "chat_template.jinja").write_text(source)

@@ -1,4 +1,4 @@
-"""Tokens of two tokenizers are matched by what they spell."""
+"""Tokens of two tokenizers are matched by their text."""
 
 from __future__ import annotations
 

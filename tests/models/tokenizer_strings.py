@@ -1,4 +1,4 @@
-"""Varied texts for comparing tokenizers, built the same way every time."""
+"""Varied texts for comparing tokenizers, made in the same way every time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIECES = [
 
 
 def strings(count: int = 260) -> list[str]:
-    """Each piece alone, then random mixtures."""
+    """Return each piece alone, then random mixtures of pieces."""
     rng = random.Random(0)
     mixed = ["".join(rng.choices(PIECES, k=rng.randint(2, 9))) for _ in range(count - len(PIECES))]
     return PIECES + mixed

@@ -1,4 +1,4 @@
-"""The suite's models in the native core."""
+"""The conformance suite's models in the native core."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from paradecode.testing.machines import DRAFT, Kind, checkpoint
 
 
 def native_backends(kind: Kind) -> Mapping[str, Backend]:
-    """4-bit weights in the native core."""
+    """Open the suite's models with 4-bit weights in the native core."""
     return {
         TARGET: open_backend("native", *checkpoint(kind), dtype="q4", threads=2),
         DRAFT: open_backend("native", *checkpoint(kind, blur=0.05), dtype="q4", threads=2),

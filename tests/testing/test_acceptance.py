@@ -1,4 +1,4 @@
-"""What each drafter gains on the toy is recorded, so one that has become worse is found."""
+"""Each drafter's accepted tokens on the toy are recorded, so that a worse drafter is found."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ RECORDED = {
     "pearl": 139, "predicted-output": 42, "prompt-lookup": 111, "rasd": 206, "retrieval": 85,
     "s2d": 265, "stand": 149, "suffix": 153, "swift": 262, "token-recycling": 200, "triforce": 312,
 }  # fmt: skip
-"""Draft tokens accepted of 360 that are generated, on any machine. Every new method has its
-line; change one only if the method is meant to draft otherwise than before."""
+"""Accepted draft tokens out of 360 generated tokens, equal on any machine. Every new method needs a
+line; change one only if the method is meant to draft differently."""
 
 DEAR = ("deer", "draft-model", "mirror-sd", "pearl", "s2d")
 """Drafters that run a model while they draft."""
@@ -33,7 +33,7 @@ OURS = [
 
 
 def as_recorded(name: str) -> bool:
-    """Within 3 percent."""
+    """Return whether a method's count is within 3 percent of the recorded one."""
     return abs(useful(name).accepted - RECORDED[name]) <= 0.03 * RECORDED[name]
 
 
@@ -46,7 +46,7 @@ def test_a_method_drafts_as_well_as_it_did(name: str) -> None:
     assert as_recorded(name), str(gain)
 
 
-# Bugs that change no output: each is planted, and must be found.
+# Bugs that change no output: each one is planted, and must be found.
 
 
 def test_an_index_that_lags_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

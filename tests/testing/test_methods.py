@@ -1,4 +1,4 @@
-"""Every registered method, as it comes and at the extremes of its settings."""
+"""Every registered method passes the suite with its defaults and with extreme settings."""
 
 from collections import Counter
 from itertools import chain
@@ -13,29 +13,29 @@ from paradecode.testing.conformance import ConformanceCase, cases, check, specs,
 from tiers import turning
 
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
-"""For further kinds of toys."""
+"""Cases for further kinds of toys."""
 
 FEW = ("mixed-methods",)
-"""For transformers: the toy, which no mistake escapes, has all cases. It runs in the native core,
-and with PyTorch, which takes several times as long, in the slow tests."""
+"""Cases for transformers; the toy, which finds every mistake, runs all cases. They run in the
+native core, and in the slow tests with PyTorch, which takes several times as long."""
 
 EXTREME = ("batch-of-16", "context-end")
-"""For extreme settings, and for budgets and verifiers."""
+"""Cases for extreme settings, and for budgets and verifiers."""
 
 PARTS = ("draft-model", "suffix")
-"""For budgets and verifiers: trees that a model grows or draws, and trees that are looked up."""
+"""Drafters for budgets and verifiers: trees that a model grows or draws, and looked-up trees."""
 
 CANVAS = ("mixed-methods", "cancelled-neighbour", "stop-strings", "end-of-text", "context-end")
-"""For canvas methods without a reference to equal."""
+"""Cases for canvas methods that have no reference to equal."""
 CANVAS_TOYS = ("toy-shift", "toy-block", "toy-causal-canvas")
 CANVAS_TRANSFORMERS = ("llada", "dream", "sdar")
 
 EVERY = (*FEW, *(name for name in CASES if name not in FEW))
-"""All cases. ``make test`` runs the first of them for every method, and another in turn."""
+"""All cases. ``make test`` runs the first of them for every method, and one other in turn."""
 
 
 def matrix() -> list[Any]:
-    """Parameters of pytest; most are wide."""
+    """Return pytest's parameters; most belong to the slow tests."""
     chosen, turns = [], Counter[str]()
     for name, method in sorted(methods().items()):
         turn, own = turns[method.family], specs([name])
@@ -59,7 +59,7 @@ def matrix() -> list[Any]:
 
 
 def further() -> list[ConformanceCase]:
-    """The rest: extremes in every case, and every architecture."""
+    """Return the other cases: extreme settings in every case, and every architecture."""
     chosen = []
     for spec in specs():
         if spec.method.family == "autoregressive":
@@ -77,7 +77,10 @@ def further() -> list[ConformanceCase]:
 
 
 def canvas_cases(spec: Spec, turn: int, extremes: int) -> list[Any]:
-    """Exact methods get everything; what the others share is tested for every part of theirs."""
+    """Return the cases of a canvas method; exact methods get all.
+
+    Behaviour that several methods share is tested once for each component that has it.
+    """
     if spec.settings:
         return turning(cases(spec, kinds=("toy-masked",), only=("batch-of-16",)), 0, extremes)
     if spec.guarantee != "exact":

@@ -1,4 +1,4 @@
-"""The suite on the native core: quantised weights, and still token by token equal."""
+"""The suite on the native core: quantised weights, and still equal token by token."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -11,10 +11,10 @@ from paradecode.testing.conformance import cases
 
 METHODS = ("greedy", "prompt-lookup", "suffix+token-recycling", "draft-model", "layer-skip")
 WHOLE = ("draft-model", "layer-skip")
-"""Every case: drafts that are forwards of the core, of a second model and of some layers."""
+"""Methods with every case: their drafts are forwards of a second model or of some layers."""
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "penalties")
-"""For the others, and on the second architecture; the rest are slow tests: what they are about is
-above the core, and has the toy's tests."""
+"""Cases for the other methods, and for the second architecture. The remaining cases are slow tests:
+they concern code above the core, which the toy's tests cover."""
 
 
 def matrix() -> Iterator[Any]:

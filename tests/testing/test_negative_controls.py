@@ -1,4 +1,4 @@
-"""The suite must reject what is wrong, and only that: a test that cannot fail proves nothing."""
+"""The suite must reject wrong methods and only those: a test that cannot fail proves nothing."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -75,7 +75,7 @@ def test_a_method_that_gains_nothing_is_correct_and_not_useful() -> None:
         useful(WRONG["accepts a wrong draft token"])
 
 
-# The engine's own bugs: each is planted, and must be found with a method that is right.
+# Bugs of the engine: each one is planted, and must be found with a correct method.
 
 
 def rejected(make: Callable[[], Decoder] = Drafted) -> None:

@@ -1,4 +1,4 @@
-"""The backends: machines that run forwards, by name."""
+"""Open backends by name; a backend runs the forwards of a model."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ def open_backend(
     """Load a model into a backend.
 
     Args:
-        name: ``native`` (CPU), ``torch`` (CPU or CUDA), or ``auto``: native where it was built and
-            the device is the CPU, torch otherwise.
+        name: ``native`` (CPU), ``torch`` (CPU or CUDA), or ``auto``: native if it was built and the
+            device is the CPU, torch otherwise.
         dtype: format of the weights, in the backend's names; ``auto`` keeps the file's format
             (native) or takes fp32 on CPU and bf16 on CUDA (torch).
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads; None lets the backend choose.
-        ranks: processes that divide the model among them (torch only), one a CUDA device.
-        apart: whether the backend has CPU threads of its own, so that it can run beside other
-            models (native; torch has one set for all).
-        progress: called with the loaded bytes and all bytes (native only).
+        ranks: number of processes that divide the model among them (torch only), one per CUDA
+            device.
+        apart: whether the backend has CPU threads of its own, so that it can run at the same time
+            as other models (native only).
+        progress: called with the number of loaded bytes and of all bytes (native only).
 
     Raises:
-        InvalidInput: for an unknown name, dtype or device, ranks that cannot divide the model, or a
-            native core that was compiled from other sources.
-        InvalidModel: if the weights do not fit the configuration.
-        BackendError: if the backend is not installed.
+        InvalidInput: a name, dtype or device is unknown, the ranks cannot divide the model, or the
+            native core was compiled from other sources.
+        InvalidModel: the weights do not fit the configuration.
+        BackendError: the backend is not installed.
     """
     if name not in ("auto", *BACKENDS):
         raise InvalidInput("backend", name, f"use auto or one of {', '.join(BACKENDS)}")
@@ -93,11 +94,11 @@ def need_torch(why: str = "") -> None:
     """Raise BackendError unless PyTorch is installed; called before PyTorch is first imported.
 
     Args:
-        why: the beginning of that error.
+        why: text at the beginning of that error.
     """
     if find_spec("torch") is None:
         raise BackendError(
             f"{why}PyTorch is not installed; pip install -e '.[torch]' in the checkout"
         )
-    # A spinning OpenMP thread beside one busy neighbour slows a forward down a hundredfold.
+    # A spinning OpenMP thread beside one busy process slows a forward down a hundredfold.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,5 +1,4 @@
-"""Where draft models and heads run: with the target, on threads of their own, or on another
-device."""
+"""The place where draft models and heads run: with the target, on own threads, or on a device."""
 
 from __future__ import annotations
 
@@ -20,13 +19,14 @@ class DraftPlace:
     """The user's choice of where draft models and draft heads run.
 
     Attributes:
-        device: ``cpu``, ``cuda`` or ``cuda:N``: PyTorch runs them there, whatever runs the target.
+        device: ``cpu``, ``cuda`` or ``cuda:N``, where PyTorch runs them, whatever runs the target.
             None: the target's backend runs them.
-        threads: number of CPU threads of their own; None: as many as the target has.
+        threads: number of CPU threads for them alone; None: as many as the target has.
 
     Raises:
-        InvalidInput: for a device that is not there, or threads out of range or of a GPU.
-        BackendError: for a device without PyTorch.
+        InvalidInput: the device does not exist, ``threads`` is out of range, or it is given for a
+            GPU.
+        BackendError: a device was given, but PyTorch is not installed.
     """
 
     device: str | None = None
@@ -50,19 +50,22 @@ class DraftPlace:
         return self.device is not None or self.threads is not None
 
     def left(self, threads: int | None) -> int | None:
-        """CPU threads that the target keeps beside a draft model, unless ``threads`` names them."""
+        """Return the number of CPU threads for the target, after those of a draft model.
+
+        A number in ``threads`` is returned unchanged.
+        """
         if threads is not None or self.threads is None:
             return threads
         return max(1, default_threads() - self.threads)
 
     def open_heads(self, target: Backend, threads: int | None = None) -> RunsNetworks | None:
-        """The backend that runs draft heads; None is the target's own.
+        """Open the backend that runs draft heads; None means the target's own backend.
 
         Args:
-            threads: threads of the target; None: as many as are allowed.
+            threads: CPU threads of the target; None: as many as are allowed.
 
         Raises:
-            InvalidInput: if the target leaves no such place.
+            InvalidInput: draft heads cannot run there beside this target.
         """
         if self.device is not None:
             if target.name.startswith("torch-cpu") and self.device.startswith("cpu"):
@@ -88,10 +91,10 @@ class DraftPlace:
         self, config: ModelConfig, weights: Weights, threads: int | None,
         beside: Callable[..., Backend],
     ) -> Backend:  # fmt: skip
-        """Load a draft model.
+        """Load a draft model into a backend.
 
         Args:
-            threads: threads of the target; None: as many as are allowed.
+            threads: CPU threads of the target; None: as many as are allowed.
             beside: :func:`open_backend` with the target's backend and device.
         """
         if self.device is not None:
@@ -101,7 +104,9 @@ class DraftPlace:
         return beside(config, weights, threads=self.threads or threads, apart=apart)
 
     def _of_torch(self, threads: int | None) -> int | None:
-        """Number of PyTorch's threads, which would otherwise take all cores; None where a GPU
-        drafts."""
+        """Return the number of PyTorch threads; None if a GPU drafts.
+
+        Without a number PyTorch would take all cores.
+        """
         on_cpu = self.device is not None and self.device.startswith("cpu")
         return self.threads or threads or default_threads() if on_cpu else None

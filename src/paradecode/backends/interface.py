@@ -1,4 +1,4 @@
-"""The interface of a backend, a machine that runs forwards for the engine. It never sees a method.
+"""The interface of a backend, which runs forwards for the engine. It never sees a method.
 
 Keys and values live in pages of ``PAGE`` slots, shared by all layers of a model: slot s of a
 sequence is row ``s % PAGE`` of page ``pages[s // PAGE]``. The engine owns the page numbers; the
@@ -27,7 +27,7 @@ from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
 
 PAGE = 16
-"""Slots of a page; larger pages share less between requests, and have smaller tables."""
+"""Slots of a page. Larger pages share less between requests, and have smaller page tables."""
 Progress = Callable[[int, int], None]
 """Called with the amount that is done and with the whole amount."""
 
@@ -36,32 +36,33 @@ Progress = Callable[[int, int], None]
 class Span:
     """The rows of one sequence in a packed forward.
 
-    Row k attends to cached slots ``visible`` (or ``range(context)``), to those cached slots
-    ``tail[t]`` with ``mask[k, t]``, and to those new rows j with ``mask[k, len(tail) + j]``. What a
-    row sees is summed in an order that depends on positions only, never on slots or neighbours.
+    Row k attends to the cached slots ``visible`` (or ``range(context)``), to the cached slots
+    ``tail[t]`` with ``mask[k, t]``, and to the new rows j with ``mask[k, len(tail) + j]``. The
+    order of summation depends on positions only, never on slots or on other rows.
 
     Attributes:
         pages: int32 [P], the sequence's page table.
         tokens: int32 [K]; ignored for rows with ``embeddings`` or ``resume``.
         positions: int32 [K], rotary positions.
         slots: int32 [K], where each row's key and value are stored; -1 stores nothing (the rows
-            still see one another). Distinct; none may lie in what the rows see as cached.
+            still see one another). All others are distinct, and none is a cached slot that the rows
+            see.
         context: number of leading slots that every row sees, at positions 0 .. context - 1.
         visible: int32 [V] or None; replaces ``range(context)`` by an ordered list of slots.
-        tail: int32 [T], further cached slots, subject to ``mask``.
+        tail: int32 [T], further cached slots; ``mask`` says which rows see them.
         tail_positions: int32 [T], their positions.
         mask: bool [K, T + K], or None for causal: row k sees all of ``tail`` and rows 0..k.
         logits: int32 [R], the rows that go through the final norm and the LM head.
         hidden: layers whose outputs are returned; they must run. The output of a layer is the
-            residual stream behind the last part of it that runs.
+            residual stream after its last half that runs.
         layers: layers, or halves of layers, to run, in order; None for all. A layer whose attention
             does not run neither reads nor stores keys and values.
         embeddings: float32 [G, D], the input of the last G rows, or None.
         resume: float32 [K, D] or None; enters the first of ``layers`` in place of the embedding.
-        attention: int32 [A] or None; rows whose attention weights are returned, of every layer
-            whose attention runs. Only backends with :func:`gives_attention` take it, and
+        attention: int32 [A] or None; rows whose attention weights are returned, for every layer
+            whose attention runs. Only backends with :func:`gives_attention` accept it, and
             ``visible`` must ascend then.
-        denoise: the rows are a canvas, of a model with ``ModelConfig.canvas_length``.
+        denoise: marks the rows as a canvas of a model with ``ModelConfig.canvas_length``.
     """
 
     pages: NDArray[np.int32]
@@ -84,14 +85,17 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class SpanResult:
-    """The results of a span: logits of the requested rows; hidden states, layer -> float32 [K, D];
-    and the requested attention, layer -> float32 [A, heads, S], the shares of S tokens, which add
-    up to 1.
+    """The results of a span.
 
-    The S tokens are the cached slots that ``visible`` or ``context`` names, and behind them
-    ``tail`` and the new rows, both together in order of their positions. A token that a row does
-    not see has the share 0. The states of a model that computes in float64 are float64;
-    ``Span.resume`` takes them.
+    The S tokens of ``attention`` are the cached slots of ``visible`` or ``context``, followed by
+    ``tail`` and the new rows, sorted by position. A token that a row does not see has weight 0.
+
+    Attributes:
+        logits: logits of the requested rows.
+        hidden: layer -> float32 [K, D]; float64 if the model computes in float64. ``Span.resume``
+            accepts these states.
+        attention: layer -> float32 [A, heads, S], the attention weights over S tokens, which sum to
+            1.
     """
 
     logits: Logits
@@ -100,13 +104,13 @@ class SpanResult:
 
 
 class RunsNetworks(Protocol):
-    """Runs small networks: a backend, or a separate place for draft heads."""
+    """An object that runs small networks: a backend, or a separate place for draft heads."""
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
-        """Run a small network over several items: float32 [rows of the item, width] of each.
+        """Run a network over several items; return float32 [rows of the item, width] for each.
 
         Raises:
-            InvalidInput: if an item lacks an input of the network.
+            InvalidInput: an item lacks an input of the network.
         """
 
     def close(self) -> None:
@@ -120,13 +124,13 @@ class Backend(RunsNetworks, Protocol):
     config: ModelConfig
 
     def reserve(self, pages: int) -> None:
-        """Provide memory for pages 0 .. pages - 1, all layers. Called once, before any forward."""
+        """Allocate memory for pages 0 .. pages - 1, all layers. Called once, before any forward."""
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
-        """Run one packed forward. All spans name the same ``layers``.
+        """Run one packed forward. All spans have the same ``layers``.
 
         Raises:
-            InvalidInput: if a size, index or token id is out of range; nothing was stored then.
+            InvalidInput: a size, index or token id is out of range; nothing was stored then.
         """
 
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
@@ -143,11 +147,11 @@ class CommittedStep(NamedTuple):
         drafted: int32 [M], the chain that was verified; None for no draft.
         estimates: float32 [M], acceptance estimates of its tokens.
         tokens: the accepted tokens of the draft, and the token that follows them.
-        logprobs: log-probability of each token, before the warp; empty where nobody wants them.
-        ended: seconds since the call began.
+        logprobs: log-probability of each token, before the warp; empty if they were not requested.
+        ended: seconds from the beginning of the call to the end of this step.
         forward: seconds of the forward, which all sequences share.
-        hidden: float32 [tokens, layers asked for * hidden size], in front of each of the tokens;
-            None where no layer was asked for.
+        hidden: float32 [tokens, requested layers * hidden size], the states from which each token
+            was predicted; None if no layer was requested.
     """
 
     drafted: NDArray[np.int32] | None
@@ -171,14 +175,15 @@ class Curve(Protocol):
 
 
 class StepsInput(NamedTuple):
-    """The costs of steps, and the time when a run of several steps ends.
+    """Costs and limits for a run of several steps.
 
     Attributes:
-        curve: seconds of a forward; None where it was not measured.
-        overhead: seconds beside the forward: of a step, of each of its sequences, and of a draft.
-        sequences, rows: numbers in the forward before.
-        spare: for each group of sequences the draft rows that a step may have.
-        groups: for each sequence its index into ``spare``.
+        curve: seconds of a forward; None if it was not measured.
+        overhead: seconds outside of the forward: for a step, for each of its sequences, and for a
+            draft.
+        sequences, rows: numbers of sequences and rows in the previous forward.
+        spare: for each group of sequences, the draft rows that a step may have.
+        groups: for each sequence, its index into ``spare``.
         limit: seconds after which no further step begins.
     """
 
@@ -192,25 +197,25 @@ class StepsInput(NamedTuple):
 
 
 class Stepper(Protocol):
-    """A sequence whose steps a backend makes; its :class:`MultiStep` says how."""
+    """A sequence whose steps a backend makes, as its :class:`MultiStep` says."""
 
     def enter(
         self, text: NDArray[np.int32], room: int, steps: int, rows: int,
         hidden: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        """Take the sequence's present state, after the method itself has made steps.
+        """Take the sequence's current state, after the method itself has made steps.
 
         Args:
             text: int32 [n], prompt and output, which only grows; keys and values of all but the
                 last token are stored.
-            room: tokens that may still be committed.
-            steps: the most steps that may be made.
-            rows: the sequence's rows in the last forward.
+            room: number of tokens that may still be committed.
+            steps: largest number of steps that may be made.
+            rows: number of the sequence's rows in the last forward.
             hidden: layers, from 0, whose outputs the steps return.
         """
 
     def hold(self, pages: NDArray[np.int32]) -> None:
-        """Take the page table, int32 [P], that holds from now on; no step writes beyond it."""
+        """Take the new page table, int32 [P]; no step writes beyond its pages."""
 
     def leave(self) -> None:
         """Give the method what was learned since :meth:`enter`."""
@@ -223,40 +228,42 @@ class MakesSteps(Protocol):
     def stepper(
         self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int, scored: bool
     ) -> Stepper:
-        """The stepper of one sequence. Raises InvalidInput if a setting is out of range.
+        """Make the stepper of one sequence. Raises InvalidInput if a setting is out of range.
 
         Args:
-            stops: int32, ids that end the output, after which no step follows.
+            asked: the method's request, which says how to draft.
+            stops: int32 [n], token ids that end the output, after which no step follows.
             warp, seed: sampling settings; the keys are those of :func:`paradecode.core.noise.key`.
-            scored: whether log-probabilities of its tokens are wanted.
+            scored: whether log-probabilities of the sequence's tokens are needed.
         """
 
     def steps(self, steppers: Sequence[Stepper], given: StepsInput) -> list[list[CommittedStep]]:
-        """Make steps; returns those of each sequence. There are none if the first step would
-        fail for a sequence, or needs more pages."""
+        """Make steps, and return those of each sequence.
+
+        No step is made if the first step would fail for a sequence, or needs more pages.
+        """
 
 
 @runtime_checkable
 class RunsHeads(Protocol):
-    """A backend that runs draft heads by itself; other backends run the heads' networks."""
+    """A backend that runs whole draft heads; for other backends Python runs the heads' networks."""
 
     def pack(self, head: Head) -> None:
-        """Do now what the first draft of a head would wait for."""
+        """Prepare a head now, so that its first draft does not wait for that."""
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """Draft with a head; arguments and result are those of
-        :func:`paradecode.backends.heads.run.run_head`."""
+        """Draft with a head, like :func:`paradecode.backends.heads.run.run_head`."""
 
 
 def drafts_of(place: RunsNetworks, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-    """The drafts of a head, made by the backend's own loop if it has one."""
+    """Return the drafts of a head, made by the backend's own loop if it has one."""
     if isinstance(place, RunsHeads):
         return place.run_head(head, drafts)
     return run_head(head, drafts, place.apply)
 
 
 def gives_attention(backend: Backend) -> bool:
-    """Whether the backend returns the attention weights that a span asks for."""
+    """Return whether the backend can return the attention weights that a span requests."""
     return bool(getattr(backend, "gives_attention", False))
 
 
@@ -264,7 +271,7 @@ def check_spans(config: ModelConfig, reserved: int, spans: Sequence[Span]) -> No
     """Raise InvalidInput if any size or index of a packed forward is out of range.
 
     Args:
-        reserved: number of pages the backend holds.
+        reserved: number of pages that the backend has.
     """
     if not spans:
         raise InvalidInput("spans", 0, "give at least one span")
@@ -356,7 +363,7 @@ def _within(
     if values.ndim != 1 or values.dtype.kind != "i" or (count is not None and len(values) != count):
         wanted = "" if count is None else f" of {count}"
         raise InvalidInput(name, values.shape, f"give a vector of whole numbers{wanted}")
-    # Rows are few, as a rule, and few numbers are compared sooner without NumPy.
+    # Most spans have few rows, and few numbers are compared faster without NumPy.
     ends = values.tolist() if len(values) <= 32 else (int(values.min()), int(values.max()))
     if ends and not (low <= min(ends) and max(ends) < high):
         bad = values[(values < low) | (values >= high)][0]

@@ -1,1 +1,1 @@
-"""The words everyone speaks: requests, trees, logits, sampling, noise, trace."""
+"""Types that all rooms share: requests, token trees, logits, sampling, noise and the trace."""

@@ -1,4 +1,4 @@
-"""A constraint as an explicit automaton over tokens: states, and which token leads where."""
+"""Constraints as explicit automata over tokens: a table says which state follows each token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from paradecode.core.errors import DecoderError, InvalidInput
 
 DEAD = -1
-"""No state: the token is forbidden."""
+"""The state id that means "no next state": the token is forbidden."""
 
 
 class TokenAutomaton:
@@ -41,13 +41,13 @@ class TokenAutomaton:
         self.columns, self.accepting = columns, accepting
         self.states, self.vocab_size = len(table), len(columns)
         self.final = accepting & (self.table == DEAD).all(axis=1)
-        """bool [S]: the states in which the text is complete and no token may follow."""
+        """bool [S]: whether the text is complete in a state and no token may follow."""
 
     @classmethod
     def of(
         cls, steps: Sequence[Mapping[int, int]], accepting: Collection[int], vocab_size: int
     ) -> TokenAutomaton:
-        """Make it from a mapping token -> next state for each state."""
+        """Build the automaton from one mapping per state: token id -> next state."""
         table = np.full((len(steps), vocab_size), DEAD, np.int32)
         for state, step in enumerate(steps):
             for token, after in step.items():
@@ -56,15 +56,15 @@ class TokenAutomaton:
         return cls(table, np.arange(vocab_size, dtype=np.int32), accepts)
 
     def step(self, state: int, token: int) -> int:
-        """The state after a token, or :data:`DEAD`."""
+        """Return the state after ``token`` in ``state``, or :data:`DEAD` if it is forbidden."""
         inside = state != DEAD and 0 <= token < self.vocab_size
         return int(self.table[state, self.columns[token]]) if inside else DEAD
 
     def follow(self, ends: Sequence[int]) -> AutomatonMatcher:
-        """A matcher at the start of an output; the tokens ``ends`` may only end the text.
+        """Return a matcher at the start of an output; the tokens ``ends`` may only end the text.
 
         Raises:
-            InvalidInput: every text has one of ``ends`` inside.
+            InvalidInput: every text that the constraint accepts has one of ``ends`` before its end.
         """
         known = [token for token in ends if 0 <= token < self.vocab_size]
         inside = [token for token in known if (self.table[:, self.columns[token]] != DEAD).any()]
@@ -72,7 +72,7 @@ class TokenAutomaton:
             return AutomatonMatcher(self, ends)
         columns, nowhere = self.columns.copy(), np.full((self.states, 1), DEAD, np.int32)
         columns[inside] = self.table.shape[1]
-        used, columns = np.unique(columns, return_inverse=True)  # Others have no tokens any more.
+        used, columns = np.unique(columns, return_inverse=True)  # Drop columns without tokens.
         table = np.hstack([self.table, nowhere])[:, used]
         try:
             rest = TokenAutomaton(table, columns.astype(np.int32), self.accepting)
@@ -83,7 +83,7 @@ class TokenAutomaton:
 
 
 class AutomatonMatcher:
-    """Implements :class:`paradecode.core.constraint.Matcher`: a state is a number."""
+    """Implement :class:`paradecode.core.constraint.Matcher` with a state id of the automaton."""
 
     def __init__(self, automaton: TokenAutomaton, ends: Sequence[int]) -> None:
         self._automaton, self._ends = automaton, np.array(sorted(ends), np.int32)
@@ -143,7 +143,7 @@ class AutomatonMatcher:
 
 
 def _completable(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """bool [S]: states from which an accepting one can be reached."""
+    """Return bool [S]: whether an accepting state can be reached from each state."""
     useful = accepting.copy()
     while True:
         more = useful | ((table != DEAD) & useful[table]).any(axis=1)

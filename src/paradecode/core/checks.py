@@ -29,12 +29,12 @@ Check = Callable[[str, Any], Any]
 
 
 def is_whole(value: object) -> bool:
-    """Whether a value is a whole number of Python or NumPy; true and false are not."""
+    """Return whether a value is a Python or NumPy integer; booleans are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number of Python or NumPy; true and false are not."""
+    """Return whether a value is a Python or NumPy number; booleans are not."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
@@ -42,19 +42,22 @@ def is_number(value: object) -> bool:
 
 
 def anything(name: str, value: Any) -> Any:
-    """Any value."""
+    """Accept any value."""
     return value
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or false."""
+    """Accept true and false only."""
     if not isinstance(value, bool):
         raise InvalidInput(name, value, "give true or false")
     return value
 
 
 def whole(low: int | None = None, high: int | None = None) -> Check:
-    """A whole number from ``low`` to ``high``, both included; returned as an int."""
+    """Make a check that accepts whole numbers from ``low`` to ``high``, both included.
+
+    The check returns an int.
+    """
     fix = f"give a whole number{_range(low, high)}"
 
     def check(name: str, value: Any) -> int:
@@ -66,10 +69,12 @@ def whole(low: int | None = None, high: int | None = None) -> Check:
 
 
 def number(low: float | None = None, high: float | None = None, above: bool = False) -> Check:
-    """A finite number from ``low`` to ``high``, both included; returned as a float.
+    """Make a check that accepts finite numbers from ``low`` to ``high``, both included.
+
+    The check returns a float.
 
     Args:
-        above: ``low`` itself is refused.
+        above: whether ``low`` itself is refused.
     """
     fix = f"give {'a number' if high is not None else 'a finite number'}"
     fix += f" above {low:g} and up to {high:g}" if above else _range(low, high)
@@ -88,7 +93,7 @@ def number(low: float | None = None, high: float | None = None, above: bool = Fa
 
 
 def text(most: int, least: int = 0) -> Check:
-    """A text of ``least`` to ``most`` characters."""
+    """Make a check that accepts texts of ``least`` to ``most`` characters."""
 
     def check(name: str, value: Any) -> str:
         if not isinstance(value, str):
@@ -102,7 +107,7 @@ def text(most: int, least: int = 0) -> Check:
 
 
 def one_of(*values: Any) -> Check:
-    """One of these texts or whole numbers."""
+    """Make a check that accepts only the given texts or whole numbers."""
 
     def check(name: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in values:
@@ -116,7 +121,7 @@ def one_of(*values: Any) -> Check:
 
 
 def indices(name: str, value: Any) -> NDArray[np.int32]:
-    """A vector or list of whole numbers that fit into 32 bits; returned as int32 [n]."""
+    """Accept a vector or list of whole numbers that fit into 32 bits; return it as int32 [n]."""
     fix = "give a vector of whole numbers of 32 bits"
     try:
         array = np.asarray(value)
@@ -131,19 +136,22 @@ def indices(name: str, value: Any) -> NDArray[np.int32]:
 
 
 def maybe(check: Check) -> Check:
-    """The check ``check``, which also lets None pass."""
+    """Make a check that accepts None and every value that ``check`` accepts."""
     return lambda name, value: None if value is None else check(name, value)
 
 
 def mapping(name: str, value: Any) -> Mapping[str, Any]:
-    """A JSON object, or another mapping."""
+    """Accept a JSON object or another mapping."""
     if not isinstance(value, Mapping):
         raise InvalidInput(name, value, "give an object")
     return value
 
 
 def listed(item: Check, most: int) -> Check:
-    """A list or tuple of at most ``most`` entries that pass ``item``; returned as a list."""
+    """Make a check of lists and tuples: at most ``most`` entries, and ``item`` accepts each entry.
+
+    The check returns a list.
+    """
 
     def check(name: str, value: Any) -> list[Any]:
         if not isinstance(value, (list, tuple)):
@@ -159,7 +167,7 @@ def listed(item: Check, most: int) -> Check:
 
 
 def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
-    """Raise InvalidInput if ``given`` has a name that is not in ``names``."""
+    """Raise InvalidInput if a name in ``given`` is not in ``names``; ``what`` names the kind."""
     allowed = sorted(names)
     for name in given:
         if name not in allowed:
@@ -167,10 +175,12 @@ def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
 
 
 def meant(given: object, names: Iterable[Any], listed: str = "") -> str:
-    """The fix for an unknown name: the names that resemble it, and then all that there are.
+    """Return the fix for an unknown name: similar names first, and then all names that are known.
 
     Args:
-        listed: a sentence that says where all are listed, in place of them.
+        given: the unknown name.
+        names: the known names.
+        listed: a sentence that says where the known names are listed; it replaces their list.
     """
     known_names = list(map(str, names))
     said = given.strip().lower() if isinstance(given, str) and len(given) <= MOST_SHOWN else ""
@@ -188,12 +198,12 @@ def attributes(
     where: str = "",
     error: type[InvalidInput] = InvalidInput,
 ) -> None:
-    """Check attributes of a dataclass, and store what the checks return.
+    """Check attributes of a dataclass, and replace each attribute by what its check returns.
 
     Args:
-        checks: name -> check; by default those of the fields made by :func:`checked`.
-        where: prefix of names in errors, for example ``mixture.``.
-        error: raised instead of InvalidInput.
+        checks: name of the attribute -> check; by default the checks that :func:`checked` declared.
+        where: prefix of the attributes' names in errors, for example ``mixture.``.
+        error: class of the exception to raise.
     """
     kind: Any = type(values)
     for name, check in (_declared(kind) if checks is None else checks).items():
@@ -207,32 +217,33 @@ def attributes(
 
 
 def checked(check: Check, default: Any = MISSING) -> Any:
-    """A field of a dataclass that :func:`build` and :func:`attributes` check."""
+    """Declare a dataclass field with a check, which :func:`build` and :func:`attributes` run."""
     return field(default=default, metadata={"check": check})
 
 
 @cache
 def _declared(kind: Any) -> dict[str, Check]:
-    """The checks of the fields made by :func:`checked`."""
+    """Return name -> check for the fields that :func:`checked` declared."""
     return {f.name: f.metadata["check"] for f in fields(kind) if "check" in f.metadata}
 
 
 def nested(kind: type) -> Check:
-    """An object with the fields of a dataclass."""
+    """Make a check that builds the dataclass ``kind`` from a mapping of its fields."""
     return lambda name, value: build(kind, value, name)
 
 
 def build(kind: type, values: Any, where: str = "") -> Any:
-    """The dataclass that a JSON object describes.
+    """Build the dataclass ``kind`` from a JSON object that has its fields.
 
-    Fields made by :func:`checked` pass their check. The others are checked by their annotation:
-    ``int`` and ``float`` are counts and durations, so they must be finite and not negative.
+    A field declared with :func:`checked` uses its own check. The check of any other field follows
+    from its annotation: ``int`` and ``float`` are counts and durations, so they must be finite and
+    not negative.
 
     Args:
-        where: name of the object in errors; its fields are ``where.name``.
+        where: name of the object in errors; its fields are called ``where.name``.
 
     Raises:
-        InvalidInput: naming the field that is unknown, missing or wrong.
+        InvalidInput: a field is unknown, missing or wrong; the error names it.
     """
     if not isinstance(values, Mapping):
         raise InvalidInput(where or "object", values, "give an object")
@@ -250,7 +261,7 @@ def build(kind: type, values: Any, where: str = "") -> Any:
 
 @cache
 def _checks(kind: Any) -> tuple[dict[str, Check], tuple[str, ...]]:
-    """The check of each field, and the fields without a default."""
+    """Return the check of each field, and the names of the fields without a default."""
     hints = get_type_hints(kind)
     checks = {
         entry.name: entry.metadata.get("check") or _of_type(hints[entry.name])
@@ -265,7 +276,7 @@ def _checks(kind: Any) -> tuple[dict[str, Check], tuple[str, ...]]:
 
 
 def _of_type(hint: Any) -> Check:
-    """The check that fits an annotation; a kind that is not listed below must be an object."""
+    """Return the check for an annotation; a type that is not listed here must be a mapping."""
     plain = {bool: flag, int: whole(0), float: number(0.0), str: text(MOST_TEXT), Any: anything}
     if hint in plain:
         return plain[hint]
@@ -284,15 +295,17 @@ MOST_TEXT, MOST_ENTRIES = 1 << 26, 1 << 24
 
 
 def text_in(path: Path, name: str, most: int, what: str = "text") -> str:
-    """The UTF-8 text in a regular file: a pipe would block, and a device may never end.
+    """Return the UTF-8 text of a regular file.
+
+    Other files are refused, because reading a pipe would block and a device may never end.
 
     Args:
         name: the setting that named the file, for errors.
-        most: bytes that the file may have.
+        most: largest allowed size of the file in bytes.
         what: what the file should hold, for errors.
 
     Raises:
-        InvalidInput: the file is missing, no regular file, too large, or holds something else.
+        InvalidInput: the file is missing, not a regular file, too large, or not UTF-8.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -311,7 +324,7 @@ def text_in(path: Path, name: str, most: int, what: str = "text") -> str:
 
 
 def json_object(path: Path, name: str, most: int = 1 << 26) -> dict[str, Any]:
-    """The JSON object in a file; arguments and errors are those of :func:`text_in`."""
+    """Return the JSON object in a file; for arguments and errors see :func:`text_in`."""
     try:
         value = json.loads(text_in(path, name, most, "JSON"))
     except InvalidInput:
@@ -337,7 +350,7 @@ def _shown(value: float | None) -> str:
 
 
 def _inside(value: Any, low: float | None, high: float | None) -> bool:
-    """Whether ``value`` is within the bounds; NaN is not, if there is a bound."""
+    """Return whether ``value`` is within the bounds; NaN is not, if there is a bound."""
     return (low is None or bool(low <= value)) and (high is None or bool(value <= high))
 
 
@@ -347,14 +360,14 @@ T = TypeVar("T")
 
 
 def own_names(values: Mapping[str, T], names: Mapping[str, str], where: str = "") -> dict[str, T]:
-    """The values under our names, in the same order.
+    """Return the values under this project's names of settings, in the same order.
 
     Args:
-        names: other names -> ours; all other names stay as they are.
+        names: another engine's name -> this project's name; names not listed here stay as they are.
         where: prefix of names in errors, for example ``static.``.
 
     Raises:
-        InvalidInput: if a setting is given under two names, even with equal values.
+        InvalidInput: a setting is given under two names, even with equal values.
     """
     own: dict[str, T] = {}
     said: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Constraints: which texts an output may be, compiled once and followed along every draft."""
+"""Constraints: sets of allowed output texts, compiled once, and matched along every draft."""
 
 from __future__ import annotations
 
@@ -10,55 +10,57 @@ from numpy.typing import NDArray
 
 
 class Constraint(Protocol):
-    """A set of texts, compiled for one vocabulary. It has no state, so requests share it."""
+    """A set of allowed texts, compiled for a vocabulary. It has no state: requests can share it."""
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids, as the model's head has them."""
+        """Number of token ids in the model's output vocabulary."""
 
     @property
     def waits(self) -> bool:
-        """Whether its matchers may take long, and call :func:`paradecode.core.handoff.wait_for`."""
+        """Whether a matcher may be slow and then call :func:`paradecode.core.handoff.wait_for`."""
 
     def follow(self, ends: Sequence[int]) -> Matcher:
-        """A matcher at the start of an output; the token ids ``ends`` end the output."""
+        """Return a matcher at the start of an output; the token ids ``ends`` end the output."""
 
 
 class Matcher(Protocol):
     """The state of one output in its constraint.
 
-    ``path`` is a list of draft tokens after the committed ones. A path is *impossible* if the
-    constraint forbids it or if it has passed an end; its rows can never be committed. Answers
-    depend only on the tokens and never on earlier calls, because verification and plain decoding
-    must agree.
+    ``path`` is a list of draft tokens that follow the committed tokens. A path is *impossible* if
+    the constraint forbids it or if the output ends before the last token. The rows of an impossible
+    path can never be committed. Results depend only on the tokens, and never on earlier calls,
+    because verification and plain decoding must agree.
     """
 
     def mask(self, path: Sequence[int]) -> NDArray[np.bool_] | None:
-        """The tokens that may follow, bool [V]; None if the path is impossible or all may follow.
+        """Return the tokens that may follow ``path``, bool [V].
 
-        Tokens that end the output are allowed exactly where the text is complete.
+        The result is None if the path is impossible, or if every token may follow. Tokens that end
+        the output are allowed exactly where the text is complete.
 
         Raises:
-            InvalidInput: no token can follow, or a limit of the library was reached.
+            InvalidInput: no token can follow, or the constraint library reached one of its limits.
         """
 
     def allows(self, path: Sequence[int], token: int) -> bool:
-        """``mask(path)[token]``, computed faster; True if there is no mask."""
+        """Return ``mask(path)[token]`` without computing the mask; True if there is no mask."""
 
     def possible(self, path: Sequence[int]) -> int:
-        """How many tokens of ``path``, counted from the first, the constraint allows."""
+        """Return how many of the first tokens of ``path`` the constraint allows."""
 
     def forced(self, path: Sequence[int], limit: int) -> list[int]:
-        """At most ``limit`` tokens of the only text that may follow.
+        """Return up to ``limit`` tokens of the text that must follow, if only one text may follow.
 
-        They are drafts: the text is certain, but a model may write it with other tokens.
+        These tokens are only a draft: the text is certain, but the model may split it into other
+        tokens.
         """
 
     def complete(self, path: Sequence[int]) -> bool:
-        """Whether the text is complete and no token may follow; then the output ends."""
+        """Return whether the text after ``path`` is complete and no token may follow it."""
 
     def advance(self, tokens: Sequence[int]) -> None:
-        """Tell the matcher that ``tokens`` were committed; only the last one may end the output.
+        """Move the state past committed ``tokens``; only the last one may end the output.
 
         Raises:
             DecoderError: the constraint forbids them.

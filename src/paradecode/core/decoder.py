@@ -1,8 +1,8 @@
-"""The interface of a method: what it and the engine say to each other.
+"""The interface between a decoding method and the engine.
 
 A decoder is an object whose ``decode`` is a generator. It reads a :class:`TokenSequence`, yields
 requests, receives replies, and commits tokens. It may also yield a list of requests, which run
-together if the backend can do that, and gets a list of replies.
+together if the backend can do that; the reply is then a list of replies.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ TARGET = "target"
 """Name of the model whose distribution the output must follow."""
 
 DRAFT = "draft"
-"""Name of the small model that some methods bring."""
+"""Name of the small draft model that some methods use."""
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """The decision of a verifier: tokens to append; the last one is usually not from the draft.
+    """The decision of a verifier: which tokens to append. The last is usually not from the draft.
 
     Attributes:
         tokens: at least one token id, in order.
-        rows: for each token, the row of ``logits`` it was drawn from (for log-probabilities).
-        logits: the reply's logits, before any processor.
+        rows: for each token, the row of ``logits`` from which it was drawn (for log-probabilities).
+        logits: the logits of the reply, before any processor.
     """
 
     tokens: list[int]
@@ -52,22 +52,24 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a method may know about a model.
+    """Facts about a model that a method may read.
 
     Attributes:
-        layers, heads, hidden_size, vocab_size: its sizes; ``heads`` counts a layer's query heads.
-        outputs: tokens that its LM head tells apart; 0: all of them.
-        vocabulary: maps its tokens to the target's; None if they are the same, and its head says
-            all of them.
+        layers, heads, hidden_size, vocab_size: sizes of the model; ``heads`` is the number of query
+            heads in a layer.
+        outputs: number of rows of its LM head; 0 means one for every token.
+        vocabulary: maps this model's tokens to the target's. None if the tokens are the same and
+            the LM head has a row for each of them.
         attention: ``causal``, ``full`` or ``block`` (full inside of blocks of ``block_length``
-            positions, causal between them).
+            positions, causal between blocks).
         mask_token: the mask token of a masked diffusion model, or None.
-        shift: on a canvas, too, the logits of row i predict position i + 1.
-        canvas_length: positions that a model without a mask token denoises together, or 0.
-        eos_tokens: ids that end a text.
+        shift: the logits of row i predict position i + 1 on a canvas, too.
+        canvas_length: number of positions that a model without a mask token denoises together, or
+            0.
+        eos_tokens: token ids that end a text.
         context_length: largest number of positions.
         name: the model's name; may be empty.
-        gives_attention: its forwards can return attention weights.
+        gives_attention: whether its forwards can return attention weights.
     """
 
     layers: int
@@ -88,94 +90,97 @@ class ModelFacts:
 
     @property
     def writes(self) -> bool:
-        """Whether the model writes from left to right."""
+        """Whether the model generates text from left to right."""
         return self.attention == "causal" and not self.canvas_length
 
     @property
     def head_layers(self) -> float:
-        """Weights of the LM head as a number of layers, each of which has about 12 hidden_size^2
-        weights."""
+        """Size of the LM head, counted in transformer layers of about 12 hidden_size^2 weights."""
         return (self.outputs or self.vocab_size) / (12 * self.hidden_size)
 
 
 class TokenSequence(Protocol):
-    """One live request, seen from its decoder."""
+    """The interface through which a decoder sees its request: tokens, models, caches, commits."""
 
     params: SamplingParams
     sampler: Sampler
     prompt_length: int
     prediction: NDArray[np.int32] | None
-    """int32: the output that the caller expects, or None."""
+    """int32 [n]: the output that the caller expects, or None."""
     constraint: Constraint | None
-    """The constraint of the output, or None; the sampler's ``matcher`` has its state."""
+    """The constraint of the output, or None. Its state is ``sampler.matcher``."""
 
     @property
     def finished(self) -> bool:
-        """Whether the output has ended; then nothing may be committed."""
+        """Whether the output has ended; then nothing more may be committed."""
 
     @property
     def tokens(self) -> NDArray[np.int32]:
-        """int32 [n]: prompt and output so far; a read-only view, valid until the next commit."""
+        """int32 [n]: the tokens of prompt and output so far; read-only, valid until a commit."""
 
     @property
     def pending(self) -> NDArray[np.int32]:
-        """int32: committed tokens whose keys and values are not in the target's cache yet."""
+        """int32 [n]: committed tokens whose keys and values are not in the target's cache yet."""
 
     def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
-        """The committed tokens that are not in a model's cache yet, in that model's token ids."""
+        """Return the committed tokens that a model's cache lacks, as that model's token ids."""
 
     def about(self, model: str = TARGET) -> ModelFacts:
-        """Facts about a model; raises DecoderError if there is no model of that name."""
+        """Return the facts about a model. Raises DecoderError if no model has that name."""
 
     def head(self, path: str, vocabulary: int = 0, dtype: str = "q8") -> Head:
-        """The draft head in a folder, made for the target; read once.
+        """Load the draft head in the folder ``path`` for the target; a folder is read only once.
 
         Args:
-            vocabulary: how many of its tokens it may guess; 0 for all.
-            dtype: format of its matrices, ``q8`` or ``q4``, where the backend rounds them.
+            vocabulary: number of tokens that the head can propose; 0 means all.
+            dtype: format of its matrices, ``q8`` or ``q4``, if the backend quantizes them.
 
         Raises:
-            InvalidModel: if there is none, or it does not fit the target.
+            InvalidModel: the folder has no head, or the head does not fit the target.
         """
 
     def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
-        """float32 [n, hidden size]: the target's embeddings, for ``Forward.embeddings``."""
+        """Return the target's embeddings, float32 [n, hidden size], for ``Forward.embeddings``."""
 
     def found(self, model: str = TARGET) -> int:
-        """Number of a canvas's leading tokens whose final keys and values earlier requests have
-        left."""
+        """Return the number of leading canvas tokens whose final keys and values are cached.
+
+        Earlier requests have left these keys and values.
+        """
 
     def room_for(self, model: str) -> int:
-        """Number of tokens that fit into another model's cache after the committed ones."""
+        """Return how many more tokens fit into another model's cache after the committed ones."""
 
     @property
     def room(self) -> int:
-        """Number of tokens that this sequence may still commit (``max_tokens`` and context)."""
+        """Number of tokens that may still be committed (``max_tokens`` and context length)."""
 
     @property
     def scratch(self) -> int:
-        """Number of tentative rows that fit behind the committed tokens."""
+        """Number of tentative rows that fit into the cache after the committed tokens."""
 
     @property
     def neighbours(self) -> int:
-        """Number of other sequences that share the engine's steps now."""
+        """Number of other sequences that currently run in the engine's steps."""
 
     def step_seconds(self, rows: int, model: str = TARGET, keys: int | None = None) -> float | None:
-        """Seconds of a step in which this sequence has ``rows`` rows; None if not measured.
+        """Return the estimated seconds of a step in which this sequence has ``rows`` rows.
+
+        The result is None if nothing was measured.
 
         Args:
-            keys: how many cached keys they see; None for all.
+            keys: number of cached keys that the rows see; None means all.
         """
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """The object that all requests of a tenant share under ``name``; ``make`` builds it.
+        """Return the object that all requests of a tenant share as ``name``; ``make`` creates it.
 
-        Methods use it to learn from one request for the next (suffix trees, token matrices). Such
-        an object lives as long as the engine and must bound its own size.
+        Methods use it to learn across requests (suffix trees, token matrices). Such an object lives
+        as long as the engine and must bound its own size.
         """
 
     def commit(self, verdict: Verdict) -> None:
-        """Append tokens up to the first that ends the output; their rows stay in the cache."""
+        """Append tokens up to the first that ends the output; keep their rows in the cache."""
 
     def fill(
         self,
@@ -184,21 +189,20 @@ class TokenSequence(Protocol):
         logprobs: list[TokenLogprob],
         end: str | None = None,
     ) -> None:
-        """Report a step of a canvas, and append ``tokens``, in front of which everything is
-        decided."""
+        """Record a canvas step, and append ``tokens``, which no undecided position precedes."""
 
     def adopt(self, child: TokenSequence) -> None:
-        """Take over the tokens and the cache of a fork."""
+        """Replace the tokens and the cache of this sequence by those of the fork ``child``."""
 
     def release(self) -> None:
-        """Give the pages of a fork back; its tokens stay, but nothing more can be run on it."""
+        """Give back the cache pages of a fork. Its tokens stay, but it can run nothing more."""
 
 
-# Requests, and their replies.
+# Requests, and the replies to them.
 
 
 class Attend(Enum):
-    """How the new rows of a forward see one another; all see the visible cached slots."""
+    """Which new rows of a forward a new row sees. Every row also sees the visible cached slots."""
 
     CAUSAL = "causal"
     FULL = "full"
@@ -206,33 +210,34 @@ class Attend(Enum):
 
 @dataclass(frozen=True)
 class BlockCausal:
-    """Rows see every row of their own block of ``size`` positions and of earlier blocks."""
+    """Each row sees the rows of its own block of ``size`` positions and of all earlier blocks."""
 
     size: int
 
 
 class Store(Enum):
-    """What happens to the keys and values of a forward's ``tokens`` rows."""
+    """What happens to the keys and values of the rows of a forward's ``tokens``."""
 
     COMMIT = "commit"
-    """Append them. Rows of tokens must be the sequence's own next tokens."""
+    """Append the rows to the cache. Their tokens must be the sequence's own next tokens."""
     NONE = "none"
     """Store nothing; the rows still see the cache and one another."""
 
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Store the rows into chosen slots; slot i is position i.
+    """Store the rows into chosen cache slots; slot i belongs to position i.
 
-    The old content of a slot is replaced, in the layers that run. A committed row that went through
-    some layers can therefore go through others later. Slots after the committed rows may be
-    written, and then be named in ``Forward.visible``; a slot that is not named there is not seen.
-    While such a slot holds rows, no more tokens can be committed to this cache. A draft takes the
-    slots that it needs, and their old content is lost. While a draft is held, only committed rows
-    can be replaced.
+    The old content of a slot is replaced in the layers that run. A committed row that ran through
+    some layers can therefore run through other layers later.
+
+    Slots after the committed rows may be written too. A later forward sees such a slot only if
+    ``Forward.visible`` names it. While such a slot holds rows, no more tokens can be committed to
+    this cache. A draft takes the slots that it needs, and their old content is lost. While the
+    cache holds a draft, only committed rows can be replaced.
 
     Attributes:
-        slots: int32 [K], distinct, one for each row; -1 stores nothing.
+        slots: int32 [K], distinct, one for each row; a row with slot -1 is not stored.
     """
 
     slots: NDArray[np.int32]
@@ -240,12 +245,12 @@ class Overwrite:
 
 @dataclass(frozen=True, eq=False)
 class Denoise:
-    """The rows of a forward are a canvas of a model that refines random tokens.
+    """Mark the rows of a forward as a canvas of a model that refines random tokens.
 
     Such a model reads the canvas together with its own guess from the step before.
 
     Attributes:
-        guess: logits [K, V] of these rows from the step before; None in the first step.
+        guess: logits [K, V] that the step before returned for these rows; None in the first step.
     """
 
     guess: Logits | None = None
@@ -255,47 +260,50 @@ class Denoise:
 class Forward:
     """Run a model over ``tokens`` (K rows) and then over the nodes of ``tree`` (M rows).
 
-    Tree rows follow the last committed token, and each row sees its ancestors. They are stored
-    *tentatively*: at the next commit the rows of the committed tokens are kept and all others are
-    dropped. A draft model that grows its tree level by level runs a forward for each level, in
-    which ``under`` says where the new nodes hang.
+    Tree rows follow the last committed token, and each row sees its ancestors. Tree rows are stored
+    *tentatively*: the next commit keeps the rows of the committed tokens and drops all others. A
+    draft model that grows its tree level by level runs one forward for each level; ``under`` says
+    to which earlier rows the new nodes are attached.
 
     Attributes:
         tokens: int32 [K] token ids; may be empty when there is a tree.
         tree: candidate nodes that follow the sequence's last committed token.
-        under: int32 [M] or None; for each tree row whose parent is ``ROOT``, the tentative row that
-            it follows (rows of this model, counted from the last commit), or -1 for the last
-            committed token. None means -1 everywhere.
-        places: int32 [M]; rotary positions of the tree's rows, where these are not those of their
-            depths. Such rows are stored nowhere and never kept: each guesses, beside its ancestors.
+        under: int32 [M] or None; the tentative row that each root of ``tree`` follows, or -1 for
+            the last committed token. Tentative rows of this model count from the last commit. None
+            means -1 everywhere.
+        places: int32 [M]; rotary positions of the tree's rows, where these do not follow from the
+            depths. Such rows are never stored or committed; they only return guesses.
         attend: visibility among the ``tokens`` rows: CAUSAL, FULL, BlockCausal(n) or bool [K, K].
         store: where the ``tokens`` rows are stored.
-        positions: int32 [K] rotary positions of ``tokens``; default: those that follow the cache.
-        visible: int32 [V] cached slots that the rows see; default: every committed slot.
-        logits: rows (indices into K + M) that go through the LM head. Default: the last of
+        positions: int32 [K] rotary positions of ``tokens``; by default those after the cached rows.
+        visible: int32 [V] cached slots that the rows see; by default every committed slot.
+        logits: rows (indices into K + M) whose logits are returned. By default the last of
             ``tokens`` (if any) and then every tree row, so that row 0 of the reply is the root and
             row i + 1 is node i.
-        hidden: layers whose outputs are returned (0 is the first layer; -1 the last, before the
-            norm). They must run. If half of a layer runs, it is the output of that half.
+        hidden: layers whose outputs are returned (0 is the first layer; -1 is the last, before the
+            final norm). These layers must run. If only half of a layer runs, its output is
+            returned.
         layers: the layers, or halves of layers (:class:`paradecode.core.layers.Half`), to run, in
             order; None runs all of them. A tree that runs with ``layers`` is scratch (for
-            self-speculation): it follows the last *cached* token, so pending tokens are its first
-            nodes, and the next full forward drops it. If such rows went through the first layers,
-            and their states behind these were asked for with ``hidden``, then a forward of the
-            layers that are left, with ``tokens`` and a tree that are all among these rows, goes on
-            from there. It is the same as a full forward. A forward of the next layers alone, with
-            such rows in its tree and without ``tokens``, goes on too; its rows remain scratch.
-        embeddings: float32 [K, hidden size]; replaces the lookup of ``tokens``.
-        given: float32 [G, hidden size]; enters the first of the forward's layers for the last G
-            rows of the tree, whose tokens are -1. They guess beside the draft, and are never kept:
-            prompt tokens, or rows that enter the target where the others go on.
+            self-speculation). It follows the last *cached* token, so its first nodes are the
+            pending tokens. The next full forward drops it. Scratch rows can continue if they ran
+            through the first layers and their states after these were requested with ``hidden``. A
+            forward of all remaining layers, whose ``tokens`` and tree are among these rows, then
+            gives the same result as a full forward. A forward of only the next layers, with such
+            rows in its tree and without ``tokens``, continues them as well, and its rows stay
+            scratch.
+        embeddings: float32 [K, hidden size]; used in place of the embeddings of ``tokens``.
+        given: float32 [G, hidden size]; input of the first running layer for the last G rows of the
+            tree, whose tokens are -1. These rows only return guesses and are never committed:
+            trained prompt tokens, or rows that enter the target at a later layer.
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
-        attention: int32 [A]; rows (indices into K + M) whose attention weights are returned, of
-            every layer whose attention runs; for models with ``ModelFacts.gives_attention``.
-        denoise: the rows of ``tokens`` are a canvas, for models with ``ModelFacts.canvas_length``;
-            they see one another and all visible slots, and are not stored.
+        attention: int32 [A]; rows (indices into K + M) whose attention weights are returned, for
+            every layer whose attention runs. The model must have ``ModelFacts.gives_attention``.
+        denoise: marks the rows of ``tokens`` as a canvas, for models with
+            ``ModelFacts.canvas_length``. These rows see one another and all visible slots, and are
+            not stored.
         model: name of the model, ``TARGET`` unless the method brings another.
-        on: the sequence (a fork) that the forward concerns; default: the decoder's own.
+        on: the sequence (a fork) on which the forward runs; by default the decoder's own.
     """
 
     tokens: NDArray[np.int32]
@@ -319,16 +327,16 @@ class Forward:
 
     @property
     def sequential(self) -> bool:
-        """Whether its ``tokens`` do nothing but continue the text, as those of a prompt do.
+        """Whether ``tokens`` only continue the text, like the tokens of a prompt.
 
-        Such tokens can be spread over several forwards, of which the last one has the tree. Every
-        field but those of ``_OF_ANY`` has its default then.
+        Such tokens can be split over several forwards, and the last forward has the tree. All
+        fields except those in ``_OF_ANY`` then have their defaults.
         """
         return all(getattr(self, name) is default for name, default in _SEQUENTIAL)
 
 
 _OF_ANY = {"tokens", "tree", "under", "places", "given", "hidden", "layers", "model", "on"}
-"""Fields of a forward that leave its tokens sequential."""
+"""Fields that may differ from their defaults in a sequential forward."""
 _SEQUENTIAL = [
     (entry.name, entry.default) for entry in fields(Forward) if entry.name not in _OF_ANY
 ]
@@ -336,15 +344,15 @@ _SEQUENTIAL = [
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Run a forward, and meanwhile a part of the method that asks another model.
+    """Run a forward of the target, and meanwhile a generator that runs another model.
 
-    The reply is a pair: that of the forward, and what ``meanwhile`` returned. Both run at the same
-    time if the models have threads of their own, else one after the other.
+    The reply is a pair: the forward's reply, and what ``meanwhile`` returned. They run at the same
+    time if the models have threads of their own, and otherwise one after the other.
 
     Attributes:
-        forward: of the target.
-        meanwhile: yields forwards of other models, one at a time. Nothing is committed before it
-            and the forward are done.
+        forward: a forward of the target.
+        meanwhile: yields forwards of other models, one at a time. Nothing is committed until both
+            the generator and ``forward`` are done.
     """
 
     forward: Forward
@@ -353,13 +361,13 @@ class Overlap:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """Run a small trained network, or a draft head; requests of several sequences share one run.
+    """Run a small trained network or a draft head; requests of several sequences share one run.
 
-    The reply is float32 [n, width of the network's result]; that of a head is a TokenTree.
+    The reply of a network is float32 [n, width of its result]; the reply of a head is a TokenTree.
 
     Attributes:
-        inputs: name -> float32 [n, width] or whole numbers [n], as the network declares them; for a
-            head a :class:`HeadDraft`.
+        inputs: for a network, name -> float32 [n, width] or whole numbers [n], as the network
+            declares them; for a head, a :class:`HeadDraft`.
     """
 
     network: Network | Head
@@ -368,14 +376,13 @@ class Apply:
 
 @dataclass(frozen=True)
 class Fork:
-    """Ask for ``count`` child sequences that share everything committed so far.
+    """Create ``count`` child sequences that share everything committed so far.
 
-    The reply is a list of sequences for ``Forward.on``. They live until the decoder ends, or
-    releases them (``child.release()``), or calls ``seq.adopt(child)``, with which the sequence
-    takes over a child's tokens.
+    The reply is a list of sequences for ``Forward.on``. A child lives until the decoder ends, until
+    ``child.release()``, or until ``seq.adopt(child)`` moves its tokens into the sequence.
 
     Attributes:
-        of: the sequence to fork, if that is itself a fork; None is the decoder's own.
+        of: the sequence to fork, if that is itself a fork; None means the decoder's own.
     """
 
     count: int
@@ -387,13 +394,14 @@ Request = Union[Forward, Overlap, Apply, Fork, MultiStep]
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """Answer to a :class:`Forward`.
+    """The reply to a :class:`Forward`.
 
     Attributes:
         logits: one row for each requested row, in the requested order.
         hidden: layer index -> float32 [K + M, hidden size].
-        attention: layer index -> float32 [A, heads, V + K + M]: the share of a row's attention that
-            goes to each of the ``visible`` slots, and then to each row in order of position.
+        attention: layer index -> float32 [A, heads, V + K + M]: the attention weights of each
+            requested row, first over the ``visible`` slots, and then over the forward's rows in
+            order of position.
     """
 
     logits: Logits
@@ -404,23 +412,25 @@ class Reply:
 # The method itself.
 
 Guarantee = Literal["exact", "distribution", "lossy"]
-"""``exact``: plain decoding's tokens; ``distribution``: its distribution; ``lossy``: neither."""
+"""What a method promises: ``exact`` gives plain decoding's tokens, ``distribution`` only its
+distribution, and ``lossy`` neither."""
 
 GUARANTEES: tuple[Guarantee, ...] = ("exact", "distribution", "lossy")
-"""From the strongest to the weakest."""
+"""All guarantees, from the strongest to the weakest."""
 
 
 def weakest(*guarantees: Guarantee) -> Guarantee:
-    """The guarantee of a method whose parts have these guarantees."""
+    """Return the guarantee of a method whose parts have the given guarantees."""
     return max(guarantees, key=GUARANTEES.index)
 
 
 Steps = Generator["Request | list[Request]", Any, None]
-"""Yields a request (or a list, run together) and gets the reply (or the list of replies)."""
+"""The generator of a decoder: it yields a request, or a list to run together, and receives the
+reply or the list of replies."""
 
 
 class Decoder(Protocol):
-    """One method with its settings; the engine builds one for each request."""
+    """A decoding method with its settings; the engine builds one object for each request."""
 
     def decode(self, seq: TokenSequence) -> Steps:
-        """Decode until ``seq.finished``."""
+        """Decode until ``seq.finished``, as a generator of requests."""

@@ -7,11 +7,11 @@ from reprlib import Repr
 from typing import Any
 
 MOST_SHOWN, MOST_FIELD, MOST_FIX = 80, 200, 2000
-"""Characters of a value, a name and a fix in a message; names and fixes may quote a file."""
+"""Largest lengths, in characters, of a value, a field name and a fix in an error message."""
 
 
 class ParadecodeError(Exception):
-    """Base class of every error that Paradecode raises on purpose."""
+    """Base class of all exceptions that Paradecode raises on purpose."""
 
 
 class InvalidInput(ParadecodeError, ValueError):
@@ -29,7 +29,7 @@ class InvalidInput(ParadecodeError, ValueError):
 
 
 def _wrong(value: object) -> str:
-    """What is wrong with a value; words of Python such as None say nothing to many users."""
+    """Return what is wrong with a value, without Python's own words such as None."""
     if value is None:
         return "nothing is given"
     if isinstance(value, (str, list, tuple, dict)) and not value:
@@ -38,29 +38,29 @@ def _wrong(value: object) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Why a file could not be read or written, in words: no number and no second path."""
+    """Return why a file could not be read or written, without the error number and the path."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[0].lower() + error.strerror[1:]
     return "it is not UTF-8 text" if isinstance(error, UnicodeError) else str(error)
 
 
 def cut(text: str, most: int) -> str:
-    """The text, cut to at most ``most`` characters with "..." at its end."""
+    """Return the text, cut to at most ``most`` characters; a cut text ends with "..."."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 class _Beginnings(Repr):
-    """A ``repr`` that reads only the beginning of a value: all of it might take too much memory."""
+    """A ``repr`` that reads only the beginning of a value: all of it may need too much memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxstring = self.maxother = self.maxlong = 2 * MOST_SHOWN
         # More entries would not fit into a message.
         self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 30
-        self.maxlevel = 1 << 20  # As deep as ``repr`` goes.
+        self.maxlevel = 1 << 20  # As many levels as ``repr`` allows.
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """The first keys in the dict's own order; the library's method would sort all keys."""
+        """Show the first keys in the dict's own order; the library's method would sort all keys."""
         if level <= 0:
             return "{...}"
         first = islice(x.items(), self.maxdict)
@@ -72,7 +72,7 @@ _BEGINNINGS = _Beginnings()
 
 
 def shown(value: object) -> str:
-    """The value as a message shows it."""
+    """Return the value as error messages show it, cut to ``MOST_SHOWN`` characters."""
     try:
         return cut(_BEGINNINGS.repr(value), MOST_SHOWN)
     except (ValueError, RecursionError):  # Thousands of digits, or of nested lists.
@@ -80,11 +80,11 @@ def shown(value: object) -> str:
 
 
 class InvalidModel(InvalidInput):
-    """A model file or folder that is damaged, truncated or of an unknown kind."""
+    """A model file or folder is damaged, truncated or of an unknown kind."""
 
 
 class DecoderError(ParadecodeError):
-    """A decoder broke the rules of the engine (bad tree, bad slot, no progress)."""
+    """A decoder broke a rule of the engine (bad tree, bad slot, no progress)."""
 
 
 class BackendError(ParadecodeError):
@@ -92,8 +92,8 @@ class BackendError(ParadecodeError):
 
 
 class BackendLost(BackendError):
-    """A backend that can never run again: the model must be loaded anew."""
+    """A backend can never run again: the model must be loaded anew."""
 
 
 class CapacityError(ParadecodeError):
-    """A resource with a fixed size (KV pages, queue) cannot take the request."""
+    """A resource of fixed size (KV pages, queue) has no room for the request."""

@@ -1,4 +1,4 @@
-"""Work that may have to wait deep inside of a call, while its caller goes on with other things."""
+"""Run work that may wait deep inside a call, while its caller continues with other things."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 0.003
-"""Seconds that the caller itself waits each time it resumes work. The majority of answers come
-sooner."""
+"""Seconds for which the caller waits whenever it starts or resumes work. Most results arrive
+sooner. A higher value delays other requests longer."""
 
 _thread = threading.local()
 
 
 class Stopped(BaseException):
-    """Raised where work waits, to end work that nobody wants any more."""
+    """Raised inside waiting work to end it, because nobody needs its result."""
 
 
 class Handoff:
-    """Runs work in a thread, but never at the same time as its caller: one of the two waits.
+    """Run work in another thread, but never at the same time as its caller: one of the two waits.
 
-    The work may therefore use everything that its caller uses. When it calls :func:`wait_for`, the
-    caller goes on, and resumes the work later.
+    The work may therefore use everything that its caller uses. When the work calls
+    :func:`wait_for`, the caller continues, and it resumes the work later.
     """
 
     def __init__(self) -> None:
@@ -38,25 +38,24 @@ class Handoff:
 
     @property
     def waits(self) -> bool:
-        """Whether there is work that has begun and now waits."""
+        """Whether work has begun and is now waiting for a result."""
         return self._awaited is not None
 
     def run(self, work: Callable[[], None]) -> None:
-        """Start the work; return when it ends or waits. Raises what the work raises."""
+        """Start the work, and return when it ends or waits. Raises what the work raises."""
         self._left = PATIENCE
         threading.Thread(target=self._work, args=(work,), daemon=True).start()
         self._hand_over()
 
     def go_on(self) -> None:
-        """Resume work that waits, if the awaited result is there; return when it ends or waits
-        again."""
+        """Resume waiting work if its result is there; return when the work ends or waits again."""
         if self._awaited is not None and self._awaited.done():
             self._left = PATIENCE
             self._ours.release()
             self._hand_over()
 
     def stop(self) -> None:
-        """End the work that waits."""
+        """End the waiting work."""
         self._stopped = True
         while self.waits:
             self._ours.release()
@@ -94,7 +93,7 @@ class Handoff:
 
 
 def wait_for(awaited: Future[T]) -> T:
-    """The result of something that happens elsewhere; the engine may run other requests meanwhile.
+    """Return the result of a future; meanwhile the engine may run other requests.
 
     Raises:
         Exception: what the future raises.

@@ -1,4 +1,4 @@
-"""Draft heads: small networks that guess what follows from the target's own hidden states.
+"""Draft heads: small networks that guess the next tokens from the target's hidden states.
 
 A head reads, for each committed position t, the target's states at t and the token at t + 1, and
 guesses the token at t + 2. It consists of networks and a few numbers, which
@@ -22,28 +22,32 @@ from paradecode.core.network import Array, Item, Network
 Run = Callable[[Network, Sequence[Item]], Sequence[Array]]
 """The type of ``Backend.apply``."""
 USUAL_ROWS = 32
-"""Rows that a draft usually adds. More rows come from a prompt, and their time is not a draft's."""
+"""Number of new rows up to which a run counts as an ordinary draft. Longer runs contain a
+prompt, and their time is booked apart."""
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One layer: a network before its attention, and a network after it.
+    """One attention layer of a head: a network before its attention, and a network after it.
 
     Attributes:
         before: reads ``state`` (and ``token`` in the first block). Its result holds queries, keys,
             values and the input ``rest`` of ``after``, side by side.
-        after: reads ``mixed`` (what attention gives) and ``rest``; its result is the next state.
-        heads, kv_heads, size: numbers of query heads and of key heads, and the numbers in a head.
-        frequencies: float64 [size / 2], by which positions rotate queries and keys. epsilon,
-        q_norm, k_norm: epsilon and gains of the norms of queries and keys, if there are any. text:
-        for a head that reads the text apart from drafts. It reads ``state``, a part of what
-            ``enter`` makes of the features; its result holds the keys and values of the text's
-            rows, side by side. None in the first block, which reads text and drafts alike.
-        text_norm: gain of the norm of the text's keys, if there is one.
-        part: which part of the result of ``enter`` is the input of ``text``, from 0.
-        crosses: rows see the text alone, so ``before`` makes no keys and values.
-        window: positions before its own that a row sees; rows of the text further back are
-            forgotten. 0 means all.
+        after: reads ``mixed`` (the result of attention) and ``rest``; its result is the next state.
+        heads, kv_heads: numbers of query heads and of key heads.
+        size: numbers in a head.
+        frequencies: float64 [size / 2], the rotary frequencies of queries and keys.
+        epsilon, q_norm, k_norm: epsilon and gains of the norms of queries and keys, if there are
+            any.
+        text: network for a head that reads committed rows apart from draft rows. It reads
+            ``state``, a slice of the result of ``enter``; its result holds the keys and values of
+            the committed rows, side by side. None in the first block, which reads committed and
+            draft rows alike.
+        text_norm: gain of the norm of the keys of committed rows, if there is one.
+        part: index of the slice of the result of ``enter`` that ``text`` reads, from 0.
+        crosses: whether rows see committed rows alone, so that ``before`` makes no keys and values.
+        window: how many positions before its own a row sees; older committed rows are forgotten. 0
+            means all.
     """
 
     before: Network
@@ -62,7 +66,10 @@ class Block:
     window: int = 0
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
-        """float32 [n, heads, size]: ``x``, normed if there is a gain, and rotated by positions."""
+        """Return ``x`` with rotary positions, normed if ``gain`` is given: [n, heads, size].
+
+        The result is float32.
+        """
         angles = np.multiply.outer(positions, self.frequencies)[:, None, :]
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         x = x.reshape(len(x), -1, self.size)
@@ -74,12 +81,12 @@ class Block:
 
 @dataclass(frozen=True)
 class HeadCarry:
-    """What the LSTM layers of a head take along from row to row.
+    """The state that the LSTM layers of a head carry from row to row.
 
     Attributes:
-        hidden, cells: float32 [n, width] of each layer, for n texts that go on apart.
-        last: float32 [rows, width], what the block has read of the last committed rows. The number
-            of rows is that of the rows that see one another, less 1.
+        hidden, cells: float32 [n, width] of each layer, for n independent sequences.
+        last: float32 [rows, width], the inputs of the block for the last committed rows. There is
+            one row fewer than rows that see one another.
     """
 
     hidden: tuple[Array, ...]
@@ -88,13 +95,13 @@ class HeadCarry:
 
 
 class Memory:
-    """The keys and values of one request in one head; rows behind ``length`` belong to a draft.
+    """The keys and values of one request in one head; rows after ``length`` belong to a draft.
 
     Attributes:
-        length: committed rows.
-        carried: what a head with LSTM layers takes along from the committed rows.
+        length: number of committed rows.
+        carried: state of the LSTM layers after the committed rows, if the head has such layers.
         recent: the last known tokens. The newest one belongs to the next row to be committed. Empty
-            before the first row, if nobody gave its token.
+            before the first row if its token is unknown.
     """
 
     def __init__(self) -> None:
@@ -104,7 +111,7 @@ class Memory:
         self._kept: list[tuple[int, Array, Array]] = []  # The first slot, keys, values.
 
     def store(self, block: int, at: int, keys: Array, values: Array, oldest: int = 0) -> None:
-        """Put rows [n, kv_heads, size] at slot ``at``; those before ``oldest`` may be forgotten."""
+        """Store rows [n, kv_heads, size] from slot ``at``; slots before ``oldest`` may be lost."""
         rows, heads, size = keys.shape
         if block == len(self._kept):
             none = np.empty((heads, 0, size), np.float32)
@@ -120,17 +127,19 @@ class Memory:
             old[:, at - first : at - first + rows] = new.swapaxes(0, 1)
 
     def rows(self, block: int, oldest: int, end: int) -> tuple[Array, Array]:
-        """Keys and values [kv_heads, n, size] of the slots from ``oldest`` to ``end``."""
+        """Return keys and values [kv_heads, n, size] of the slots from ``oldest`` to ``end``."""
         first, keys, values = self._kept[block]
         return keys[:, oldest - first : end - first], values[:, oldest - first : end - first]
 
 
 @dataclass
 class DraftPace:
-    """The latest times of a draft, in seconds: all of it, and one level; 0 before the first draft.
+    """Running averages of a head's times, in seconds; 0 before the first draft.
 
     Attributes:
-        row: seconds of a row of the text, where more rows than usual came.
+        draft: seconds of a whole draft.
+        level: seconds of one level of a draft.
+        row: seconds of a row of the last run that had more than ``USUAL_ROWS`` new rows.
     """
 
     draft: float = 0.0
@@ -138,7 +147,7 @@ class DraftPace:
     row: float = 0.0
 
     def behind(self, rows: int) -> float:
-        """Seconds of a draft that first takes in ``rows`` rows."""
+        """Return the estimated seconds of a draft that first reads ``rows`` new rows."""
         return self.draft + self.row * max(0, rows - USUAL_ROWS)
 
     def book(self, seconds: float, levels: int) -> None:
@@ -152,20 +161,19 @@ class DraftPace:
 
 @dataclass(frozen=True)
 class Masks:
-    """The rows on which a head drafts: the last token and masks behind it, which all see one
-    another.
+    """The rows on which a head drafts: the last token, then mask tokens. They see one another.
 
-    The target's states are the source of the text rows' keys and values, and of nothing else. The
+    The keys and values of committed rows come from the target's states, and nothing else does. The
     first block reads ``token`` alone.
 
     Attributes:
-        rows: rows of a draft, with that of the last token.
+        rows: number of rows of a draft, including the last token's row.
         token: id of the mask token.
-        first: the row that guesses the first token: 0 if rows guess the token behind them (DSpark),
-            1 if masks guess their own.
-        bias: reads ``token``, the one in front of the guess, and ``state``, the guessing row's. Its
-            result is added to the logits, so a guess depends on the guess before it.
-        blind: the first row is a mask, too, and ``bias`` reads the last token for every row
+        first: index of the row that guesses the first token: 0 if each row guesses the next token
+            (DSpark), 1 if each mask guesses its own token.
+        bias: reads ``token``, the one before the guess, and ``state``, the guessing row's. Its
+            result is added to the logits, so that a guess depends on the guess before it.
+        blind: whether the first row is a mask, too, and ``bias`` reads the last token for every row
             (FlexDraft). The rows can then be computed before that token is known.
     """
 
@@ -178,13 +186,13 @@ class Masks:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """How a recurrent head continues behind a token: without attention, so a level costs little.
+    """How a recurrent head continues after a token: without attention, so a level costs little.
 
     Attributes:
         embed: reads ``token``; its result is the input ``embedded`` of ``steps``.
-        steps: read ``state`` and ``embedded``; each makes the next state and, behind its numbers,
-            the input of ``outs``. The first step takes the last row's state and the token behind
-            it. Each later step makes one level; the last step makes all further levels.
+        steps: networks that read ``state`` and ``embedded``. Each result holds the next state and
+            then the input of ``outs``. The first step reads the last row's state and the token
+            after it. Each later step makes one level; the last step makes all further levels.
     """
 
     embed: Network
@@ -193,14 +201,14 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Lstm:
-    """A layer that carries a state from row to row.
+    """A recurrent layer that carries a state from row to row.
 
     Attributes:
-        before: reads ``state``, and in the first layer ``token``; its result is what the row gives
+        before: reads ``state``, and in the first layer ``token``; its result holds the row's inputs
             to the four gates (input, forget, candidate, output), side by side.
-        step: reads these as ``input``, ``forget``, ``candidate`` and ``output``, and ``hidden`` and
-            ``cell`` of the row before; its result holds the row's own hidden and cell, side by
-            side. The next layer reads the hidden part.
+        step: reads the gate inputs as ``input``, ``forget``, ``candidate`` and ``output``, and
+            ``hidden`` and ``cell`` of the row before. Its result holds the row's own hidden and
+            cell, side by side. The next layer reads the hidden half.
     """
 
     before: Network
@@ -214,30 +222,31 @@ class Head:
     Attributes:
         kind: kind of the head; a method says which kinds it runs.
         taps: layers of the target whose outputs, side by side, are the features.
-        width: numbers of a state.
-        enter: reads ``features``; makes the state of a committed row.
-        blocks: the layers in order; none if ``enter`` is all that the head needs.
-        outs: read ``state``; each makes logits over the head's vocabulary. Where there are several
-            (Medusa), they guess the tokens one, two, ... places further on.
-        back: reads ``state``; makes what a draft's next row has in place of features. None: the
-            state itself.
-        to_target: int32 [V], the target's ids of the head's tokens, ascending; None: the same ids.
-        mask: for a head that drafts in one forward: the features [1, F] and the token of the rows
-            behind the last committed one. None drafts one level after the other.
+        width: numbers in a state.
+        enter: reads ``features``; its result is the state of a committed row.
+        blocks: the attention layers, in order; empty if ``enter`` is all that the head needs.
+        outs: networks that read ``state``; each result holds logits over the head's vocabulary. If
+            there are several (Medusa), network i guesses the token i places further on.
+        back: reads ``state``; its result replaces the features for the next row of a draft. None:
+            the state itself is used.
+        to_target: int32 [V], the target's token ids of the head's tokens, ascending; None: the same
+            ids.
+        mask: for a head that drafts in one forward: the features [1, F] and the token id of the
+            rows after the last committed one. None drafts one level after the other.
         masks: for a head that drafts on mask tokens.
         prompts: float32 [m, width], embeddings of rows in the target's own forward (PPD).
-        transfers: for rows that enter the target's forward behind the layers ``taps``, which ascend
-            (Hidden Transfer). There is one for each level: it reads ``state``, that of the node in
-            this layer, and makes the row.
-        cell: for a recurrent head, whose blocks run for rows of the text alone.
-        lstm: layers in front of the one block of a semi-autoregressive head.
-        together: rows of such a head that see one another, and guess one token each.
-        grams: tokens that the first block reads: the row's, and those before it as ``token1``,
-            ``token2``, ... More than one needs blocks with a ``text``.
-        anchor: for a head of n-grams: reads the features of the last row; its result stands in
-        front
-            of a new row's state in what ``outs`` read, one for each level.
-        pace: the latest times of drafts.
+        transfers: for rows that enter the target's forward after the layers ``taps``, which ascend
+            (Hidden Transfer). There is one network for each level: it reads the node's ``state``
+            after this layer, and its result is the row.
+        cell: for a recurrent head, whose blocks run for committed rows alone.
+        lstm: recurrent layers before the one block of a semi-autoregressive head.
+        together: number of rows of a semi-autoregressive head that see one another; each guesses
+            one token.
+        grams: number of tokens that the first block reads: the row's, and those before it as
+            ``token1``, ``token2``, ... More than one needs blocks with a ``text``.
+        anchor: for a head of n-grams: reads the features of the last row. Its result holds one
+            vector for each level, which stands before the new row's state in the input of ``outs``.
+        pace: the average times of drafts.
     """
 
     kind: str
@@ -261,7 +270,7 @@ class Head:
 
     @property
     def on_text(self) -> bool:
-        """Whether the keys and values of the text are made apart from those of a draft's rows."""
+        """Whether keys and values of committed rows are made apart from those of a draft's rows."""
         return any(block.text is not None for block in self.blocks)
 
     @property
@@ -272,7 +281,7 @@ class Head:
         return together and not levels
 
     def held_in(self, dtype: str) -> Head:
-        """This head with networks of another ``dtype``."""
+        """Return a copy of this head whose networks have another ``dtype``."""
 
         def held(part: Any) -> Any:
             if isinstance(part, Network):
@@ -296,17 +305,20 @@ class Head:
 
 @dataclass(frozen=True, eq=False)
 class HeadDraft:
-    """What a head has to do for one request: take in rows, and draft behind the last of them.
+    """A request's input to a head: rows to read, and the limits of the draft after the last row.
 
     Attributes:
         memory: the request's memory, to which the rows are added.
-        features: float32 [n, F], n > 0: the target's states at positions ``start``, ...
+        features: float32 [n, F], n > 0: the target's states at the positions from ``start`` on.
         tokens: int64 [n]: the token that follows each of these positions.
-        count, width, depth: the most nodes of the draft; the most children of a node, and expanded
-            nodes of a level; the most levels.
-        least: a node that is reached with a lower probability is not expanded.
-        warp, keys: of the request's sampling. With keys (of noise, one a level), tokens are ranked
-            with the noise that the target's own draw will see.
+        start: position of the first row.
+        count: largest number of nodes of the draft.
+        width: largest number of children of a node, and of expanded nodes of a level.
+        depth: largest number of levels.
+        least: a node whose path has a lower probability is not expanded.
+        warp: the request's sampling.
+        keys: noise keys, one for each level. If given, tokens are ranked with the same noise that
+            decides which tokens the target draws.
     """
 
     memory: Memory
@@ -322,12 +334,13 @@ class HeadDraft:
 
 
 def took_in(head: Head, drafts: Sequence[HeadDraft], started: float, levels: int) -> None:
-    """Book that the rows of these drafts are in their memories, and how long the drafts took.
+    """Record that the rows of these drafts are in their memories, and how long the drafts took.
 
-    Whoever runs a head calls this when nothing can fail any more, because a failed run is repeated.
+    The code that runs a head calls this when nothing can fail any more, because a failed run is
+    repeated.
 
     Args:
-        started: ``time.perf_counter()`` when it began.
+        started: ``time.perf_counter()`` when the run began.
         levels: number of levels that were run.
     """
     for draft in drafts:

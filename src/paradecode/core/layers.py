@@ -1,4 +1,4 @@
-"""The layers of a model that a forward runs, as a whole or by halves."""
+"""Name the layers that a forward runs: whole layers or halves of them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Literal, NamedTuple, Union
 from paradecode.core.checks import is_whole
 
 ATTENTION_WORK = 1 / 3
-"""Share of a layer's work: about 4 of its 12 hidden_size^2 weights; the MLP has the others."""
+"""Share of a layer's work done by attention: about 4 of 12 hidden_size^2 weights; the MLP does
+the rest."""
 
 
 class Half(NamedTuple):
-    """One half of a layer: its attention or its MLP, with the norm before and the sum behind it.
+    """One half of a layer: attention or MLP, with the norm before it and the residual sum after it.
 
-    The half that does not run leaves the residual stream unchanged. Only attention reads and writes
-    keys and values.
+    The other half does not run and leaves the residual stream unchanged. Only attention reads and
+    writes keys and values.
 
     Attributes:
-        layer: 0 is the first.
+        layer: index of the layer; 0 is the first.
         part: ``attention`` or ``mlp``.
     """
 
@@ -27,7 +28,7 @@ class Half(NamedTuple):
 
 
 Layer = Union[int, Half]
-"""A whole layer by its number, or a half of it."""
+"""A whole layer, by its index, or one half of a layer."""
 
 Layers = tuple[Layer, ...]
 """Layers that a forward runs, in this order. ``l`` is the same computation as
@@ -35,14 +36,14 @@ Layers = tuple[Layer, ...]
 
 
 def halves(layer: Layer) -> tuple[int, bool, bool]:
-    """The layer's number, whether its attention runs, and whether its MLP does."""
+    """Return the layer's index, whether its attention runs, and whether its MLP runs."""
     if isinstance(layer, Half):
         return layer.layer, layer.part == "attention", layer.part == "mlp"
     return layer, True, True
 
 
 def is_layer(value: object) -> bool:
-    """Whether a value is a Layer; its number may be out of the model's range."""
+    """Return whether a value is a Layer; its index may be out of the model's range."""
     if isinstance(value, Half):
         part: object = value.part
         return is_whole(value.layer) and isinstance(part, str) and part in ("attention", "mlp")
@@ -50,12 +51,12 @@ def is_layer(value: object) -> bool:
 
 
 def attending(layers: Iterable[Layer]) -> set[int]:
-    """The layers whose attention runs, and with it their keys and values."""
+    """Return the indices of the layers whose attention runs, which store keys and values."""
     return {number for number, attends, _ in map(halves, layers) if attends}
 
 
 def work(layers: Iterable[Layer]) -> float:
-    """The approximate amount of work, in whole layers."""
+    """Return the approximate work of these layers; a whole layer counts 1."""
     return sum(
         attends * ATTENTION_WORK + feeds * (1 - ATTENTION_WORK)
         for _, attends, feeds in map(halves, layers)

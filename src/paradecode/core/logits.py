@@ -1,4 +1,4 @@
-"""The logits protocol: vocabulary-sized work stays in the backend, decoders see small arrays."""
+"""The logits protocol: vocabulary-sized work stays in the backend; decoders get small arrays."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from paradecode.core.errors import BackendError
 from paradecode.core.noise import GUMBEL_SPREAD, gumbel
 
 Bias = tuple[NDArray[np.int32], NDArray[np.float32]]
-"""Sparse addition to one row of logits: token ids and what is added (-inf bans a token)."""
+"""A sparse addition to one row of logits: token ids, and the values to add (-inf bans a token)."""
 
 
 @dataclass(frozen=True)
 class Warp:
-    """How logits become the distribution that is sampled, in this order.
+    """The settings that turn logits into the distribution that is sampled, applied in this order.
 
-    temperature (0 = greedy), then the ``top_k`` most likely (0 = all), then the smallest set with
-    mass ``top_p``, then those with at least ``min_p`` times the best probability.
+    First ``temperature`` (0 = greedy) scales the logits. Then the ``top_k`` most likely tokens are
+    kept (0 = all), then the smallest set with probability mass ``top_p``, then the tokens with at
+    least ``min_p`` times the best probability.
     """
 
     temperature: float = 0.0
@@ -35,55 +36,65 @@ class Warp:
 
 
 class Logits(Protocol):
-    """Rows of next-token logits; R rows over a vocabulary of V. Ties go to the lowest token id."""
+    """Next-token logits: R rows over a vocabulary of V tokens. Ties go to the lowest token id."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(R, V)."""
+        """The pair (R, V)."""
 
     def select(self, rows: Sequence[int]) -> Logits:
-        """The given rows, in that order."""
+        """Return the given rows, in that order."""
 
     def with_bias(self, biases: Sequence[Bias | None]) -> Logits:
-        """New logits with a sparse addition to each row; this object does not change."""
+        """Return new logits with a sparse addition to each row; this object does not change."""
 
     def tempered(self, temperature: float) -> Logits:
-        """New logits, divided by a temperature above 0."""
+        """Return new logits, divided by a temperature above 0."""
 
     def argmax(self) -> NDArray[np.int32]:
-        """int32 [R]. Raises BackendError when a row holds NaN or nothing finite."""
+        """Return the best token of each row, int32 [R].
+
+        Raises:
+            BackendError: a row holds NaN or nothing finite.
+        """
 
     def top_k(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """int32 [R, k] ids and float32 [R, k] logits, best first; k is cut to V."""
+        """Return the k best tokens of each row, best first: ids and logits, each [R, k].
+
+        The ids are int32, the logits are float32. A ``k`` above V counts as V.
+        """
 
     def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        """float32 [R, m]: the logits at ``ids`` [R, m]."""
+        """Return the logits at ``ids`` [R, m], float32 [R, m]."""
 
     def log_normalizer(self) -> NDArray[np.float64]:
-        """float64 [R]: log-sum-exp of each row."""
+        """Return the log-sum-exp of each row, float64 [R]."""
 
     def log_probability(self, ids: NDArray[np.integer]) -> NDArray[np.float64]:
-        """float64 [R, m]: log-softmax at ``ids`` [R, m]."""
+        """Return the log-softmax at ``ids`` [R, m], float64 [R, m]."""
 
     def margin(self) -> NDArray[np.float64]:
-        """float64 [R]: probability of the best token minus that of the second best."""
+        """Return the best token's probability minus the second best's for each row, float64 [R]."""
 
     def entropy(self) -> NDArray[np.float64]:
-        """float64 [R]: entropy of the softmax, in nats."""
+        """Return the entropy of each row's softmax in nats, float64 [R]."""
 
     def probabilities(self, warp: Warp) -> NDArray[np.float64]:
-        """float64 [R, V]: the warped distribution. It is as large as the vocabulary, so few
-        verifiers need it."""
+        """Return the distribution after ``warp``, float64 [R, V].
+
+        The result is as large as the vocabulary; few verifiers need it.
+        """
 
     def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:
-        """int32 [R]: argmax of scaled logit + Gumbel noise of (key, token) over the kept tokens.
+        """Return argmax(scaled logit + Gumbel noise) over the kept tokens of each row, int32 [R].
 
-        With temperature 0 this is :meth:`argmax`. ``keys`` come from :func:`noise.key`, one a row.
+        With temperature 0 this is :meth:`argmax`. ``keys`` has one noise key a row, made by
+        :func:`noise.key`; the noise of a token is a function of the key and the token id.
         """
 
 
 class ArrayLogits:
-    """Logits held as a NumPy array [R, V]: the reference of the protocol, and the CPU path."""
+    """Logits in a NumPy array [R, V]: the reference implementation of the protocol, for CPUs."""
 
     def __init__(self, values: NDArray[np.floating]) -> None:
         self.values = values
@@ -165,9 +176,9 @@ class ArrayLogits:
 
 
 def kept(row: NDArray[np.floating], warp: Warp) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The tokens of one row that survive ``warp``, ascending, and their scaled logits (float64).
+    """Return the tokens of one row that ``warp`` keeps, ascending, and their scaled logits.
 
-    At temperature 0 only the best token is kept.
+    The logits are float64. At temperature 0 only the best token is kept.
     """
     if warp.temperature == 0.0:
         best = np.array([row.argmax()], np.int32)
@@ -190,7 +201,7 @@ def kept(row: NDArray[np.floating], warp: Warp) -> tuple[NDArray[np.int32], NDAr
 
 
 def _best(row: NDArray[np.floating], k: int) -> NDArray[np.int64]:
-    """Indices of the k largest values, best first, ties to the lowest index."""
+    """Return the indices of the k largest values, best first; ties go to the lowest index."""
     if k >= len(row):
         return np.argsort(-row, kind="stable")
     # The k-th value may be tied with values outside the partition: take all that reach it.
@@ -202,7 +213,7 @@ def _best(row: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 
 
 def _nucleus(scaled: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """Indices of the smallest set of best tokens whose probabilities sum to ``top_p`` or more."""
+    """Return the indices of the smallest set of best tokens with probability mass ``top_p``."""
     top = scaled.max()
     total = np.exp(scaled - top).sum()
     count = min(64, len(scaled))

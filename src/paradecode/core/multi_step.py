@@ -1,8 +1,8 @@
-"""Several steps in one call: what a backend must know to decode without the method for a while.
+"""Data that a backend needs to decode several steps in one call, without running the method.
 
 The backend may run draft, forward, coupled verification and commit many times in one call, for all
-sequences of a batch. It does the same as the methods' own loops: the same tokens, and drafts by the
-same rules. The native core does this in csrc/steps.cpp.
+sequences of a batch. It makes the same tokens as the methods' own loops, and drafts by the same
+rules. The native core does this in csrc/steps.cpp.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 
 class BudgetState(NamedTuple):
-    """What the budgets ``fixed`` and ``auto`` know between two steps.
+    """The state of the budgets ``fixed`` and ``auto`` between two steps.
 
     Attributes:
-        calibration: weight and overall ratio; then for each bucket the promised and the accepted
-            number of tokens.
-        refusals: how many drafts in a row had no token verified, in this request and in all of its
-            tenant's requests; and how many of the next steps have no draft.
-        patience: the setting of ``auto``; 0 for ``fixed``.
-        shared: the object in which the tenant's requests share ``calibration`` and the second of
-            ``refusals``, or None.
+        calibration: weight and overall ratio; then for each bucket the expected and the accepted
+            number of draft tokens.
+        refusals: three counts: refused drafts in a row in this request; refused drafts in a row in
+            all requests of its tenant; and how many of the next steps have no draft. A draft is
+            refused if the budget sends none of its tokens to verification.
+        patience: the setting ``patience`` of ``auto``; 0 for ``fixed``.
+        shared: the object in which the tenant's requests share ``calibration`` and the second count
+            of ``refusals``, or None.
     """
 
     calibration: list[float]
@@ -35,11 +36,11 @@ class BudgetState(NamedTuple):
 
 
 class LookupState(NamedTuple):
-    """What prompt lookup knows between two steps.
+    """The state of prompt lookup between two steps.
 
     Attributes:
-        odds, table_odds: what was counted for copied tokens, and for the table's tokens: lists of
-            each kind's prior, accepted, tried, all accepted, and all tried.
+        odds, table_odds: counts for copied tokens and for the table's tokens. Each entry is a list
+            for one kind of draft token: prior, accepted, tried, all accepted, and all tried.
         calibration, refusals, shared: see :class:`BudgetState`.
     """
 
@@ -51,27 +52,32 @@ class LookupState(NamedTuple):
 
 
 class Table(Protocol):
-    """Maps a context of up to 4 tokens to the tokens that follow it."""
+    """An n-gram table that maps a context of up to 4 tokens to the tokens that follow it."""
 
     @property
     def keys(self) -> NDArray[np.uint32]:
-        """uint32 [n], ascending: hashes of contexts, computed as in
-        ``methods/draft/ngram_table.py``. The likeliest token of a context comes first."""
+        """uint32 [n], ascending: hashes of contexts, as in ``methods/draft/ngram_table.py``.
+
+        The most likely next token of a context comes first.
+        """
 
     @property
     def values(self) -> NDArray[np.uint32]:
-        """uint32 [n]: the token that follows, and from bit 24 on its bucket."""
+        """uint32 [n]: the next token in the low 24 bits, and its bucket in the bits above."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """What a backend needs to run prompt lookup.
+    """The settings and the state that a backend needs to run prompt lookup.
 
     Attributes:
-        shortest, longest: bounds on the n-grams that are looked up.
-        most: draft tokens in one forward.
+        shortest, longest: smallest and largest length, in tokens, of the n-grams that are looked
+            up.
+        most: largest number of draft tokens in one forward.
         patience: see :class:`BudgetState`.
-        read, write: get what the method has learned so far, and give back what was learned since.
+        table: n-gram table for tokens to draft where nothing can be copied, or None.
+        read: returns what the method has learned so far.
+        write: gives the method the updated state.
     """
 
     shortest: int
@@ -85,15 +91,15 @@ class Lookup:
 
 @dataclass(frozen=True, eq=False)
 class MultiStep:
-    """Ask for several steps of the target in one call, each verified by the coupled rule.
+    """Request several steps of the target in one call, each verified by the coupled rule.
 
-    The reply is :class:`StepsMade`. Its ``count`` is 0 where the backend cannot do that, or not now
-    (because of another sequence that shares the steps, say). The method then makes the step itself.
+    The reply is :class:`StepsMade`. Its ``count`` is 0 if the backend cannot run several steps, for
+    example because of another sequence in the batch. The method then makes the step itself.
 
     Attributes:
-        lookup: how to draft; None drafts nothing, which is plain decoding.
-        steps: gives the most steps now; None means as many as the output has.
-        hidden: gives the layers whose outputs the reply holds; None means no layer.
+        lookup: how to draft; None means plain decoding without drafts.
+        steps: returns the largest number of steps to make now; None means until the output ends.
+        hidden: returns the layers whose outputs the reply must hold; None means no layer.
     """
 
     lookup: Lookup | None = None
@@ -103,12 +109,12 @@ class MultiStep:
 
 @dataclass(frozen=True, eq=False)
 class StepsMade:
-    """Reply to a :class:`MultiStep`.
+    """The reply to a :class:`MultiStep`.
 
     Attributes:
         count: number of steps that were made.
-        hidden: layer -> float32 [n, hidden size]: its outputs in front of each of the n tokens that
-            the steps committed.
+        hidden: layer -> float32 [n, hidden size]: the layer's outputs at the row from which each of
+            the n committed tokens was drawn.
     """
 
     count: int = 0

@@ -1,10 +1,10 @@
 """Counter-based noise: a pure function of (seed, position, purpose, token).
 
 The noise has no state, so a request with a seed gets the same noise with every method, tree and
-batch. Each value is a SplitMix64 finaliser over a counter
-(Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators").
+batch. Each value is the SplitMix64 finaliser of a counter (Steele, Lea and Flood 2014, "Fast
+splittable pseudorandom number generators").
 
-The native core has the same in ``csrc/noise.hpp``.
+The native core has the same functions in ``csrc/noise.hpp``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROUNDS = (
     (np.uint64(27), np.uint64(0x94D049BB133111EB)),
 )
 _ONE, _LAST, _HALF, _GOLDEN = np.uint64(1), np.uint64(31), np.uint64(32), np.uint64(GOLDEN)
-"""Constants of :func:`uniform`, made once: most calls are about few tokens."""
+"""Constants of :func:`uniform`, made once because most calls have only a few tokens."""
 
 GUMBEL_SPREAD = 26.1
 """Largest difference, in nats, between two values of :func:`gumbel`. A token whose scaled logit is
@@ -30,7 +30,7 @@ further below the best one can never be drawn, so its noise is not computed."""
 
 
 class Purpose(IntEnum):
-    """What noise is used for; different purposes have independent noise at each position."""
+    """What the noise is used for. Different purposes have independent noise at each position."""
 
     TOKEN = 0
     ACCEPT = 1
@@ -40,7 +40,7 @@ class Purpose(IntEnum):
 
 
 def mix(value: int) -> int:
-    """SplitMix64's finaliser on a 64-bit integer."""
+    """Apply the SplitMix64 finaliser to a 64-bit integer."""
     value = (value + GOLDEN) & MASK64
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK64
@@ -48,12 +48,12 @@ def mix(value: int) -> int:
 
 
 def key(seed: int, position: int, purpose: Purpose = Purpose.TOKEN) -> int:
-    """The 64-bit counter base of one (seed, position, purpose)."""
+    """Return the 64-bit key, from which the noise of one (seed, position, purpose) is computed."""
     return mix(mix(mix(seed & MASK64) ^ (position & MASK64)) ^ int(purpose))
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """What :func:`mix` makes of each number behind its addition; changes them in place."""
+    """Apply :func:`mix` without its first addition to each number; changes ``values`` in place."""
     for shift, factor in _ROUNDS:
         values ^= values >> shift
         values *= factor
@@ -62,9 +62,10 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
-    """float64, same shape as ``ids``: uniforms in (0, 1) with 32 bits of resolution.
+    """Return uniform numbers in (0, 1), float64 with 32 random bits, in the shape of ``ids``.
 
     Args:
+        base: the key of the noise, from :func:`key`.
         ids: token ids, with at least one dimension.
     """
     z = (ids.astype(np.uint64) + _ONE) * _GOLDEN + np.uint64(base)
@@ -72,5 +73,5 @@ def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 def gumbel(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
-    """float64: standard Gumbel noise of each token id, between -3.14 and 22.88."""
+    """Return standard Gumbel noise for each token id, float64, between -3.14 and 22.88."""
     return -np.log(-np.log(uniform(base, ids)))

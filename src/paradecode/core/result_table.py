@@ -1,4 +1,4 @@
-"""A table that prints, that a notebook shows, and that pandas can take."""
+"""A table that can be printed, shown in a notebook, or converted for pandas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paradecode.core.errors import InvalidInput
 
 @dataclass(frozen=True)
 class ResultTable:
-    """At least one row; all have the same columns.
+    """A table with at least one row; all rows have the same columns.
 
     Attributes:
         rows: each maps the name of a column to a text, a number or a truth value.
@@ -56,7 +56,7 @@ class ResultTable:
         return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + f"</table>{notes}"
 
     def frame(self) -> Any:
-        """A ``pandas.DataFrame`` of the rows; raises InvalidInput where pandas is missing."""
+        """Return the rows as a ``pandas.DataFrame``. Raises InvalidInput if pandas is missing."""
         try:
             pandas = import_module("pandas")  # Nothing else here needs it.
         except ImportError:
@@ -65,7 +65,7 @@ class ResultTable:
         return pandas.DataFrame(list(self.rows))
 
     def _cells(self) -> list[list[str]]:
-        """The names of the columns, then the texts of each row."""
+        """Return the names of the columns, and then the cells of each row as texts."""
         return [list(self.rows[0]), *([_shown(value) for value in row.values()] for row in self)]
 
 

@@ -44,10 +44,10 @@ ALIASES = {
     "gen_length": "max_tokens", "gen_len": "max_tokens", "max_new_tokens": "max_tokens",
     "max_completion_tokens": "max_tokens",
 }  # fmt: skip
-"""Names in the models' own scripts and other engines -> names of our parameters."""
+"""Names used by the models' own scripts and by other engines -> names of our parameters."""
 
 MIN_TEMPERATURE = 1e-5
-"""Lower temperatures count as 0: they could overflow, and sampling would be greedy anyway."""
+"""Lower temperatures count as 0: dividing by them could overflow, and sampling is greedy anyway."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,18 @@ class SamplingParams:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
-        """Build from a mapping, rejecting unknown names; :data:`ALIASES` are understood."""
+        """Build the parameters from a mapping; :data:`ALIASES` are translated.
+
+        Raises:
+            InvalidInput: a name is unknown, or a value is unusable.
+        """
         values = own_names(values, ALIASES)
         known((field.name for field in fields(cls)), values, "sampling parameter")
         return cls(**values)
 
     @property
     def penalised(self) -> bool:
-        """Whether tokens that have occurred get a penalty."""
+        """Whether tokens that have already occurred get a penalty."""
         return (
             self.repetition_penalty != 1.0
             or self.presence_penalty != 0.0
@@ -146,8 +150,7 @@ class SamplingParams:
         return Warp(self.temperature, self.top_k, self.top_p, self.min_p)
 
     def check_vocabulary(self, size: int) -> None:
-        """Raise InvalidInput if the parameters name a token id outside the vocabulary, or leave no
-        token for the first place."""
+        """Raise InvalidInput if a token id is not in the vocabulary, or no token may come first."""
         named = {"logit_bias": self.logit_bias or (), "stop_token_ids": self.stop_token_ids}
         for name, ids in named.items():
             for token in ids:
@@ -158,7 +161,7 @@ class SamplingParams:
             raise InvalidInput("min_tokens", self.min_tokens, fix)
 
     def for_choice(self, index: int) -> SamplingParams:
-        """The parameters of output ``index`` out of ``n``: the first keeps the seed as it is."""
+        """Return the parameters of output ``index`` out of ``n``; output 0 keeps the seed."""
         if self.seed is None or index == 0:
             return replace(self, n=1)
         return replace(self, n=1, seed=key(self.seed, index, Purpose.CHILD_SEED))
@@ -172,14 +175,14 @@ _STOPS = listed(text(MAX_STOP_LENGTH, least=1), MAX_STOPS)
 def penalties(
     params: SamplingParams, values: NDArray[Any], counts: NDArray[np.integer]
 ) -> NDArray[Any]:
-    """The changes that penalties make to the logits of tokens that occurred.
+    """Return what penalties add to the logits of tokens that have occurred.
 
     Args:
         values: float [..., m], logits of m tokens of the prompt or the output.
-        counts: int [m], how often each of them is in the output.
+        counts: int [m], how often each of the m tokens is in the output.
 
     Returns:
-        float [..., m]. Infinite logits, those of banned tokens, are not scaled.
+        float [..., m]. The repetition penalty leaves infinite logits of banned tokens as they are.
     """
     changes = np.zeros_like(values)
     if params.repetition_penalty != 1.0:
@@ -192,13 +195,13 @@ def penalties(
 
 
 class Sampler:
-    """Chooses the tokens of one sequence.
+    """Choose the tokens of one sequence.
 
     Args:
         params: with ``seed`` set.
-        prompt: int32, the prompt's tokens.
+        prompt: int32 [n], the prompt's tokens.
         stop_ids: every token id that ends the output.
-        matcher: matcher of the constraint that the output must meet.
+        matcher: state of the constraint that the output must meet, or None.
     """
 
     def __init__(
@@ -220,7 +223,7 @@ class Sampler:
         self._static = dict(params.logit_bias or {})
 
     def advance(self, tokens: Sequence[int]) -> None:
-        """Tell the sampler that ``tokens`` were committed."""
+        """Update the counts and the matcher after ``tokens`` were committed."""
         self.generated += len(tokens)
         if self._penalised:
             self._counts.update(tokens)
@@ -228,11 +231,11 @@ class Sampler:
             self.matcher.advance(tokens)
 
     def noise_key(self, offset: int, purpose: Purpose = Purpose.TOKEN) -> int:
-        """Noise key of the position ``offset`` tokens after the last committed one (0 is next)."""
+        """Return the noise key of the position ``offset`` tokens after the next one."""
         return key(self.seed, self.start + self.generated + offset, purpose)
 
     def bias(self, logits: Logits, path: Sequence[int]) -> Bias | None:
-        """What the processors add to the one row of ``logits``, which follows ``path``.
+        """Return what the processors add to one row of logits, or None if they add nothing.
 
         ``path`` is the list of draft tokens between the last committed token and the row. Bias and
         penalties are added first; then ``min_tokens`` and the constraint ban tokens.
@@ -254,11 +257,11 @@ class Sampler:
         return ids, values[ids]
 
     def _too_short(self, path: Sequence[int]) -> bool:
-        """Whether the output may not end behind ``path`` because of ``min_tokens``."""
+        """Return whether the output may not end after ``path`` because of ``min_tokens``."""
         return self.generated + len(path) < self.params.min_tokens and len(self.stop_ids) > 0
 
     def _added(self, logits: Logits, path: Sequence[int], banned: bool) -> Bias | None:
-        """Bias, penalties, and the ban on stop tokens."""
+        """Return the sum of ``logit_bias`` and penalties; stop tokens are banned if ``banned``."""
         if not (self._penalised or self._static or banned):
             return None
         added = dict(self._static)
@@ -278,7 +281,7 @@ class Sampler:
 
     @property
     def bare(self) -> bool:
-        """Whether no processor changes any row from here on."""
+        """Whether no processor changes any row of logits from now on."""
         return (
             self.matcher is None
             and not self._penalised
@@ -288,17 +291,17 @@ class Sampler:
 
     @property
     def plain(self) -> bool:
-        """Whether the token of every row is the argmax of its logits: greedy, no processor."""
+        """Whether every token is the argmax of its row of logits: greedy and without processors."""
         return self.warp.temperature == 0.0 and self.bare
 
     def processed(self, logits: Logits, row: int, path: Sequence[int]) -> Logits:
-        """One row of ``logits`` with the processors of ``path`` applied."""
+        """Return one row of ``logits`` after the processors were applied for ``path``."""
         one = logits.select([row])
         bias = self.bias(one, path)
         return one if bias is None else one.with_bias([bias])
 
     def token(self, logits: Logits, row: int, path: Sequence[int] = ()) -> int:
-        """The token that plain decoding emits after the committed tokens and ``path``."""
+        """Return the token that plain decoding emits after the committed tokens and ``path``."""
         keys = [self.noise_key(len(path))]
         if self.matcher is not None and not self.warp.filters:
             # The best of all tokens is also the best allowed one if the constraint allows it. This
@@ -312,10 +315,10 @@ class Sampler:
         return int(self.processed(logits, row, path).sample(self.warp, keys)[0])
 
     def token_behind(self, logits: Logits, row: int, path: Sequence[int]) -> int | None:
-        """The token that :meth:`token` gives, or None where no token may follow ``path``.
+        """Return :meth:`token`, or None where no token may follow ``path``.
 
-        Such a path is never committed; the output's own sampler raises the error when it gets
-        there.
+        Such a path is never committed. If the output itself gets there, :meth:`token` raises the
+        error.
         """
         try:
             return self.token(logits, row, path)

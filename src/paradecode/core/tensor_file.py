@@ -1,7 +1,7 @@
-"""Small trained parts on disk: safetensors files of one dtype, with a name for what they hold.
+"""Read and write small trained parts: safetensors files with one dtype and a named kind.
 
-Users name these files, so :func:`load` bounds a file before it reads it, and refuses one that is
-not exactly what was asked for.
+Users name these files. So :func:`load` limits a file's size before it reads it, and refuses every
+file that is not of the requested kind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_HEADER = 1 << 20
 MOST_AXES = 4
 
 Facts = dict[str, Any]
-"""Sizes and settings of a part, as JSON holds them."""
+"""Sizes and settings of a part, as JSON values."""
 DAMAGED = "its tensors are not what its header says: train it again"
 
 
@@ -39,18 +39,19 @@ def save(
     most: int = MOST_BYTES,
     field: str = "output",
 ) -> None:
-    """Write tensors, with facts about them.
+    """Write tensors and facts about them into a safetensors file.
 
     The file gets its name only when it is complete, so an interrupted run leaves no file.
 
     Args:
         kind: the kind of file, e.g. ``acceptance head 1``; :func:`load` must be given the same.
+        facts: sizes and settings that JSON can hold.
         dtype: float32, float16 or uint32; the tensors are converted to it.
-        most: bytes that all tensors may have together.
+        most: largest size of all tensors together, in bytes.
         field: name of the setting that names the file, for errors.
 
     Raises:
-        InvalidInput: if the tensors are too large or the file cannot be written.
+        InvalidInput: the tensors are too large or the file cannot be written.
     """
     from safetensors.numpy import save as to_bytes  # Here, so that a list of methods starts soon.
 
@@ -73,8 +74,10 @@ def save(
 
 
 def _in_order(data: bytes) -> bytes:
-    """The same file with a sorted header: safetensors writes the facts in an order of chance, and
-    equal trainings end with equal bytes."""
+    """Return the same file with a sorted header, so that equal trainings write equal bytes.
+
+    Safetensors itself writes the facts in a random order.
+    """
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
@@ -84,11 +87,11 @@ def _in_order(data: bytes) -> bytes:
 def load(
     path: str, kind: str, field: str, *, dtype: DTypeLike = "<f4", most: int = MOST_BYTES
 ) -> tuple[Facts, dict[str, NDArray[Any]]]:
-    """The facts and the tensors of a file that :func:`save` wrote with the same kind and dtype.
+    """Read the facts and the tensors of a file that :func:`save` wrote with this kind and dtype.
 
     Raises:
-        InvalidInput: naming ``field``, if the file is missing, too large, damaged or of another
-            kind.
+        InvalidInput: the file is missing, too large, damaged or of another kind; the error names
+            ``field``.
     """
     from safetensors import SafetensorError, safe_open  # Here for the same reason as in `save`.
 

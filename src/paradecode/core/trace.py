@@ -1,4 +1,4 @@
-"""The trace of a request: what happened at each commit. Statistics and replay use it."""
+"""The trace of a request: what happened at each commit. Statistics and replay read it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from paradecode.core.tree import TokenTree
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Log-probability of one output token, and of the most likely tokens at its position.
+    """Log-probabilities of one output token and of the most likely tokens at its position.
 
     They are the model's own, at temperature 1, before penalties and bias.
+
+    Attributes:
+        token: id of the output token.
+        logprob: its log-probability.
+        top: (token id, log-probability) of the most likely tokens, best first.
     """
 
     token: int
@@ -26,15 +31,15 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class CanvasStep:
-    """The decisions of one forward of a canvas. Offsets count from the first output token.
+    """The decisions of one forward on a canvas. Offsets count from the first output token.
 
     Attributes:
-        offsets, tokens, confidences: one entry for each decided position, ascending.
-        revoked: offsets that were decided before and are masked again.
+        offsets, tokens, confidences: one entry for each decided position, ascending by offset.
+        revoked: offsets that were decided earlier and are masked again.
         window: first offset that could be decided, and one past the last.
         length: length of the canvas after this step.
-        proposed: (offset, token, confidence) of proposals that were not committed; recorded only
-            if the request asks for log-probabilities.
+        proposed: (offset, token, confidence) of proposals that were not committed; recorded only if
+            the request asks for log-probabilities.
     """
 
     offsets: tuple[int, ...]
@@ -48,14 +53,15 @@ class CanvasStep:
 
 @dataclass(frozen=True)
 class Step:
-    """One commit: tokens appended to the output, or positions of a canvas decided.
+    """One commit: tokens that were appended to the output, or canvas positions that were decided.
 
     Attributes:
         forward: number of target forwards of this request so far, including this one.
-        tokens: the committed tokens, in order; on a canvas those with no masked position before.
-        accepted: how many of them, counted from the first, came from the draft.
+        tokens: the committed tokens, in order; on a canvas, the tokens that no masked position
+            precedes.
+        accepted: how many of the first ``tokens`` came from the draft.
         drafted: number of tree rows that the target scored since the last commit.
-        tree: those rows.
+        tree: the tree of these rows.
         seconds: wall time since the previous commit (or since admission).
         canvas: the decisions on the canvas.
     """
@@ -70,12 +76,12 @@ class Step:
 
 
 class Commit(NamedTuple):
-    """A piece of an output, by the forward that decided it.
+    """A piece of an output, with the forward that decided it.
 
     Attributes:
-        forward: number of the target forward, from 1; 0 if the tokens were there before.
-        tokens: new ids. They are empty where only the text was held back until now.
-        text: of these tokens, as far as it is certain.
+        forward: number of the target forward, from 1; 0 if the tokens existed before the first.
+        tokens: new token ids. Empty if only text is new, which was held back until now.
+        text: the text of these tokens, without characters that later tokens can still change.
     """
 
     forward: int
@@ -89,11 +95,11 @@ class DraftCounts:
 
     Attributes:
         forwards: target forwards; all chunks of a prefill count as one.
-        rows: rows that the target computed, including the prompt. A row that ran through a part of
-            the layers counts in part. A row that goes on behind layers that drafted counts whole,
-            and those layers count nothing.
+        rows: rows that the target computed, including the prompt. A row that ran through some of
+            the layers counts as that share. A row that continues after layers that drafted counts
+            as a whole row, and the drafting layers count nothing.
         drafts: forwards that scored a draft.
-        drafted, accepted: draft tokens that were scored, and that were accepted.
+        drafted, accepted: draft tokens that were scored, and draft tokens that were accepted.
         accepted_per_position: how often the draft token at depth 1, 2, ... was accepted.
     """
 
@@ -110,28 +116,30 @@ class DraftCounts:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """1 + accepted / drafts: tokens per forward with a draft, including the target's own."""
+        """1 + accepted / drafts: tokens per forward with a draft, with the target's own token."""
         return 1.0 + self.accepted / self.drafts if self.drafts else 1.0
 
     def counts(self) -> dict[str, Any]:
-        """The fields of this class by name, for JSON."""
+        """Return the fields of this class by name, for JSON."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(DraftCounts)}
         return {**values, "accepted_per_position": list(self.accepted_per_position)}
 
 
 @dataclass(frozen=True)
 class Stats(DraftCounts):
-    """Counts and times of one request, in wall seconds; a batch shares the time of its forwards.
+    """Counts and wall-clock times of one request; a forward's time is shared by its batch.
 
     Attributes:
         generated: tokens of the output.
-        prompt_tokens, cached_tokens: length of the prompt, and of its part found in the cache.
-        queue_seconds: from arrival to admission.
-        prefill_seconds: from admission to the first commit.
-        decode_seconds: from the first commit to the end.
+        prompt_tokens: tokens of the prompt.
+        cached_tokens: tokens of the prompt that were found in the cache.
+        queue_seconds: seconds from arrival to admission.
+        prefill_seconds: seconds from admission to the first commit.
+        decode_seconds: seconds from the first commit to the end.
         first_tokens: tokens of the first commit, whose time is that of the prefill.
-        target_seconds, other_model_seconds, decoder_seconds: time in target forwards, in those of
-            other models and of small networks, and in the method's own Python.
+        target_seconds: seconds in forwards of the target.
+        other_model_seconds: seconds in forwards of other models and of small networks.
+        decoder_seconds: seconds in the method's own Python code.
     """
 
     generated: int = 0
@@ -147,8 +155,7 @@ class Stats(DraftCounts):
 
     @classmethod
     def of(cls, trace: Sequence[Step], **others: Any) -> Stats:
-        """Statistics of a request's commits; ``others`` gives the fields that commits do not
-        have."""
+        """Compute the statistics of a request's commits; ``others`` gives all other fields."""
         drafts = [step for step in trace if step.drafted]
         deepest = max((step.accepted for step in drafts), default=0)
         return cls(
@@ -169,12 +176,12 @@ class Stats(DraftCounts):
 
     @property
     def tokens_per_second(self) -> float:
-        """Decode speed: tokens generated after the first commit, over ``decode_seconds``."""
+        """Decoding speed: tokens generated after the first commit, per second of decoding."""
         later = self.generated - self.first_tokens
         return later / self.decode_seconds if later > 0 and self.decode_seconds > 0 else 0.0
 
     def record(self) -> dict[str, Any]:
-        """Every field by name, with mean acceptance length and speed, for JSON."""
+        """Return every field by name, with mean acceptance length and speed, for JSON."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         derived = {
             "mean_acceptance_length": self.mean_acceptance_length,
@@ -183,7 +190,7 @@ class Stats(DraftCounts):
         return {**values, **self.counts(), **derived}
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of each phase, and of each part of the work."""
+        """Return the seconds of each phase, and of each kind of work."""
         spent = self.target_seconds + self.other_model_seconds + self.decoder_seconds
         return {
             "queue": self.queue_seconds,
@@ -202,11 +209,12 @@ class Stats(DraftCounts):
 def token_logprobs(
     logits: Logits, rows: Sequence[int], tokens: Sequence[int], count: int
 ) -> list[TokenLogprob]:
-    """One report for each token.
+    """Return a :class:`TokenLogprob` for each token.
 
     Args:
         logits: [R, V], before any processor.
-        rows: the row that each token was chosen from.
+        rows: the row of ``logits`` from which each token was chosen.
+        tokens: the chosen token ids.
         count: number of best tokens to report for each row; may be 0.
     """
     chosen = logits.select(rows)

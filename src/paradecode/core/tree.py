@@ -1,4 +1,4 @@
-"""The draft of every autoregressive method: a tree of candidate tokens."""
+"""Token trees: the draft of every autoregressive method is a tree of candidate tokens."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from paradecode.core.errors import DecoderError
 
 
 class Mode(Enum):
-    """How the children of one node came about."""
+    """How the children of a node were chosen."""
 
     DET = "det"
-    """Chosen by a rule; for a verifier each child is certain (q is one-hot)."""
+    """Chosen by a rule; a verifier treats each child as certain (q is one-hot)."""
     IID = "iid"
-    """Drawn one after another from q with replacement; equal children may occur."""
+    """Drawn one after another from q with replacement; children may be equal."""
     SWOR = "swor"
     """Drawn one after another from q without replacement; children are distinct."""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The distribution that a node's children were drawn from, in the order of the nodes.
+    """The distribution q from which a node's children were drawn.
 
     Attributes:
         mode: IID or SWOR.
         ids: int32 [n], the tokens of q, ascending.
-        probabilities: float64 [n], their probabilities, the same numbers that the draw used.
+        probabilities: float64 [n], the probabilities of ``ids``: the same numbers that the draw
+            used.
         order: if equal draws share one node, all drawn tokens in order; None if every draw has its
             own node.
     """
@@ -55,7 +56,10 @@ class Drawn:
         object.__setattr__(self, "probabilities", q / q.sum())
 
     def goes_on_as(self, other: Drawn) -> bool:
-        """Whether ``other`` continues these draws; shared nodes must be drawn in one call."""
+        """Return whether ``other`` may continue these draws.
+
+        Nodes that equal draws share must be drawn in one call.
+        """
         return self is other or (
             self.mode is other.mode
             and self.order is other.order is None
@@ -64,20 +68,20 @@ class Drawn:
         )
 
     def row(self, vocabulary: int) -> NDArray[np.float64]:
-        """float64 [vocabulary]: q, zeros included."""
+        """Return q over the whole vocabulary, float64 [vocabulary], zeros included."""
         row = np.zeros(vocabulary)
         row[self.ids] = self.probabilities
         return row
 
     def of(self, token: int) -> float:
-        """The probability q of one token."""
+        """Return the probability q of one token."""
         place = int(np.searchsorted(self.ids, token))
         known = place < len(self.ids) and self.ids[place] == token
         return float(self.probabilities[place]) if known else 0.0
 
 
 ROOT = -1
-"""Parent of the nodes at depth 1: the last committed token."""
+"""The parent of nodes at depth 1, which stands for the last committed token."""
 
 
 _NO_OPINION = np.empty(0, np.float32)
@@ -93,8 +97,8 @@ class TokenTree:
     Attributes:
         tokens: int32 [M], the token of each node.
         parents: int32 [M], index of each node's parent, or ``ROOT``.
-        estimates: float32 [M], the drafter's probability that a node is accepted *given that its
-            parent is*; ones when the drafter has no opinion. Never to be confused with q.
+        estimates: float32 [M], the drafter's probability that a node is accepted *if its parent
+            is*; ones if the drafter has no estimate. It differs from q.
         drawn: for nodes (or ``ROOT``) whose children were sampled, the distribution. The children
             of all other nodes are DET. A verifier that tests p / q needs three conditions: nodes
             are in drawing order; no drawn node was left out; and no decision (where to draw next,
@@ -107,8 +111,8 @@ class TokenTree:
     ``drawn``, even if they drop no node.
 
     Raises:
-        DecoderError: if shapes differ, or a parent does not come before its child (which also
-            excludes cycles).
+        DecoderError: shapes differ, or a parent does not come before its child (which also excludes
+            cycles).
     """
 
     tokens: NDArray[np.int32]
@@ -146,10 +150,10 @@ class TokenTree:
         tokens: Sequence[int] | NDArray[np.int32],
         estimates: Iterable[float] | float | None = None,
     ) -> TokenTree:
-        """A tree of width one: each token follows the one before it.
+        """Make a tree of width one: each token follows the one before it.
 
         Args:
-            estimates: one for each token, or one for all.
+            estimates: one for each token, or one for all; None means 1.
         """
         count = len(tokens)
         if estimates is None or isinstance(estimates, (int, float)):
@@ -165,7 +169,7 @@ class TokenTree:
 
     @classmethod
     def _of_chain(cls, tokens: NDArray[np.int32], estimates: NDArray[np.float32]) -> TokenTree:
-        """A chain without checks, because most drafts are chains."""
+        """Make a chain without checks, for speed: most drafts are chains."""
         tree = object.__new__(cls)
         tree.__dict__.update(
             tokens=tokens, parents=_chain_parents(len(tokens)), estimates=estimates,
@@ -177,7 +181,7 @@ class TokenTree:
     def siblings(
         cls, tokens: NDArray[np.int32], estimates: NDArray[np.float32] = _NO_OPINION
     ) -> TokenTree:
-        """A tree of depth one."""
+        """Make a tree of depth one: all tokens are children of the root."""
         return cls(tokens, np.full(len(tokens), ROOT, np.int32), estimates)
 
     def __len__(self) -> int:
@@ -185,7 +189,7 @@ class TokenTree:
 
     @cached_property
     def depths(self) -> NDArray[np.int32]:
-        """int32 [M]: 1 for children of the root."""
+        """int32 [M]: depth of each node; children of the root have depth 1."""
         if self.is_chain:
             return np.arange(1, len(self) + 1, dtype=np.int32)
         depths: list[int] = []
@@ -199,7 +203,7 @@ class TokenTree:
 
     @cached_property
     def visibility(self) -> NDArray[np.bool_]:
-        """bool [M, M]: entry (i, j) says that node j is node i or one of its ancestors."""
+        """bool [M, M]: entry (i, j) is true if node j is node i or one of its ancestors."""
         if self.is_chain:
             return np.tri(len(self), dtype=bool)
         seen = np.eye(len(self), dtype=bool)
@@ -210,13 +214,13 @@ class TokenTree:
 
     @cached_property
     def reach(self) -> NDArray[np.float32]:
-        """float32 [M]: probability that a node is accepted: the product over its path."""
+        """float32 [M]: the probability that a node is accepted (the estimates along its path)."""
         if self.is_chain:
             return np.multiply.accumulate(self.estimates)
         return self.along_paths(self.estimates)
 
     def along_paths(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Each node's value times those of its ancestors; ``values`` and the result are [M]."""
+        """Return each node's value times all its ancestors' values; ``values`` is [M]."""
         product = values.copy()
         for node, parent in enumerate(self.parents.tolist()):
             if parent != ROOT:
@@ -233,11 +237,11 @@ class TokenTree:
         return children
 
     def child(self, node: int, token: int) -> int | None:
-        """The first child of ``node`` (or of ``ROOT``) that carries ``token``, if there is one."""
+        """Return the first child of ``node`` (or of ``ROOT``) with the token ``token``, if any."""
         return self._children.get((node, token))
 
     def path(self, node: int) -> list[int]:
-        """The nodes from depth 1 down to ``node``; none for ``ROOT``."""
+        """Return the nodes from depth 1 down to ``node``; an empty list for ``ROOT``."""
         if self.is_chain:
             return list(range(node + 1))
         path = []
@@ -247,11 +251,11 @@ class TokenTree:
         return path[::-1]
 
     def tokens_to(self, node: int) -> list[int]:
-        """The tokens from depth 1 down to ``node``; none for ``ROOT``."""
+        """Return the tokens from depth 1 down to ``node``; an empty list for ``ROOT``."""
         return self.tokens[self.path(node)].tolist()
 
     def follow(self, tokens: Iterable[int]) -> list[int]:
-        """The nodes on the path ``tokens`` from the root, as far as the tree has them."""
+        """Follow ``tokens`` from the root, and return the nodes up to the first missing child."""
         path: list[int] = []
         node = ROOT
         for token in tokens:
@@ -263,7 +267,7 @@ class TokenTree:
         return path
 
     def locate(self, child: Callable[[int, int], int | None]) -> dict[int, int]:
-        """Node -> the node of another tree with the same path; ``ROOT`` -> ``ROOT``.
+        """Map each node to the other tree's node with the same path, and ``ROOT`` to ``ROOT``.
 
         The result has no entry for a path that the other tree lacks.
 
@@ -288,9 +292,9 @@ class TokenTree:
         return offspring
 
     def children(self, node: int) -> list[int]:
-        """Children of ``node`` (or of ``ROOT``) in drawing order.
+        """Return the children of ``node`` (or of ``ROOT``) in drawing order.
 
-        Where equal draws share a node, it is listed as often as it was drawn.
+        A node that equal draws share is listed as often as it was drawn.
         """
         drawn = self.drawn.get(node)
         if drawn is not None and drawn.order is not None:
@@ -298,7 +302,7 @@ class TokenTree:
         return self._offspring.get(node, [])
 
     def mode(self, node: int) -> Mode:
-        """How the children of ``node`` came about."""
+        """Return how the children of ``node`` were chosen."""
         drawn = self.drawn.get(node)
         return Mode.DET if drawn is None else drawn.mode
 
@@ -308,21 +312,22 @@ class TokenTree:
         return bool(self.drawn)
 
     def determined(self) -> TokenTree:
-        """The same nodes, all DET, so that verification is exact for any tree."""
+        """Return the same nodes, all DET; verification is then exact for any tree."""
         return replace(self, drawn={}) if self.drawn else self
 
     def select(self, nodes: NDArray[np.bool_]) -> TokenTree:
-        """The tree of the marked nodes (bool [M]) whose ancestors are all marked, too.
+        """Return the tree of the nodes that are marked, and whose ancestors are all marked.
 
-        The marks may depend on drawn tokens, so the result is :meth:`determined`.
+        The marks ``nodes`` are bool [M]. They may depend on drawn tokens, so the result is
+        :meth:`determined`.
         """
         return self.determined()._take(nodes)
 
     def first(self, count: int) -> TokenTree:
-        """The first ``count`` nodes; ``count`` must not depend on what was drawn.
+        """Return the tree of the first ``count`` nodes; ``count`` must not depend on drawn tokens.
 
-        If equal draws share a node, and there were more draws than ``count``, the order is not
-        known for a part of them, and the result is :meth:`determined`.
+        If equal draws share a node, and there were more draws than ``count``, the order of some
+        draws is unknown, and the result is :meth:`determined`.
         """
         orders = [drawn.order for drawn in self.drawn.values() if drawn.order is not None]
         shared = sum(len(order) - len(set(order)) for order in orders)
@@ -330,17 +335,17 @@ class TokenTree:
         return tree if len(tree) <= count else tree._take(np.arange(len(tree)) < count)
 
     def clip(self, depth: int) -> TokenTree:
-        """The nodes that are at most ``depth`` tokens below the root."""
+        """Return the tree of the nodes that are at most ``depth`` tokens below the root."""
         if len(self) <= depth or int(self.depths.max()) <= depth:
             return self
         return self._take(self.depths <= depth)
 
     def capped(self, count: int) -> TokenTree:
-        """The best ``count`` nodes; the first ones of a sampled tree, which ranking would bias."""
+        """Return the best ``count`` nodes; of a sampled tree the first, as ranking biases it."""
         return self.first(count) if self.sampled else self.best(count)
 
     def best(self, count: int) -> TokenTree:
-        """The ``count`` nodes most likely to be accepted; ties go to the earlier node.
+        """Return the ``count`` nodes most likely to be accepted; ties go to the earlier node.
 
         Ranking looks at drawn tokens, so the result is :meth:`determined`.
         """
@@ -355,14 +360,14 @@ class TokenTree:
         return tree._take(keep)
 
     def extend(self, tree: TokenTree, under: NDArray[np.int32] | None = None) -> TokenTree:
-        """These nodes and, with higher numbers, those of ``tree``; every node is DET.
+        """Return a tree of this tree's nodes and then the nodes of ``tree``; all nodes are DET.
 
         Args:
             under: int32 [len(tree)], the new parent of each root of ``tree``; entries of other
                 nodes are not read. None means ``ROOT``.
 
         Raises:
-            DecoderError: if a node would hang under itself or a later one.
+            DecoderError: a node's parent would be the node itself or a later one.
         """
         if len(self) == 0 and under is None:
             return tree.determined()
@@ -410,4 +415,4 @@ def _int32(name: str, values: object) -> NDArray[np.int32]:
 
 
 EMPTY = TokenTree.chain([])
-"""No draft: verification is a plain step."""
+"""The empty draft, with which a verification is a plain decoding step."""

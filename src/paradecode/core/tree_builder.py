@@ -1,4 +1,4 @@
-"""Builds token trees: node by node, out of several trees, or by draws from a distribution."""
+"""Build token trees: node by node, from several trees, or by draws from a distribution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ONE_WAY = "token tree: the children of one node must all come about in one way,
 
 
 class TreeBuilder:
-    """Builds a tree; nodes are numbered in the order in which they are added.
+    """Build a tree node by node; nodes are numbered in the order in which they are added.
 
     Attributes:
         tokens, parents, estimates, drawn: see :class:`TokenTree`.
@@ -35,18 +35,18 @@ class TreeBuilder:
         return len(self.tokens)
 
     def child(self, node: int, token: int) -> int | None:
-        """The first child of ``node`` (or of ``ROOT``) that carries ``token``, if there is one."""
+        """Return the first child of ``node`` (or of ``ROOT``) with the token ``token``, if any."""
         return self._children.get((node, token))
 
     def children(self, node: int) -> list[int]:
-        """Children of ``node`` (or of ``ROOT``), the oldest first."""
+        """Return the children of ``node`` (or of ``ROOT``), the oldest first."""
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
     def add(self, parent: int, token: int, estimate: float = 1.0) -> int:
-        """The node of ``token`` under ``parent``; it is added if there is none yet.
+        """Return the node of ``token`` under ``parent``; add the node if there is none yet.
 
         Raises:
-            DecoderError: if children of ``parent`` were drawn.
+            DecoderError: children of ``parent`` were drawn.
         """
         if parent in self.drawn:
             raise DecoderError(_ONE_WAY)
@@ -54,12 +54,13 @@ class TreeBuilder:
         return self._append(parent, token, estimate) if known is None else known
 
     def draw(self, parent: int, tokens: Iterable[int], drawn: Drawn) -> list[int]:
-        """Add drawn children, each as a node of its own; returns the new nodes.
+        """Add one new node for each drawn token, and return the new nodes.
 
-        Their estimate is q; a drafter may replace it by a better one.
+        The estimate of a node is its q; a drafter may replace it by a better estimate.
 
         Raises:
-            DecoderError: if ``parent`` has children that were chosen or drawn otherwise.
+            DecoderError: ``parent`` has children that were chosen by a rule or drawn from another
+                q.
         """
         before = self.drawn.get(parent)
         if self.children(parent) if before is None else not before.goes_on_as(drawn):
@@ -70,7 +71,7 @@ class TreeBuilder:
         return nodes
 
     def tree(self) -> TokenTree:
-        """The tree of all nodes that were added."""
+        """Return the tree of all nodes that were added."""
         if not self.tokens:
             return EMPTY
         estimates = np.array(self.estimates, np.float32)
@@ -90,15 +91,15 @@ class TreeBuilder:
 
 
 def merge(trees: Iterable[TokenTree]) -> TokenTree:
-    """One tree of several: nodes with equal tokens under equal parents become one.
+    """Merge several trees into one: nodes with equal tokens under equal parents become one node.
 
     A node that several drafters propose gets the estimate 1 - (1 - a)(1 - b), as if their errors
-    were independent. That is a little too high, so if the children of one parent add up to more
-    than 1, they are scaled down to 1. The budget corrects the rest, as it compares estimates with
-    results.
+    were independent. That is a little too high, so children of one parent whose estimates sum to
+    more than 1 are scaled down to a sum of 1. The budget corrects the rest, because it compares
+    estimates with results.
 
     If only one tree is not empty, it is returned unchanged. Otherwise every node is DET, because
-    siblings of different origins have no common q.
+    siblings from different drafters have no common q.
     """
     trees = [tree for tree in trees if len(tree)]
     if len(trees) < 2:
@@ -131,7 +132,7 @@ def merge(trees: Iterable[TokenTree]) -> TokenTree:
 #     for node in draw(tree, sampler, ROOT, Mode.SWOR, *q, 2):
 #         ...  # A forward of the draft model for the node, then draw(tree, sampler, node, ...)
 #
-# A draw is never taken back: a method decides where, from what and how often to draw before it
+# A draw is never taken back: a method decides where, from which q and how often to draw before it
 # draws.
 
 Ids = NDArray[np.int32]
@@ -139,14 +140,17 @@ Weights = NDArray[np.float64]
 
 
 def distribution(logits: Logits, row: int, warp: Warp) -> tuple[Ids, Weights]:
-    """The tokens that can be sampled from one row of ``logits``, ascending, and their q."""
+    """Return the tokens that can be sampled from one row of ``logits``, ascending, and their q."""
     q = logits.select([row]).probabilities(warp)[0]
     ids = np.flatnonzero(q).astype(np.int32)
     return ids, q[ids]
 
 
 def noise_key(tree: TreeBuilder, sampler: Sampler, node: int) -> int:
-    """Noise key for the children of ``node``, made from its parent's key and its rank there."""
+    """Return the noise key for the children of ``node``, made from its parent's key and its rank.
+
+    The rank is the node's index among its siblings.
+    """
     if node == ROOT:
         return sampler.noise_key(0, Purpose.DRAFT)
     parent = tree.parents[node]
@@ -155,17 +159,20 @@ def noise_key(tree: TreeBuilder, sampler: Sampler, node: int) -> int:
 
 
 def draw_iid(ids: Ids, q: Weights, base: int, count: int, skip: int = 0) -> list[int]:
-    """``count`` independent draws from q, the weights of ``ids``, after the first ``skip``."""
+    """Draw ``count`` tokens from q with replacement, after skipping the first ``skip`` draws.
+
+    ``q`` has one weight for each of ``ids``.
+    """
     edges = np.cumsum(q)
     points = uniform(base, np.arange(skip, skip + count)) * edges[-1]
     return ids[np.searchsorted(edges, points, side="right")].tolist()
 
 
 def draw_swor(ids: Ids, q: Weights, base: int, count: int, skip: int = 0) -> list[int]:
-    """At most ``count`` draws from q without replacement, after the first ``skip`` draws.
+    """Draw up to ``count`` tokens from q without replacement, after skipping ``skip`` draws.
 
-    Gumbel top-k: the tokens with the largest log q + noise, in descending order. There are fewer
-    than ``count`` if q has fewer tokens.
+    This is Gumbel top-k: the tokens with the largest log q + noise, in descending order. There are
+    fewer than ``count`` if q has fewer tokens.
     """
     possible = np.flatnonzero(q > 0)
     scores = np.log(q[possible]) + gumbel(base, ids[possible])
@@ -178,7 +185,7 @@ def draw_swor(ids: Ids, q: Weights, base: int, count: int, skip: int = 0) -> lis
 def draw(
     tree: TreeBuilder, sampler: Sampler, node: int, mode: Mode, ids: Ids, q: Weights, count: int
 ) -> list[int]:
-    """Draw up to ``count`` children of ``node``; returns the new nodes.
+    """Draw up to ``count`` children of ``node``, and return the new nodes.
 
     A second call for the same node continues its sequence of draws.
 
@@ -195,11 +202,11 @@ def draw(
 def draw_pooled(
     tree: TreeBuilder, sampler: Sampler, node: int, ids: Ids, q: Weights, count: int
 ) -> dict[int, int]:
-    """Draw ``count`` children of ``node`` with replacement, all at once; equal ones share a node.
+    """Draw ``count`` children of ``node`` with replacement, all at once; equal draws share a node.
 
     Returns:
-        New node -> how often it was drawn. For k children under each draw, draw k times as many
-        under the node.
+        New node -> how often it was drawn. A caller that wants k children for each draw draws k
+        times this many children of the node.
     """
     order = draw_iid(ids, q, noise_key(tree, sampler, node), count)
     distinct = list(dict.fromkeys(order))

@@ -1,4 +1,4 @@
-"""Maps the token ids of a draft model to those of the target."""
+"""Map the token ids of a draft model to those of the target."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from paradecode.core.logits import ArrayLogits, Logits
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The vocabulary of a draft model whose tokens, or the tokens it can propose, differ from the
-    target's.
+    """The vocabulary of a draft model, and how its tokens correspond to the target's.
 
     The draft model reads each target token as its own tokens with the same text. It proposes only
     tokens that the target has, too (token-level intersection; Timor et al. 2025, arXiv 2502.05202).
-    Its LM head may have the rows of some of its tokens only (FR-Spec; Zhao et al. 2025, arXiv
+    Its LM head may have rows for some of its tokens only (FR-Spec; Zhao et al. 2025, arXiv
     2502.14856).
 
     Attributes:
         to_target: int32 [D], the target's id of each draft token, or -1.
         pieces: int32; the draft tokens of target token t are ``pieces[starts[t] : starts[t + 1]]``,
-            at least one. A token that both have maps to itself.
+            at least one. A token that both vocabularies have maps to itself.
         starts: int64 [T + 1].
-        outputs: int32 [O] ascending, the draft token of each row of its LM head; None: row i says
+        outputs: int32 [O] ascending, the draft token of each row of its LM head; None: row i is
             token i.
-        same: whether both have the same tokens.
+        same: whether the draft model and the target have the same tokens.
     """
 
     to_target: NDArray[np.int32]
@@ -38,13 +37,17 @@ class Vocabulary:
 
     @classmethod
     def of_target(cls, size: int, outputs: NDArray[np.int32]) -> Vocabulary:
-        """The vocabulary of a draft model that reads the target's ``size`` tokens and proposes some
-        of them."""
+        """Make the vocabulary of a draft model that reads the target's tokens and proposes some.
+
+        Args:
+            size: number of the target's tokens.
+            outputs: int32 [O] ascending, the tokens that the draft model proposes.
+        """
         every = np.arange(size, dtype=np.int32)
         return cls(every, every, np.arange(size + 1), outputs, same=True)
 
     def translate(self, tokens: NDArray[np.integer]) -> NDArray[np.int32]:
-        """int32: the draft model's tokens for the text of the target tokens ``tokens``."""
+        """Return the draft model's tokens for the text of target tokens ``tokens``, int32 [n]."""
         if len(tokens) == 0:
             return np.empty(0, np.int32)
         if self.same:
@@ -53,12 +56,11 @@ class Vocabulary:
         return np.concatenate([self.pieces[start:end] for start, end in spans])
 
     def said(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
-        """int32: the draft tokens of these rows of the LM head."""
+        """Return the draft tokens of the given rows of the LM head, int32."""
         return rows if self.outputs is None else self.outputs[rows]
 
     def widened(self, logits: Logits) -> Logits:
-        """Logits [R, D] of all draft tokens; a token without a row in the LM head has minus
-        infinity."""
+        """Return logits [R, D] of all draft tokens; those without a row in the LM head get -inf."""
         if self.outputs is None:
             return logits
         rows, said = logits.shape

@@ -1,1 +1,1 @@
-"""Sequences, paged caches, the scheduler and the step loop."""
+"""Live sequences, paged K/V caches, the scheduler and the step loop."""

@@ -1,6 +1,6 @@
-"""What a step costs on this machine: forwards measured and remembered, and the present load.
+"""Measured costs of steps on this machine, and the present load.
 
-The native core reads a curve in the same way in ``csrc/costs.cpp``.
+The native core reads a cost curve in the same way in ``csrc/costs.cpp``.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 5, 8, 16, 32), (256,), 5
 FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 FULL_CONTEXTS, FULL_REPEATS = (64, 300, 1500), 25
 ENOUGH_REPEATS, LONG = 12, 10.0
-"""A slow measurement ends early: after these repeats, once it has taken so many seconds."""
+"""A slow measurement stops early: after this many repeats, once it has taken this many seconds."""
 MANY_ROWS = 16
-"""A forward of more rows than this gets a quarter of the repeats, because it takes long."""
+"""Forwards of more rows than this get a quarter of the repeats, because they take long."""
 OVERHEAD = 8e-5, 8e-5, 6e-5
-"""Measured seconds of a step outside of the forward, where methods make the step: once for the
-step, for each sequence, and for a sequence's draft."""
+"""Seconds of a step outside of the forward, if methods make the step in Python. The numbers are
+for the step itself, for each sequence, and for a sequence's draft."""
 FREE_ROWS = 16
-"""Rows that together cost as much as reading the weights once, where nothing was measured."""
+"""Number of rows that together cost as much as reading the weights once; used where no cost was
+measured."""
 STEP = 32
-"""Tokens of context between two values of :meth:`CostCurve.at`."""
+"""Tokens of context between two stored values of :meth:`CostCurve.at`. Lower is more precise."""
 
 
 @dataclass(frozen=True)
 class CostCurve:
-    """Seconds of a forward against its rows and the context they see.
+    """Seconds of a forward as a function of its rows and of the context that they see.
 
     Attributes:
-        rows, contexts: ascending grid.
-        seconds: one list of row times for each context.
+        rows, contexts: the grid of measured sizes, ascending; contexts are in tokens.
+        seconds: for each context, the seconds for each number of rows.
     """
 
     rows: tuple[int, ...]
@@ -53,13 +54,13 @@ class CostCurve:
     seconds: tuple[tuple[float, ...], ...]
 
     def at(self, rows: int, context: int) -> float:
-        """Seconds of a forward; straight lines connect the points of the grid and go on beyond
-        them.
+        """Return the seconds of a forward by linear interpolation between the grid's points.
 
-        The context is rounded down to a multiple of 32 tokens.
+        Beyond the grid the last slope continues. The context is rounded down to a multiple of 32
+        tokens.
         """
-        # Budgets ask for every node of every draft, so answers are kept; the cost of the context
-        # changes slowly enough to be rounded.
+        # Budgets ask for every node of every draft, so results are cached. The cost depends on the
+        # context only slowly, so the context can be rounded.
         where = rows, context // STEP
         found = self._known.get(where)
         if found is None:
@@ -84,8 +85,10 @@ class CostCurve:
 
 
 def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Piecewise linear value at ``x``. Beyond the last point the last slope goes on; the result
-    is never below the first value."""
+    """Return the piecewise linear value at ``x``, never below the first value.
+
+    Beyond the last point the last slope continues.
+    """
     if x <= xs[0] or len(xs) == 1:
         return ys[0]
     end = min(bisect_left(xs, x), len(xs) - 1)
@@ -95,15 +98,15 @@ def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 
 @dataclass
 class Load:
-    """The sequences and rows of the engine's target steps now, and what they cost.
+    """The number of sequences and rows in the engine's current target steps, and measured costs.
 
     Attributes:
         curve: measured cost of a forward of the target, or None.
-        others: measured costs of the other models.
+        others: measured costs of the other models, by name.
         sequences, rows: numbers in the last step's target forwards. A request without a target
-            forward in that step, because its draft model ran or it came in later, counts as one
+            forward in that step, because its draft model ran or it arrived later, counts as one
             row.
-        together: the backend can make several steps of all sequences in one call.
+        together: whether the backend can make several steps of all sequences in one call.
     """
 
     curve: CostCurve | None = None
@@ -114,23 +117,26 @@ class Load:
 
     @property
     def overhead(self) -> float:
-        """Seconds of a step outside of forwards."""
+        """Seconds of a step outside of its forwards."""
         return OVERHEAD[0] + OVERHEAD[1] * self.sequences
 
     def of_step(self, model: str, rows: int, context: int) -> float:
-        """Seconds of a step in which each sequence has one row; a guess where nothing was
-        measured."""
+        """Return the seconds of a step of ``rows`` sequences with one row each.
+
+        Where nothing was measured, the result is a rough guess in another unit.
+        """
         curve = self.curve if model == TARGET else self.others.get(model)
         if curve is None:
             return float(FREE_ROWS + rows)
         return curve.at(rows, context) + OVERHEAD[0] + OVERHEAD[1] * rows
 
     def seconds(self, model: str, rows: int, before: int, length: int) -> float | None:
-        """Seconds of a step in which one sequence has ``rows`` rows; None if nothing was measured.
+        """Return the seconds of a step in which one sequence has ``rows`` rows; None if unmeasured.
 
         Args:
-            before: the sequence's rows in the last target forward; other sequences keep theirs.
-            length: the sequence's tokens, or how many of them the rows see.
+            before: number of this sequence's rows in the last target forward. The rows of other
+                sequences are assumed to stay the same.
+            length: number of the sequence's tokens that the rows see.
         """
         if model != TARGET:
             other = self.others.get(model)
@@ -149,13 +155,17 @@ def measure(
     repeats: int = FULL_REPEATS,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> CostCurve:
-    """Time forwards of one sequence; overwrites the backend's K/V, so call it while idle.
+    """Measure forwards of one sequence, and return their cost curve.
+
+    This overwrites the backend's K/V, so call it while the engine is idle.
 
     Args:
-        pages: how many pages the backend has reserved.
-        rows, contexts: the grid; what does not fit into the context or the pages is left out.
-        repeats: the sizes are interleaved this many times at most (12 where the model is slow),
-            those of many rows a quarter of that, and their lower quartiles kept.
+        pages: number of pages that the backend has reserved.
+        rows, contexts: the grid; sizes that do not fit into the context or the pages are left out.
+        repeats: largest number of repeats of each size (12 if the model is slow); sizes with many
+            rows get a quarter. Repeats of different sizes alternate, and the lower quartile of each
+            size is kept.
+        progress: called with the repeats done and all repeats.
     """
     config = backend.config
     room = min(config.context_length, pages * PAGE)
@@ -163,7 +173,7 @@ def measure(
     contexts = [c for c in contexts if c + max(rows) <= room] or [max(0, room - max(rows))]
     times: dict[tuple[int, int], list[float]] = {(c, k): [] for c in contexts for k in rows}
     backend.forward([probe(config.vocab_size, max(rows), 0)])
-    # Memory that was never written may hold NaN: put what that forward stored into every slot.
+    # Memory that was never written may hold NaN: copy what that forward stored into every slot.
     every = np.arange(max(contexts), dtype=np.int64)
     backend.copy(every % max(rows), every)
     begun = time.perf_counter()
@@ -189,12 +199,12 @@ def measure(
 
 
 def obtain(backend: Backend, pages: int) -> CostCurve:
-    """The remembered curve of this model and machine, or a quick one, measured now."""
+    """Return the saved curve of this model and machine, or measure a quick one now."""
     return load(backend) or measure(backend, pages, QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS)
 
 
 def load(backend: Backend) -> CostCurve | None:
-    """The curve that ``save`` stored, or None; a damaged file counts as none."""
+    """Return the curve that ``save`` stored, or None if there is none or its file is damaged."""
     try:
         record = json.loads(_path(backend).read_text("utf-8"))
         rows = tuple(int(k) for k in record["rows"])
@@ -207,7 +217,7 @@ def load(backend: Backend) -> CostCurve | None:
 
 
 def save(backend: Backend, curve: CostCurve) -> Path:
-    """Remember a curve for this model, backend and machine."""
+    """Write a curve to disk for this model, backend and machine; return the file's path."""
     path = _path(backend)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"backend": backend.name, **asdict(curve)}), "utf-8")
@@ -222,7 +232,7 @@ def _path(backend: Backend) -> Path:
 
 
 def processor() -> str:
-    """The processor's name as the system gives it."""
+    """Return the processor's name as the operating system reports it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("model name", "CPU part")):
@@ -233,7 +243,10 @@ def processor() -> str:
 
 
 def probe(vocabulary: int, count: int, context: int) -> Span:
-    """``count`` rows behind ``context`` slots, all rows through the head, as a verification is."""
+    """Make a span of ``count`` rows after ``context`` slots, with logits for all rows.
+
+    A verification of a draft has the same form.
+    """
     slots = np.arange(context, context + count, dtype=np.int32)
     return Span(
         pages=np.arange(-(-(context + count) // PAGE), dtype=np.int32),
@@ -245,25 +258,25 @@ def probe(vocabulary: int, count: int, context: int) -> Span:
     )
 
 
-# A cost curve that follows the machine: its forwards are watched after it was measured.
+# A correction of the measured cost curve by the times of later forwards.
 
 LEVEL, SHAPE = 0.1, 0.01
-"""Exponents by which a forward that deviates moves all points, and the points beside its rows;
-higher follows the machine faster, and its noise."""
+"""How fast a forward's deviation changes the curve: exponents for all points, and for the points
+next to its number of rows. Higher values follow the machine faster, but also its noise."""
 MOST = 2.0
-"""The largest factor by which a forward counts as slower or faster than expected. It bounds the
+"""The largest factor by which a forward counts as slower or faster than expected. It limits the
 effect of other programs that run at the same time."""
 ENOUGH = 0.02
-"""Relative change of a point that makes a new curve; higher makes new curves less often."""
+"""Relative change of a point that makes a new curve. A higher value makes new curves less often."""
 
 
 class CostCorrection:
-    """Corrects a curve by the seconds that forwards take.
+    """Correct a measured curve by the seconds that later forwards take.
 
-    The machine may have been busy when the curve was measured, and its speed changes: memory and
-    arithmetic each in their own way. Each point of the grid has a factor. A forward moves the
-    factors of all points a little, as if the whole machine had changed, and those of the points
-    beside its rows a little more.
+    The machine may have been busy when the curve was measured, and the speeds of its memory and its
+    arithmetic change separately. So each point of the grid has a factor. A forward changes the
+    factors of all points a little, as if the whole machine had changed, and the factors of the
+    points next to its number of rows a little more.
 
     Attributes:
         curve: the corrected curve.
@@ -275,8 +288,12 @@ class CostCorrection:
         self._used = list(self._shape)
 
     def observe(self, forwards: Iterable[tuple[int, float]], context: int) -> CostCurve:
-        """Learn from forwards, (rows, seconds) each, that see ``context`` tokens; returns the
-        new curve."""
+        """Update the curve by measured forwards, and return the new curve.
+
+        Args:
+            forwards: (rows, seconds) of each forward.
+            context: tokens that the forwards see.
+        """
         rows = self._measured.rows
         for count, seconds in forwards:
             at = min(max(bisect_right(rows, count) - 1, 0), len(rows) - 1)
@@ -296,7 +313,7 @@ class CostCorrection:
         return self.curve
 
     def correct(self, load: Load, forwards: Iterable[tuple[int, float]], context: int) -> None:
-        """Correct the load's curve by these forwards, unless somebody has set another curve."""
+        """Correct the load's curve by these forwards, unless other code has replaced that curve."""
         if load.curve is self.curve:
             load.curve = self.observe(forwards, context)
 

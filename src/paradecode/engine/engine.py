@@ -1,4 +1,4 @@
-"""The step loop: collect what the live methods ask for, pack it, run it, hand out the replies."""
+"""The step loop: collect the forwards that methods request, pack and run them, and send replies."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _log = logging.getLogger(__name__)
 
 
 PAUSE = 0.002
-"""Seconds that a step sleeps where every request waits for something outside of the engine. A
-longer pause burns less of a core, and notices the answer later."""
+"""Seconds that a step sleeps if every request waits for something outside of the engine. A longer
+pause uses less processor time, and notices the result later."""
 
 
 class Engine(Resources):
-    """Runs many requests at once, each with its own method. Not thread-safe: one owner steps it.
+    """Run many requests at once, each with its own method. Not thread-safe: one owner steps it.
 
     Attributes:
-        queue: requests that wait.
+        queue: requests that wait for admission.
         running: requests that take part in the steps.
-        forwards: how many packed forwards were run, over all models.
-        inside: whether an operation is going on.
+        forwards: number of packed forwards that were run, over all models.
+        inside: whether an operation of the engine is running.
     """
 
     def __post_init__(self, curve: CostCurve | None, measured: bool) -> None:
@@ -73,14 +73,14 @@ class Engine(Resources):
         self._debts: dict[str, int] = {}
         self._unseeded = mix(time.time_ns() & MASK64)
 
-    # What callers do.
+    # Methods for callers.
 
     def add(self, request: GenerationRequest) -> LiveSequence:
-        """Queue a request.
+        """Queue a request, and return its sequence.
 
         Raises:
-            InvalidInput: if the prompt or a parameter cannot be served by this model.
-            CapacityError: if it could never fit into the K/V memory.
+            InvalidInput: this model cannot serve the prompt or a parameter.
+            CapacityError: the request could never fit into the K/V memory.
         """
         sequence = None
         try:
@@ -107,7 +107,7 @@ class Engine(Resources):
         return sequence
 
     def seeded(self, request: GenerationRequest) -> GenerationRequest:
-        """The request, with a seed of its own if it has none."""
+        """Return the request, with a new seed if it has none."""
         if request.params.seed is not None:
             return request
         self._unseeded = mix(self._unseeded)
@@ -115,7 +115,11 @@ class Engine(Resources):
 
     @uninterrupted
     def step(self) -> list[LiveSequence]:
-        """Run one packed forward per model that is asked for; returns sequences with news."""
+        """Run one step: at most one packed forward per group of model and layers.
+
+        Returns:
+            The sequences that have new output or have ended.
+        """
         changed: list[LiveSequence] = []
         self._expire(changed)
         self._admit(changed)
@@ -131,7 +135,7 @@ class Engine(Resources):
         for group in by_model_and_layers(asked):
             self._run(group, rows, ran, [one for one in beside if one.forward in group])
         if ran:
-            # Those that only drafted in this step will have a row again.
+            # Requests that only drafted in this step will have a target row again.
             self.load.sequences, self.load.rows = len(ran) + drafting, ran.total() + drafting
         self.load.together = all(live.able for live in self.running)
         for live in list(self.running):
@@ -140,20 +144,20 @@ class Engine(Resources):
 
     @uninterrupted
     def cancel(self, sequence: LiveSequence) -> None:
-        """End a request now, with what it has; its pages are free when this returns."""
+        """End a request now, with its output so far; its pages are free when this returns."""
         for live in [*self.running, *self.queue.all()]:
             if live.sequence is sequence:
                 self._end(live, "cancelled")
 
     def drop(self, sequence: LiveSequence) -> None:
-        """Cancel a request when no operation is going on, at once or before the next one ends.
+        """Cancel a request between two operations: at once, or before the running operation ends.
 
         Finalizers call this, at any moment and in any thread.
         """
         self._dropped.append(sequence)
 
     def settle(self) -> None:
-        """Cancel the requests that were dropped, unless an operation is going on."""
+        """Cancel the requests that were dropped, unless an operation is running."""
         while self._dropped and not self.inside:
             self.cancel(self._dropped.popleft())
 
@@ -162,8 +166,7 @@ class Engine(Resources):
         return bool(self.running or self.queue.size)
 
     def check(self) -> None:
-        """Assert that the page books are right: each page is free, idle or held by a live
-        sequence."""
+        """Assert that the pages are accounted for: each is free, idle or held by live sequences."""
         for name, pool in self.pools.items():
             tables = [
                 sequence.caches[name].pages
@@ -175,7 +178,7 @@ class Engine(Resources):
 
     @uninterrupted
     def close(self) -> None:
-        """Cancel everything and free the models."""
+        """Cancel all requests and free the models."""
         for live in [*self.running, *self.queue.all()]:
             self._end(live, "cancelled")
         for backend in self.models.values():
@@ -183,7 +186,7 @@ class Engine(Resources):
         if self.heads is not None:
             self.heads.close()
 
-    # How a step works.
+    # Internals of a step.
 
     def _expire(self, changed: list[LiveSequence]) -> None:
         now = time.perf_counter()
@@ -207,11 +210,11 @@ class Engine(Resources):
                 live.start()
             except Exception as error:  # The method's own code: it ends this request only.
                 self._end(live, "error", error)
-            if live.sequence.finished:  # Or what it resumes was its end.
+            if live.sequence.finished:  # Its resumed tokens may have ended it.
                 changed.append(live.sequence)
 
     def _has_room(self, live: Live) -> bool:
-        """Whether the request leaves some of the batch and the memory to other owners."""
+        """Return whether an owner's request leaves batch places and memory for other owners."""
         owner = live.request.owner
         own = [other.reserved for other in self.running if other.request.owner == owner]
         pages = self.pools[TARGET].count
@@ -220,8 +223,7 @@ class Engine(Resources):
         return not (owner and own) or (few and sum(own) + live.reserved <= most)
 
     def _make_steps(self, changed: list[LiveSequence]) -> None:
-        """Make several steps in one call if all requests wait for that; else each method makes
-        its own."""
+        """Make several steps in one call if all requests wait for that; else each method steps."""
         waiting = [steps for live in self.running if (steps := live.steps) is not None]
         backend = self.models[TARGET]
         if waiting and len(waiting) == len(self.running) and isinstance(backend, MakesSteps):
@@ -231,7 +233,7 @@ class Engine(Resources):
                 self.forwards += make_steps(waiting, spare, backend, self.load, self.correction)
                 return
         for live in list(self.running):
-            if live.steps is not None:  # It goes along with the others.
+            if live.steps is not None:  # Not all can: it makes its own step.
                 live.leave_steps()
                 live.steps.reply = StepsMade()
                 self._advance(live, changed)
@@ -258,7 +260,7 @@ class Engine(Resources):
         self, group: list[PendingForward], rows: Mapping[str, int], ran: Counter[KVCache],
         overlaps: Sequence[PendingOverlap] = (),
     ) -> None:  # fmt: skip
-        """Run a packed forward, and meanwhile what methods do beside it."""
+        """Run a packed forward, and meanwhile the generators of its overlaps."""
 
         def sides(going: Callable[[], bool]) -> None:
             run_sides(overlaps, lambda asked: self._run(asked, rows_by_owner(asked), ran), going)
@@ -273,7 +275,7 @@ class Engine(Resources):
         """Choose which forwards run in this step, and how many rows of each.
 
         Args:
-            asked: rows of the whole step, by owner.
+            asked: owner -> rows of all the owner's forwards in this step.
         """
         budget = self.limits.step_tokens
         if len(asked) > 1:
@@ -284,10 +286,10 @@ class Engine(Resources):
         return share_out(forwards, budget)
 
     def _apply(self, changed: list[LiveSequence]) -> None:
-        """Run small networks, each once for all sequences that ask for it, until none does.
+        """Run small networks, each once for all sequences that request it, until none is left.
 
-        They run before the models' forwards. A sequence that drafts with a head can then verify in
-        the same forward of the target as the others.
+        They run before the models' forwards. So a sequence that drafts with a head can verify its
+        draft in the same forward of the target as the other sequences.
         """
         while asking := [live for live in self.running if live.applies]:
             groups: dict[Network | Head, list[PendingApply]] = {}
@@ -296,7 +298,7 @@ class Engine(Resources):
             for network, group in groups.items():
                 try:
                     self._reply(network, group)
-                except Exception:  # One bad input must not cost its neighbours theirs.
+                except Exception:  # One bad input must not fail others.
                     for pending in group:
                         try:
                             self._reply(network, [pending])
@@ -335,7 +337,7 @@ class Engine(Resources):
             _log.warning("%s raised after its end", live.request.decoder, exc_info=late)
 
 
-# Steps the engine until requests have ended.
+# A loop that steps the engine until all given requests have ended.
 
 
 def run(
@@ -343,13 +345,13 @@ def run(
     requests: Sequence[GenerationRequest],
     progress: Callable[[int, int], None] = lambda ended, total: None,
 ) -> list[LiveSequence]:
-    """Run requests to their end; returns their sequences.
+    """Run requests until all have ended, and return their sequences.
 
     Args:
-        progress: called after each step with the requests that have ended, and with all.
+        progress: called after each step with the number of ended requests and the number of all.
 
     Raises:
-        InvalidInput: for a refused request.
+        InvalidInput: a request was refused.
     """
     sequences: list[LiveSequence] = []
     try:

@@ -1,4 +1,4 @@
-"""Requests of a method on their way to a backend, and back."""
+"""Pending requests of methods: they become spans of a backend, and its results become replies."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from paradecode.engine.lowering import checked, span_of
 from paradecode.engine.sequence import LiveSequence
 
 Results = tuple[Sequence["SpanResult | Exception"], float]
-"""What a packed forward gave for each span, and the seconds that it took."""
+"""The result of a packed forward for each span, and the seconds that the forward took."""
 Run = Callable[[], Results]
 
 
 class PendingForward:
-    """A :class:`Forward` that was asked for; a long prompt takes several forwards of the backend.
+    """A requested :class:`Forward`. A long prompt takes several forwards of the backend.
 
     Args:
-        owner: the sequence whose method asked.
-        sequence: the sequence that the rows belong to: the owner, or a fork of it.
+        owner: the sequence whose method made the request.
+        sequence: the sequence to which the rows belong: the owner, or a fork of it.
 
     Attributes:
-        done: how many of the ``tokens`` rows were run.
-        waited: number of steps in which there was no room for it.
-        joined: whether its rows have run through the first layers already, to draft.
-        reply, error: the answer, when it is complete, or why there will be none.
+        done: number of ``tokens`` rows that were run.
+        waited: number of steps in which there was no room for this request.
+        joined: whether its rows have already run through the first layers, to draft.
+        reply: the reply, when it is complete.
+        error: why there will be no reply.
     """
 
     def __init__(self, forward: Forward, owner: LiveSequence, sequence: LiveSequence) -> None:
@@ -58,24 +59,23 @@ class PendingForward:
 
     @property
     def drafts(self) -> bool:
-        """Whether this forward serves a draft only: it runs another model, or layers that store
-        nothing.
+        """Whether this forward only drafts: it runs another model, or layers that store nothing.
 
         A forward that only reads attention weights is the target's own work.
         """
-        f = self.forward  # Without layers it is the target's LM head.
+        f = self.forward  # ``layers=()`` runs the LM head alone.
         stores = len(f.tokens) > 0 and f.store is not Store.NONE
         some = bool(f.layers) and f.attention is None and not stores
         return f.model != TARGET or some
 
     @property
     def divisible(self) -> bool:
-        """Whether the rows may be spread over several forwards."""
+        """Whether the rows may be split over several forwards."""
         f = self.forward
         return len(f.tokens) - self.done > 1 and f.sequential and not self.cache.joins(f)
 
     def part(self, rows: int) -> Forward:
-        """The forward of the next ``rows`` rows: all that is left, or tokens without the tree."""
+        """Return the forward of the next ``rows`` rows: all that is left, or only tokens."""
         if rows >= self.rows and self.done == 0:
             return self.forward
         left = len(self.forward.tokens) - self.done
@@ -93,19 +93,21 @@ class PendingForward:
         )
 
     def once(self, part: Forward) -> int:
-        """Rows of ``part`` that the next step does not have again: a prompt's, if it ends with
-        this part."""
+        """Return how many rows of ``part`` the next step does not repeat.
+
+        These are a prompt's rows, if the prompt ends with ``part``.
+        """
         ends = self.done + len(part.tokens) == len(self.forward.tokens)
         return max(0, len(part.tokens) - 1) if ends else 0
 
     def plan(self, part: Forward) -> Span:
-        """The span that a backend runs for ``part``; raises what :func:`span_of` raises."""
+        """Return the span that a backend runs for ``part``; raises what :func:`span_of` raises."""
         self.joined = self.cache.joins(part)
         span, self._tentative = span_of(part, self.cache, self.sequence.tokens_for(part.model))
         return span
 
     def receive(self, part: Forward, result: SpanResult) -> None:
-        """Book a forward that ran ``part``."""
+        """Record the result of a forward that ran ``part``."""
         history = self.sequence.tokens_for(part.model)
         self.cache.record(part, self._tentative, history, result.hidden)
         self.done += len(part.tokens)
@@ -124,7 +126,8 @@ class PendingForward:
     def _book(self) -> None:
         f, rows = self.forward, len(self.forward.tokens)
         count = len(f.tree) if f.places is not None else given_rows(f)
-        # Of rows that go on, the layers before were a draft's, and are not in the books.
+        # The first layers of joined rows ran as a draft and were not counted, so the row counts
+        # whole.
         whole = f.layers is None or self.joined
         share = 1.0 if whole else work(f.layers or ()) / self.cache.backend.config.layers
         if whole or f.store is Store.COMMIT:
@@ -133,13 +136,12 @@ class PendingForward:
         else:  # No forward of its own: further layers of rows that were counted, a look at some
             # layer's attention, or the head alone.
             self.sequence.rows += rows * share
-        if self.owner is not self.sequence:  # What forks take is the request's.
+        if self.owner is not self.sequence:  # The request pays for its forks.
             self.owner.rows += (rows + len(f.tree)) * share
 
 
 def by_model_and_layers(asked: Sequence[PendingForward]) -> list[list[PendingForward]]:
-    """Groups of forwards that can run together: same model, same layers, and one writer of each
-    cache."""
+    """Group forwards that can run together: same model, same layers, one writer of each cache."""
     groups: dict[tuple[str, Layers | None, int], list[PendingForward]] = {}
     seen: dict[int, tuple[int, bool]] = {}
     for pending in asked:
@@ -164,18 +166,19 @@ def run_together(
     ran: Counter[KVCache],
     around: Callable[[Run], Results] | None = None,
 ) -> int:
-    """Run the given number of rows of each in one packed forward, and book the replies.
+    """Run the given rows of all forwards in one packed forward, and record the results.
 
     Args:
+        batch: forwards, each with the number of rows to run.
         ran: number of rows that the target ran for each cache in this step. The batch's rows are
-            added; a prompt that ends here counts as one row, which is what its next step has.
-        around: a function that calls the forward while something else runs beside it.
+            added; a prompt that ends here counts as one row, because its next step has one.
+        around: a function that calls the forward while something else runs at the same time.
 
     Returns:
-        1, or 0 if no part could be run.
+        1, or 0 if no forward could be run.
 
     Raises:
-        BackendLost: no request can go on; whoever owns the engine must know.
+        BackendLost: no request can continue, and the owner of the engine must know.
     """
     planned: list[tuple[PendingForward, Forward, Span]] = []
     for pending, rows in batch:
@@ -192,7 +195,7 @@ def run_together(
     results, seconds = run() if around is None else around(run)
     if not drafts:
         for pending, part, span in planned:
-            # An LM head alone is no forward, unless nothing else was left of one.
+            # The LM head alone counts as no forward, unless it completes joined rows.
             if pending.forward.layers != () or pending.joined:
                 ran[pending.cache] += len(span.positions) - pending.once(part)
     for (pending, part, _), result in zip(planned, results, strict=True):
@@ -212,14 +215,14 @@ def run_together(
 
 
 def _timed(backend: Backend, spans: Sequence[Span]) -> Results:
-    """Run the forward; returns the result of each span, and the seconds."""
+    """Run the forward; return the result of each span, and the seconds."""
     started = time.perf_counter()
     try:
         results: Sequence[SpanResult | Exception] = backend.forward(spans)
     except BackendLost:
         raise
     except Exception:
-        # One bad span must not cost its neighbours their step: find out which it was.
+        # One bad span must not cost the other spans their step: run each alone.
         results = [_alone(backend, span) for span in spans]
     return results, time.perf_counter() - started
 
@@ -232,10 +235,10 @@ def _alone(backend: Backend, span: Span) -> SpanResult | Exception:
 
 
 class PendingApply:
-    """An :class:`Apply` that was asked for.
+    """A requested :class:`Apply`.
 
     Attributes:
-        owner: the sequence whose method asked; the time counts as its other models'.
+        owner: the sequence whose method made the request; the time counts as its other models'.
         reply: the network's result; None before it was run.
         error: why there will be no reply.
     """
@@ -251,19 +254,19 @@ class PendingApply:
 Pending = Union[PendingForward, PendingApply]
 
 
-# Runs a forward of the target, and meanwhile what a method does with another model.
+# A forward of the target, and a generator that runs another model at the same time.
 
 Result = TypeVar("Result")
 MAX_CALLS = 4096
-"""Requests of one ``meanwhile`` before it counts as stuck."""
+"""Number of requests of one ``meanwhile`` after which it counts as stuck."""
 
 
 class PendingOverlap:
-    """An :class:`Overlap` that was asked for: the target's forward, and forwards beside it.
+    """A requested :class:`Overlap`: the target's forward, and a generator that runs beside it.
 
     Attributes:
         forward: the target's forward.
-        side: the forward that ``meanwhile`` waits for; None when it has ended.
+        side: the forward for which ``meanwhile`` waits; None when ``meanwhile`` has ended.
     """
 
     def __init__(self, asked: Overlap, ask: Callable[[Forward], PendingForward]) -> None:
@@ -283,14 +286,14 @@ class PendingOverlap:
 
     @property
     def reply(self) -> tuple[Any, Any] | None:
-        """The replies of both sides, or None until both are there."""
+        """The forward's reply and the result of ``meanwhile``; None until both are there."""
         if self.side is not None or self.forward.reply is None:
             return None
         return self.forward.reply, self._result
 
     @property
     def ready(self) -> bool:
-        """Whether ``meanwhile`` can go on."""
+        """Whether ``meanwhile`` can continue."""
         side = self.side
         return side is not None and (side.reply is not None or side.error is not None)
 
@@ -305,7 +308,7 @@ class PendingOverlap:
         self.forward.owner.timer.decoder += time.perf_counter() - started
 
     def close(self) -> Exception | None:
-        """End ``meanwhile``; returns the exception that this raises."""
+        """End ``meanwhile``; return an exception that it raises when it is closed, or None."""
         self.side = None
         try:
             self._generator.close()
@@ -341,9 +344,9 @@ def run_sides(
     overlaps: Sequence[PendingOverlap], run: Callable[[list[PendingForward]], None],
     going: Callable[[], bool],
 ) -> None:  # fmt: skip
-    """Run the methods' ``meanwhile`` parts as long as the target's forward is ``going``.
+    """Run the ``meanwhile`` generators while ``going()`` says that the target's forward runs.
 
-    The next step continues what is left then; a prompt has only the part of this step.
+    The next step continues generators that have not ended.
     """
     while going():
         asked = [overlap.side for overlap in overlaps if overlap.side is not None]
@@ -355,8 +358,10 @@ def run_sides(
 
 
 def beside(call: Callable[[], Result], meanwhile: Callable[[Callable[[], bool]], None]) -> Result:
-    """The result of ``call``, which another thread runs while ``meanwhile`` runs here. The
-    argument of ``meanwhile`` says whether the thread still runs."""
+    """Run ``call`` in another thread and ``meanwhile`` in this one; return the result of ``call``.
+
+    The argument of ``meanwhile`` is a function that returns whether the thread still runs.
+    """
     found: Future[Result] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Keys and values: the pages of a model, and what one sequence holds in them."""
+"""Keys and values: the page pool of a model, and one sequence's cache in it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.slots import StoredSlots
 
 CHANGES = 8192
-"""The latest changes of a pool's published pages that are remembered; whoever missed more reads
-all."""
+"""Number of remembered changes of a pool's published pages. A reader that has missed more reads all
+keys; a higher number uses more memory."""
 
 
 class PagePool:
-    """Pages of one model.
+    """The K/V pages of one model.
 
-    Every page is free, held (by one or more sequences), or idle: held by nobody but published under
-    a key, so that a later request with the same prefix can take it. Idle pages are recycled, oldest
-    first, when no page is free.
+    Every page is free, held (by one or more sequences), or idle. An idle page has no holder but is
+    published under a key, so that a later request with the same prefix can reuse it. When no page
+    is free, the oldest idle page is recycled.
 
     Args:
         count: number of pages.
 
     Attributes:
-        changes: how often a key was published or forgotten.
+        changes: number of times that a key was published or removed.
     """
 
     def __init__(self, count: int) -> None:
@@ -50,7 +50,7 @@ class PagePool:
 
     @property
     def available(self) -> int:
-        """Pages that can be taken now."""
+        """Number of pages that can be taken now."""
         return len(self._free) + len(self._idle)
 
     @property
@@ -59,11 +59,11 @@ class PagePool:
 
     @property
     def idle(self) -> int:
-        """Pages that only the prefix index keeps."""
+        """Number of pages that only the prefix index keeps."""
         return len(self._idle)
 
     def take(self) -> int:
-        """Take a page for one holder. Raises CapacityError when all pages are held."""
+        """Take a page for one holder. Raises CapacityError if all pages are held."""
         if self._free:
             page = self._free.pop()
         elif self._idle:
@@ -77,13 +77,13 @@ class PagePool:
         return page
 
     def share(self, page: int) -> int:
-        """Add a holder to a held or idle page; returns the page."""
+        """Add a holder to a held or idle page, and return the page."""
         self._idle.pop(page, None)
         self._holders[page] += 1
         return page
 
     def release(self, page: int) -> None:
-        """Remove a holder of the page."""
+        """Remove one holder of the page."""
         if self._holders[page] <= 0:
             raise AssertionError(f"page {page} released more often than taken")
         self._holders[page] -= 1
@@ -94,11 +94,11 @@ class PagePool:
                 self._free.append(page)
 
     def writable(self, page: int) -> bool:
-        """True if a single sequence holds the page and no later request may look at it."""
+        """Return whether only one sequence holds the page and no later request can find it."""
         return self._holders[page] == 1 and page not in self._key_of
 
     def publish(self, page: int, key: bytes) -> None:
-        """Offer a full page to later requests; the first page of a key wins."""
+        """Offer a full page to later requests; the first page of a key stays."""
         if key not in self._page_of and page not in self._key_of:
             self._page_of[key], self._key_of[page] = page, key
             self._note(key)
@@ -107,11 +107,11 @@ class PagePool:
         return self._page_of.get(key)
 
     def changed(self, since: int | None) -> tuple[bool, list[bytes], list[bytes]]:
-        """The changes of the published pages after the first ``since`` changes.
+        """Return how the published pages have changed after the first ``since`` changes.
 
         Returns:
-            Whether this is all that is published, because ``since`` is None or too long ago; the
-            keys that are published, and those that are not any more.
+            Whether the lists hold all published keys, because ``since`` is None or too long ago;
+            the keys that are published; and the keys that are no longer published.
         """
         old = self.changes - len(self._changes)
         if since is None or not old <= since <= self.changes:
@@ -125,7 +125,7 @@ class PagePool:
         self.changes += 1
 
     def check(self, held_by: list[list[int]]) -> None:
-        """Assert that the books agree with the page tables of all live sequences."""
+        """Assert that this pool agrees with the page tables of all live sequences."""
         counts = [0] * self.count
         for page in chain.from_iterable(held_by):
             counts[page] += 1
@@ -140,24 +140,23 @@ class PagePool:
 
 
 def _as_text(forward: Forward) -> bool:
-    """Whether the rows depend on the tokens before them, on all of these, and on nothing else."""
+    """Return whether the rows depend on all tokens before them, and on nothing else."""
     changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
     return forward.attend is Attend.CAUSAL and all(part is None for part in changed)
 
 
 def given_rows(forward: Forward) -> int:
-    """Number of tree rows whose input is given in place of a token."""
+    """Return the number of tree rows whose input is a given vector in place of a token."""
     return 0 if forward.given is None else len(forward.given)
 
 
 def first_key(salt: str, model: str) -> bytes:
-    """The key before the first page: tenants with different salts never share."""
+    """Return the key before the first page; tenants with different salts never share pages."""
     return hashlib.blake2b(f"{len(salt)}:{salt}{model}".encode(), digest_size=16).digest()
 
 
 def next_key(previous: bytes, tokens: NDArray[np.int32]) -> bytes:
-    """The key of a page that holds ``tokens`` [PAGE] and comes after the pages that ``previous``
-    names."""
+    """Return the key of a page with ``tokens`` [PAGE], which follows the page of ``previous``."""
     assert len(tokens) == PAGE
     return hashlib.blake2b(previous + tokens.tobytes(), digest_size=16).digest()
 
@@ -165,27 +164,28 @@ def next_key(previous: bytes, tokens: NDArray[np.int32]) -> bytes:
 class KVCache:
     """One sequence's keys and values in one model.
 
-    Slots 0 to ``length - 1`` hold those of the sequence's first ``length`` tokens. The *tentative*
-    rows, draft tokens that may yet be rejected, are in the slots right behind them: node i of the
-    tree ``tentative`` is in slot ``length + i``. :meth:`record` books a forward that succeeded, and
-    :meth:`settle` keeps the tentative rows of the tokens that were committed and drops the others.
+    Slots 0 to ``length - 1`` hold the rows of the sequence's first ``length`` tokens. The slots
+    after them hold *tentative* rows: draft tokens that may still be rejected. Node i of the tree
+    ``tentative`` is in slot ``length + i``. :meth:`record` records a forward that succeeded.
+    :meth:`settle` keeps the tentative rows of committed tokens and drops the others.
 
     Args:
         backend, pool: the model and its pages.
-        key: prefix key before the first page (salt and model).
-        scratch: the most tentative rows.
-        capacity: slots that were set aside for this request.
+        key: prefix key before the first page (from salt and model).
+        scratch: largest number of tentative rows.
+        capacity: number of slots that were reserved for this request.
 
     Attributes:
         pages: the page table.
         ran: the layers that the tentative rows went through, if these are not all layers. Such rows
-            are partial: they are dropped unless they go on through the others (:meth:`join`).
-        states: float32 [M, hidden size], outputs of the last layer of ``ran`` for these rows, if
-            the forward asked for them.
-        filled: which slots hold keys and values of each layer; None where all committed rows hold
-            those of all layers, and no slot behind them was written.
-        final: for a model with blocks, number of leading slots whose content any request with these
-            tokens would compute: whole blocks of committed tokens.
+            are partial: they are dropped unless they continue through the other layers
+            (:meth:`join`).
+        states: float32 [M, hidden size], the outputs of the last layer of ``ran`` for the tentative
+            rows, if the forward requested them.
+        filled: which slots hold keys and values of each layer. None if all committed rows hold keys
+            and values of all layers, and no later slot was written.
+        final: for a model with blocks: number of leading slots with the same content in any request
+            with these tokens. They are whole blocks of committed tokens.
         reusable: whether other requests may share the full pages.
     """
 
@@ -204,11 +204,11 @@ class KVCache:
         about = backend.config
         self.blocks = about.block_length if about.attention == "block" else 0
         self.final = 0
-        # With full attention keys and values depend on the tokens behind them.
+        # With full attention, keys and values depend on later tokens.
         self.reusable = about.attention != "full"
 
     def reuse(self, tokens: NDArray[np.int32]) -> int:
-        """Take published pages that hold a prefix of ``tokens``; returns how many tokens."""
+        """Take published pages that hold a prefix of ``tokens``; return the number of tokens."""
         if self.reusable and self.length == 0:
             for start in range(0, len(tokens) - PAGE + 1, PAGE):
                 key = next_key(self._keys[-1], tokens[start : start + PAGE])
@@ -218,7 +218,7 @@ class KVCache:
                 self.pages.append(self.pool.share(page))
                 self._keys.append(key)
                 self.length += PAGE
-        if self.blocks and self.length:  # A canvas begins anew behind the last whole block.
+        if self.blocks and self.length:  # A canvas restarts after the last whole block.
             self.final, self.length = self.length // self.blocks * self.blocks, 0
             self._fill(np.arange(self.final))
         return self.length or self.final
@@ -230,16 +230,16 @@ class KVCache:
         history: NDArray[np.int32],
         hidden: Mapping[int, NDArray[np.float32]] = MappingProxyType({}),
     ) -> None:
-        """Book a forward that succeeded.
+        """Record a forward that succeeded.
 
         Args:
-            tentative: the tentative rows, those of the forward included.
+            tentative: all tentative rows, including the forward's.
             history: int32 [n], all committed tokens.
             hidden: layer -> float32 [rows of the forward, hidden size], its hidden states.
         """
         count, layers = len(forward.tokens), forward.layers
         if self.joins(forward):
-            # With tokens these rows have gone through all layers by now.
+            # A forward with tokens completes these rows: they have gone through all layers.
             layers = None if count else (*(self.ran or ()), *(layers or ()))
             self._append(count)
             self.drop()
@@ -260,18 +260,18 @@ class KVCache:
             if self.filled is not None or (len(written) and int(written.max()) >= self.length):
                 self._fill(written, layers)
         if len(forward.tree) and forward.places is None:
-            if self.filled is not None:  # Until these rows are kept nobody may name their slots.
+            if self.filled is not None:  # No forward may name these slots yet.
                 self.filled.clear(self.length, self.length + len(tentative))
             sound = _as_text(forward)
             if layers is None and not (sound and (forward.store is Store.COMMIT or not count)):
-                self.reusable = False  # If kept, they are not what another request has there.
+                self.reusable = False  # Other requests have other rows there.
             self._extend(tentative, layers, hidden if sound and not count else {})
         self._publish(history)
 
     def _extend(
         self, tentative: TokenTree, layers: Layers | None, hidden: Mapping[int, NDArray[np.float32]]
     ) -> None:
-        """Book that the newest tentative rows have gone through ``layers``."""
+        """Record that the newest tentative rows have gone through ``layers``."""
         held, states = len(self.tentative), None
         if layers and (last := halves(layers[-1])[0]) in hidden:
             states = hidden[last][held - len(tentative) :]
@@ -284,8 +284,10 @@ class KVCache:
         self.tentative = tentative
 
     def _final(self, forward: Forward, slots: NDArray[np.int32], history: NDArray[np.int32]) -> int:
-        """The value of :attr:`final` after a forward that stores rows in ``slots`` (-1: not
-        stored)."""
+        """Return the new value of :attr:`final` after a forward stores rows in ``slots``.
+
+        Rows with slot -1 are not stored.
+        """
         written, at, seen = slots[slots >= 0], forward.positions, forward.visible
         if not len(written) or at is None or seen is None:
             return min([self.final, *written.tolist()])
@@ -293,7 +295,8 @@ class KVCache:
         whole = forward.layers is None and forward.embeddings is None and forward.resume is None
         attend = forward.attend
         whole = whole and isinstance(attend, BlockCausal) and attend.size == self.blocks
-        # The rows are all that is behind whole blocks that are final, and see all of these.
+        # The forward has all rows after a number of whole final blocks, and the rows see all these
+        # blocks.
         behind = first % self.blocks == 0 and first <= self.final
         behind = behind and np.array_equal(at, np.arange(first, first + count))
         if not (whole and behind and np.array_equal(seen, np.arange(first))):
@@ -305,14 +308,14 @@ class KVCache:
         return end if ((written >= end) & (written < self.final)).any() else max(end, self.final)
 
     def settle(self, committed: NDArray[np.int32], history: NDArray[np.int32]) -> int:
-        """Keep the tentative rows on the path of ``committed``, drop the others.
+        """Keep the tentative rows on the path of ``committed``, and drop the others.
 
         Args:
             committed: int32 [c], the tokens just appended to the sequence.
-            history: all committed tokens, ``committed`` included.
+            history: int32 [n], all committed tokens, including ``committed``.
 
         Returns:
-            How many rows were kept.
+            The number of rows that were kept.
         """
         path: list[int] = []
         drafted = len(self.tentative.tokens) and self.ran is None
@@ -320,14 +323,17 @@ class KVCache:
             path = self.tentative.follow(committed.tolist())
         self._line_up(path)
         self.drop()
-        # The newest token stays pending even if its row is there: its logits are needed next.
+        # The newest token stays pending even if its row is stored: its logits are needed next.
         self._append(min(len(path), len(history) - 1 - self.length))
         self._publish(history)
         return len(path)
 
     def joins(self, forward: Forward) -> bool:
-        """Whether the forward continues partial rows: through all layers that they lack, with
-        tokens, so that they can be kept; or through the next layers only."""
+        """Return whether the forward continues partial rows through the layers that they lack.
+
+        A forward with tokens must run all missing layers, so that the rows can be kept. A forward
+        without tokens runs the next layers only.
+        """
         if self.ran is None or forward.layers is None or forward.store is not Store.COMMIT:
             return False
         ran = (*self.ran, *forward.layers)
@@ -336,15 +342,15 @@ class KVCache:
         return goes_on and forward.under is None and _as_text(forward)
 
     def join(self, forward: Forward) -> NDArray[np.float32]:
-        """Prepare partial rows for a forward that :meth:`joins`: each moves to the slot where it
-        stays.
+        """Prepare partial rows for a forward that :meth:`joins`: move each row to its final slot.
 
         Returns:
-            float32 [K + M - G, hidden size]: the input of the first of the forward's layers,
-            without that of the given rows.
+            float32 [K + M - G, hidden size]: the input of the forward's first layer, without the
+            given rows.
 
         Raises:
-            DecoderError: if one of its rows is not among them, or their states were not asked for.
+            DecoderError: a row of the forward is not partial, or the rows' states were not
+                requested.
         """
         tree = forward.tree.first(len(forward.tree) - given_rows(forward))
         last = np.full(len(tree), len(forward.tokens) - 1, np.int32)
@@ -361,7 +367,7 @@ class KVCache:
         return self.states
 
     def follow(self, history: NDArray[np.int32]) -> None:
-        """Book steps that the backend made: all of ``history`` but the newest token is stored."""
+        """Record steps that the backend made: all of ``history`` but the newest token is stored."""
         self.length = len(history) - 1
         self._publish(history)
 
@@ -371,7 +377,7 @@ class KVCache:
         return self.filled is None and not len(self.tentative)
 
     def fork(self) -> KVCache:
-        """A copy that shares every page; a page is duplicated when one of the two writes to it."""
+        """Return a copy that shares every page; a shared page is copied before it is written."""
         twin = KVCache(self.backend, self.pool, self._keys[0], self.scratch, self.capacity)
         twin.filled = deepcopy(self.filled)
         twin.pages = [self.pool.share(page) for page in self.pages]
@@ -380,7 +386,7 @@ class KVCache:
         return twin
 
     def release(self) -> None:
-        """Give every page back."""
+        """Give back all pages."""
         for page in self.pages:
             self.pool.release(page)
         self.pages.clear()
@@ -388,7 +394,10 @@ class KVCache:
         self.length, self.final, self.filled = 0, 0, None
 
     def holds(self, slots: NDArray[np.integer], layers: Layers | None = None) -> bool:
-        """Whether all of ``slots`` hold keys and values of the layers that attend (None: all)."""
+        """Return whether ``slots`` hold keys and values of all attending layers of ``layers``.
+
+        None means all layers.
+        """
         if len(slots) == 0:
             return True
         if self.filled is None:
@@ -396,7 +405,7 @@ class KVCache:
         return self.filled.holds(slots, layers)
 
     def complete(self, layers: Layers | None) -> bool:
-        """Whether the committed rows hold keys and values of all attending layers of ``layers``."""
+        """Return whether committed rows have keys and values of the attending ``layers``."""
         return self.filled is None or self.filled.leads(self.length, layers)
 
     def drop(self) -> None:
@@ -404,8 +413,7 @@ class KVCache:
         self.tentative, self.ran, self.states = EMPTY, None, None
 
     def own(self, slots: NDArray[np.int32]) -> None:
-        """Make sure that no other cache shares the page of a slot that will be written (-1:
-        none)."""
+        """Take or copy pages so that no other cache shares the pages of ``slots`` (-1: no slot)."""
         touched = sorted({slot // PAGE for slot in slots.tolist() if slot >= 0})
         while touched and len(self.pages) <= touched[-1]:
             self.pages.append(self.pool.take())
@@ -425,13 +433,13 @@ class KVCache:
         self.length += rows
 
     def _fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
-        """Book that these layers (None: all) stored rows in the slots, if they attend."""
+        """Record that the attending layers of ``layers`` (None: all) stored rows in ``slots``."""
         if self.filled is None:
             self.filled = StoredSlots(self.backend.config.layers, self.capacity, self.length)
         self.filled.fill(slots, layers)
 
     def _line_up(self, nodes: list[int]) -> None:
-        """Move these tentative rows to the first tentative slots, in this order."""
+        """Move the rows of ``nodes`` to the first tentative slots, in this order."""
         moves = [(node, place) for place, node in enumerate(nodes) if node != place]
         if moves:
             source, target = (np.array(moves, np.int64) + self.length).T

@@ -1,9 +1,9 @@
-"""A live request: its method's generator, and what the generator waits for.
+"""A live request: its method's generator, and the replies for which it waits.
 
 Three objects make up a request. :class:`~paradecode.engine.request.GenerationRequest` says what is
-wanted and never changes. :class:`~paradecode.engine.sequence.LiveSequence` holds what was decoded,
-its keys and values, and the stage of the request in ``state``. :class:`Live` holds the method's
-generator and the requests that it waits for.
+wanted and never changes. :class:`~paradecode.engine.sequence.LiveSequence` holds the decoded
+tokens, their keys and values, and the stage of the request in ``state``. :class:`Live` holds the
+method's generator and its pending requests.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
 
 MAX_FORKS = 64
-"""Forks of a request that live at the same time."""
+"""Largest number of forks of a request that exist at the same time."""
 MAX_FORKS_IN_A_ROW = 256
-"""Forks that a decoder may ask for without another request in between."""
+"""Number of forks that a decoder may request without another kind of request in between."""
 
 MAX_IDLE_CALLS = 4096
-"""Requests that a decoder may make without committing a token before it counts as stuck."""
+"""Number of requests without a committed token after which a decoder counts as stuck."""
 
 
 class Live:
-    """A request in the engine: its method's generator, and what the generator waits for.
+    """A request in the engine: its method's generator, and the generator's pending requests.
 
     Attributes:
-        reserved: pages set aside for it in each model, with those of its forks.
+        reserved: number of pages reserved in each model for this request and its forks.
         told: number of steps of its trace that callers have received.
     """
 
@@ -68,7 +68,7 @@ class Live:
 
     @property
     def drafting(self) -> bool:
-        """Whether the request waits for a model that drafts, and not for the target."""
+        """Whether the request waits only for draft work, and not for the target."""
         asked = self.forwards
         return bool(asked) and all(pending.drafts for pending in asked)
 
@@ -78,8 +78,8 @@ class Live:
 
     @property
     def beside(self) -> list[PendingOverlap]:
-        """The overlaps that may go on while a forward of the target runs."""
-        if self._handoff is not None:  # What takes long would hold up all others.
+        """The overlaps that may continue while a forward of the target runs."""
+        if self._handoff is not None:  # A slow method would delay all others.
             return []
         return [overlap for overlap in self.overlaps if overlap.forward.reply is None]
 
@@ -90,13 +90,13 @@ class Live:
 
     @property
     def steps(self) -> PendingSteps | None:
-        """The steps that the method asked the backend for, if they are still to be made."""
+        """The steps that the method requested from the backend, if they are not made yet."""
         waiting = any(pending is self._steps for pending in self._pending)
         return self._steps if waiting and self._steps and self._steps.reply is None else None
 
     @property
     def waits(self) -> bool:
-        """Whether the method is in the middle of something that takes long."""
+        """Whether the method is waiting inside a slow call."""
         return self._handoff is not None and self._handoff.waits
 
     def start(self) -> None:
@@ -104,7 +104,7 @@ class Live:
         self._resume(None)
 
     def advance(self) -> None:
-        """Resume the method if all its replies have arrived; raises what went wrong."""
+        """Resume the method if all its replies have arrived; raises a failed request's error."""
         if self._handoff is not None and self._handoff.waits:
             self._handoff.go_on()
             return
@@ -117,7 +117,7 @@ class Live:
             if pending.error is not None:
                 raise pending.error
         replies = [pending.reply for pending in self._pending]
-        # Of steps that a backend made, the method learns even if they were the last.
+        # The method receives steps that a backend made, even if they ended the output.
         goes_on = not self.sequence.finished or any(
             isinstance(reply, StepsMade) and reply.count for reply in replies
         )
@@ -133,7 +133,7 @@ class Live:
         self.leave_steps()
         try:
             self._generator.close()
-        except Exception as error:  # It resists its end: it raises, or yields once more.
+        except Exception as error:  # It raises, or yields once more.
             self.sequence.late_error = self.sequence.late_error or error
         for child in self.children:
             child.release()
@@ -142,7 +142,7 @@ class Live:
         self._call(lambda: self._send(answer))
 
     def _call(self, work: Callable[[], None]) -> None:
-        """Do work of the method, during which it may have to wait."""
+        """Run code of the method, which may have to wait."""
         if self._handoff is None:
             work()
         else:
@@ -179,12 +179,14 @@ class Live:
 
     @property
     def able(self) -> bool:
-        """Whether the method asks for several steps, and the backend can make them."""
+        """Whether the method requests several steps and the backend can make them."""
         return self._steps is not None and self._steps.stepper is not None and not self.children
 
     def _may_step(self, asked: MultiStep) -> bool:
-        """Whether the backend can make several steps now, judged by what is known before it
-        tries."""
+        """Return whether the backend can probably make several steps now.
+
+        The backend may still refuse when it tries.
+        """
         if self._steps is None or self._steps.asked is not asked:
             self._steps = PendingSteps(asked, self.sequence, self._resources)
         wanted = asked.steps is None or asked.steps() > 0
@@ -194,7 +196,7 @@ class Live:
         return False
 
     def leave_steps(self) -> None:
-        """Let the method make the steps from here on: give it what the backend has learned."""
+        """Let the method make the steps from now on, and give it what the backend has learned."""
         if self._steps is not None and self._steps.entered:
             self._steps.leave()
 
@@ -214,7 +216,7 @@ class Live:
         return PendingForward(request, self.sequence, self._member(request.on or self.sequence))
 
     def _check_conflicts(self) -> None:
-        """Raise DecoderError if two concurrent forwards write the same cache."""
+        """Raise DecoderError if two concurrent forwards write to the same cache."""
         writers = [
             id(pending.cache)
             for pending in self.forwards
@@ -245,10 +247,9 @@ class Live:
         raise DecoderError("only the own sequence, and forks of it that live, can be used")
 
     def _needed(self, parent: LiveSequence, count: int) -> int:
-        """The most pages of a model that this request can hold with ``count`` more forks.
+        """Return the most pages of a model that this request can hold with ``count`` more forks.
 
-        Full pages are shared. Each other page may become one that a single member of the family
-        holds.
+        Full pages are shared. Every other page may become a page that only one sequence holds.
         """
         family = [self.sequence, *self.children, *[parent] * count]
         most = 0

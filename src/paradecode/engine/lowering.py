@@ -1,4 +1,4 @@
-"""Translates a method's forward into a backend's span, and checks it."""
+"""Translate a method's forward into a backend's span, and check it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from paradecode.core.layers import halves, is_layer
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.engine.kv import KVCache, given_rows
 
-# Which cached slots, and which rows of the forward, each row sees. A forward needs this only if it
-# names slots, or if its rows are neither a text nor a chain.
+# Which cached slots, and which rows of the forward, each row sees. Only forwards that name slots,
+# or whose rows are neither plain text nor a chain, need this.
 
 
 def seen_slots(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
-    """int32 [V]: the cached slots that the rows see, if not all of the committed ones.
+    """Return int32 [V], the cached slots that the rows see; None means all committed slots.
 
     Rows that replace slots see the new content.
 
     Raises:
-        DecoderError: if a slot of ``forward.visible`` holds nothing.
+        DecoderError: a slot of ``forward.visible`` is empty.
     """
     named = forward.visible
     if named is not None and not cache.holds(named, forward.layers):
@@ -42,12 +42,14 @@ def seen_slots(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
 def mask_of(
     forward: Forward, at: NDArray[np.int32], held: int, tentative: TokenTree
 ) -> NDArray[np.bool_]:
-    """bool [K + M, T + K + M]: which tentative slots, and which new rows, each row sees.
+    """Return which tentative slots and which new rows each row sees, bool [K + M, T + K + M].
+
+    Without a draft, T counts as 0.
 
     Args:
         at: int32 [K], positions of the ``tokens`` rows.
         held: T, the number of tentative rows in the cache.
-        tentative: the tree of these rows, with the forward's tree behind them.
+        tentative: the tree of all tentative rows, with the forward's tree at its end.
     """
     count, drafted = len(at), len(forward.tree)
     rows, width = count + drafted, held if drafted else 0
@@ -63,7 +65,7 @@ def mask_of(
 def _among(
     attend: Attend | BlockCausal | NDArray[np.bool_], positions: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """bool [K, K]: which of the forward's own rows, at ``positions`` [K], see one another."""
+    """Return which of the forward's ``tokens`` rows see one another, bool [K, K]."""
     count = len(positions)
     if isinstance(attend, BlockCausal):
         blocks = positions // attend.size
@@ -76,7 +78,7 @@ def _among(
 
 
 def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tuple[Span, TokenTree]:
-    """The rows of ``forward`` as a backend runs them, and the tentative rows that there are then.
+    """Return the span that a backend runs for ``forward``, and the tentative rows after it.
 
     This takes the pages that the forward will write. Nothing else of the cache changes before the
     forward has succeeded and is recorded.
@@ -85,8 +87,8 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         history: int32 [n], the sequence's committed tokens.
 
     Raises:
-        DecoderError: if the forward contradicts the sequence or the model.
-        CapacityError: if no page is left.
+        DecoderError: the forward contradicts the sequence or the model.
+        CapacityError: no page is left.
     """
     tokens, tree = np.asarray(forward.tokens, np.int32), forward.tree
     count, drafted = len(tokens), len(tree.tokens)
@@ -116,7 +118,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
     if drafted:
         tentative = _extended(forward, tentative)
         first = start + (count if forward.store is Store.COMMIT else 0)
-        # Rows of committed tokens have slots of their own.
+        # Rows of committed tokens have slots of their own, and need no scratch slots.
         beyond = first + drafted - len(history)
         if beyond > cache.scratch and forward.places is None:
             raise DecoderError(
@@ -219,7 +221,7 @@ def _check_tokens(
 def _slots(store: Store | Overwrite, cache: KVCache, start: int, count: int) -> NDArray[np.int32]:
     if isinstance(store, Overwrite):
         slots = store.slots
-        # Behind the committed rows is the draft, if there is one.
+        # The draft, if there is one, follows the committed rows.
         end = cache.length if len(cache.tentative) else cache.capacity
         if len(slots) and not (slots.min() >= -1 and slots.max() < end):
             raise DecoderError(f"slots {slots}: only those below {end} can be overwritten now")
@@ -230,7 +232,7 @@ def _slots(store: Store | Overwrite, cache: KVCache, start: int, count: int) -> 
 
 
 def _extended(forward: Forward, tentative: TokenTree) -> TokenTree:
-    """The tentative rows of the cache, and behind them those of ``forward``."""
+    """Return the tentative rows of the cache, followed by those of ``forward``."""
     under, tree = forward.under, forward.tree
     if under is not None:
         if len(under) != len(tree):
@@ -246,7 +248,11 @@ _INDICES = ("tokens", "under", "places", "positions", "visible", "logits", "atte
 
 
 def checked(forward: Forward) -> Forward:
-    """The forward with its parts in the types that the engine relies on."""
+    """Return the forward with its fields in the types that the engine relies on.
+
+    Raises:
+        InvalidInput, DecoderError: a field has an unusable value.
+    """
     parts: dict[str, Any] = {}
     for name in _INDICES:
         given = getattr(forward, name)

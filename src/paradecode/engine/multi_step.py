@@ -20,23 +20,23 @@ from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
 
 SECONDS = 0.02
-"""Seconds after which a call begins no further step. More seconds let new requests and
+"""Seconds after which a call begins no further step. A higher value makes new requests and
 cancellations wait longer."""
 OVERHEAD = 2e-5, 3e-5, 2e-5
 """Like :data:`paradecode.engine.cost.OVERHEAD`, for steps that the backend makes; estimated from
-batches of 1 to 64."""
+batches of 1 to 64 sequences."""
 AHEAD = 64
-"""Tokens behind a draft for which a call takes pages; more make it take pages less often."""
+"""Number of tokens after a draft for which a call takes pages; a higher one does so less often."""
 
 
 class PendingSteps:
-    """Several steps that a method asks for, again and again with the same request.
+    """A request of a method for several steps, which the method repeats with the same object.
 
     Attributes:
         asked: the method's request.
-        sequence: the sequence whose method asked.
-        stepper: the backend's object for this sequence; None if it cannot make such steps for it.
-        entered: whether the backend knows the sequence's present tokens.
+        sequence: the sequence whose method made the request.
+        stepper: the backend's object for this sequence; None if the backend cannot make the steps.
+        entered: whether the backend has the sequence's current tokens.
         reply: the reply to the method; None before it is known.
         error: why there will be no reply.
     """
@@ -57,7 +57,7 @@ class PendingSteps:
         self.error: Exception | None = None
 
     def enter(self) -> None:
-        """Tell the backend the sequence's tokens and pages, so that it can make the next steps."""
+        """Give the sequence's tokens and pages to the backend, which then makes the next steps."""
         assert self.stepper is not None
         sequence, cache = self.sequence, self.sequence.caches[TARGET]
         if not self.entered:
@@ -74,7 +74,7 @@ class PendingSteps:
             self.stepper.hold(np.array(cache.pages, np.int32))
 
     def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
-        """Commit steps, maybe none, that the backend made in a call that began at ``begun``."""
+        """Commit the steps, maybe none, of a call of the backend that began at ``begun``."""
         hidden: dict[int, NDArray[np.float32]] = {}
         if steps:
             self.sequence.follow(steps, begun)
@@ -87,7 +87,7 @@ class PendingSteps:
         self.reply = StepsMade(len(steps), hidden)
 
     def leave(self) -> None:
-        """Give the method what the backend has learned in its place."""
+        """Give the method what the backend has learned."""
         assert self.stepper is not None
         self.entered = False
         self.stepper.leave()
@@ -97,14 +97,14 @@ def make_steps(
     waiting: Sequence[PendingSteps], spare: Mapping[str, int], backend: MakesSteps, load: Load,
     correction: CostCorrection | None = None,
 ) -> int:  # fmt: skip
-    """Make steps of all sequences together and commit them; returns how many there were.
+    """Make steps of all sequences together and commit them; return the number of steps.
 
-    A failure of a method's own code before the steps ends its request only. A failure of the
-    backend ends all requests, because nobody knows how far they came.
+    If a method's own code fails before the steps, only its request ends. If the backend fails, all
+    requests end, because their progress is unknown.
 
     Args:
-        spare: draft rows that a step may have of each owner's sequences.
-        correction: corrects the load's curve by what the forwards take.
+        spare: owner -> draft rows that a step may have for the owner's sequences.
+        correction: corrects the load's curve by the times of the forwards.
     """
     for pending in waiting:
         try:

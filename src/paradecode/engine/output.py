@@ -1,6 +1,6 @@
-"""The output of a request: its tokens and text, when it ends, and what callers receive of it.
+"""The output of a request: its tokens and text, when it ends, and what callers receive.
 
-:class:`Origins` follows which forward decided each token, and the canvas behind the output.
+:class:`Origins` records which forward decided each token, and the canvas after the output.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from paradecode.models.text_stream import NewTextStream, OutputText
 
 
 class Origins:
-    """Follows the trace of one output for callers who ask which forward decided a token.
+    """Record which forward decided each token of one output, by following its trace.
 
     Args:
-        there: number of tokens that the output begins with, because it was resumed.
+        there: number of tokens with which a resumed output begins.
 
     Attributes:
-        forwards: for each output token the number of the target forward that decided it, from 1;
-            0 for tokens that were there before the first forward.
+        forwards: for each output token, the number of the target forward that decided it, from 1; 0
+            for tokens that existed before the first forward.
     """
 
     def __init__(self, there: int) -> None:
@@ -43,9 +43,9 @@ class Origins:
         """Read the new steps of the trace.
 
         Args:
-            tokens: number of tokens of the output. A failed commit may have added some that
-                have no step.
-            forward: number of the forward that decided such tokens.
+            tokens: number of tokens of the output. A failed commit may have added some that have no
+                step.
+            forward: number of the forward that decided tokens without a step.
         """
         for step in trace[self._steps :]:
             self._add(step)
@@ -65,14 +65,13 @@ class Origins:
 
     @property
     def provisional(self) -> tuple[int | None, ...]:
-        """The canvas behind the output: the decided token at each position, or None where it is
-        masked."""
+        """The canvas after the output: the decided token of each position; None where masked."""
         places = range(len(self.forwards), self._length)
         return tuple(self._canvas.get(place, (None,))[0] for place in places)
 
 
 class State(Enum):
-    """The stage of a request; stages come in this order, and some may be left out."""
+    """The stage of a request. Stages come in this order, and some may be skipped."""
 
     WAITING = "waiting"
     """The request waits for admission."""
@@ -81,12 +80,12 @@ class State(Enum):
     FINISHED = "finished"
     """The output has ended, and ``finish_reason`` says why. The request still holds its pages."""
     RELEASED = "released"
-    """The request has given its pages back, and gets none any more."""
+    """The request has given its pages back and can get no new pages."""
 
 
 @dataclass
 class Timer:
-    """Wall seconds of a request, by who spent them."""
+    """Wall seconds of a request in target forwards, other models, and the decoder's Python."""
 
     target: float = 0.0
     other: float = 0.0
@@ -107,19 +106,19 @@ class LiveOutput:
     Args:
         request: what is wanted; its ``seed`` is set.
         config: configuration of the target.
-        new_text: makes a detokeniser; without it there is no text.
+        new_text: makes a detokeniser; without it the output has no text.
 
     Attributes:
         state: the stage of the request.
-        finish_reason: why the output has ended; None while it goes on.
-        error: what ended the request, when ``finish_reason`` is ``error``.
+        finish_reason: why the output has ended; None while it continues.
+        error: what ended the request, if ``finish_reason`` is ``error``.
         logprobs: log-probabilities of tokens that callers have not taken, if they want any.
         trace: one entry for each commit.
-        forwards, rows: the target's forwards for this request, and their rows.
-        last_rows: rows of its last target forward; 1 after a prompt.
-        commits: the pieces that :meth:`take` has given to a caller who keeps them here.
-        cached_tokens: tokens of the prompt whose keys and values were in the prefix cache.
-        arrived, admitted, ended: moments, as ``time.perf_counter`` gives them.
+        forwards, rows: number of the target's forwards for this request, and of their rows.
+        last_rows: number of rows of its last target forward; 1 after a prompt.
+        commits: the pieces of :meth:`take` that a caller stores here.
+        cached_tokens: number of prompt tokens whose keys and values were in the prefix cache.
+        arrived, admitted, ended: times of ``time.perf_counter``, in seconds.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class LiveOutput:
             if not self.finished:
                 self._append([token])
                 self.sampler.advance([token])
-        self._taken = self._length - self.prompt_length  # What it resumes was shown.
+        self._taken = self._length - self.prompt_length  # Callers have the resumed tokens.
         self._origins = Origins(self._taken)
         self.text.take(self.finished)
 
@@ -175,30 +174,30 @@ class LiveOutput:
         return self.state in _OVER
 
     def admit(self) -> None:
-        """Note that the method begins. An output that ended with what it resumes stays as it is."""
+        """Record that the method begins. An output that its resumed tokens ended stays finished."""
         self.admitted = self._last_commit = time.perf_counter()
         if self.state is State.WAITING:
             self.state = State.RUNNING
 
     def scored(self, tree: TokenTree, tokens: int, share: float = 1.0) -> None:
-        """Count a target forward over ``tokens`` rows, and the draft it scored.
+        """Count a target forward over ``tokens`` rows, and the draft that it scored.
 
         Args:
-            share: the share of the layers that ran.
+            share: the share of the layers that ran, from 0 to 1.
         """
         self.forwards += 1
         drafted = len(tree.tokens)
         self.rows += (tokens + drafted) * share
-        self.last_rows = min(tokens, 1) + drafted  # A prompt is not read again.
+        self.last_rows = min(tokens, 1) + drafted  # The prompt's rows do not run again.
         self.draft = Draft(tree, self.draft.drafted + drafted)
 
-    # What callers learn.
+    # Results for callers.
 
     def take(self) -> list[Commit]:
-        """The pieces of text and tokens that became certain since the last call, in order.
+        """Return the pieces of text and tokens that became certain since the last call, in order.
 
-        Together they are the new tokens and the new text. A forward has several pieces where
-        another forward decided what is between, or where a part of its text was held back.
+        Together they are the new tokens and the new text. A forward has several pieces if another
+        forward decided the tokens between them, or if some of its text was held back.
         """
         forwards, known = self._followed().forwards, self._taken
         tokens = self.tokens[self.prompt_length + known :].tolist()
@@ -218,14 +217,14 @@ class LiveOutput:
         return self._origins
 
     def take_logprobs(self) -> list[TokenLogprob]:
-        """Log-probabilities since the last call; each is handed out once."""
+        """Return the log-probabilities since the last call; each is returned once."""
         taken, self.logprobs = self.logprobs, []
         self._scores_taken += len(taken)
         return taken
 
     @property
     def provisional(self) -> tuple[int | None, ...]:
-        """The decided tokens on the canvas behind the output; None where it is masked."""
+        """The decided tokens on the canvas after the output; None for masked positions."""
         return self._followed().provisional
 
     @property
@@ -250,14 +249,14 @@ class LiveOutput:
             decoder_seconds=self.timer.decoder,
         )
 
-    # Details of a commit.
+    # Internals of a commit.
 
     def _finish(self, reason: str) -> None:
         self.state, self.finish_reason = State.FINISHED, reason
         self.text.finish()
 
     def _append(self, tokens: Sequence[int]) -> int:
-        """Append tokens up to the first that ends the output; returns how many were appended."""
+        """Append tokens up to the first that ends the output; return how many were appended."""
         matcher = self.sampler.matcher
         for count, token in enumerate(tokens, 1):
             if self._length == len(self._buffer):

@@ -1,6 +1,4 @@
-"""Reads a prompt without continuing it: log-probabilities of its tokens or of candidates behind it,
-or hidden states.
-"""
+"""Read a prompt without continuing it, for scores of its tokens or candidates, or hidden states."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ from paradecode.engine.request import GenerationRequest, token_ids
 from paradecode.models.config import ModelConfig
 
 ROWS = 128
-"""Rows of one forward, each of which may have logits over the whole vocabulary; more take more
-memory."""
+"""Number of rows of one forward. Each row may have logits over the whole vocabulary, so a higher
+number takes more memory."""
 
 NOTHING = CanvasStep((), (), (), (), (0, 0), 0)
 Own = TypeVar("Own", bound="OneUse")
@@ -44,13 +42,14 @@ class PromptReader(OneUse):
     are not stored. Their keys and values do not change, so the results do not change either.
 
     Args:
-        top: how many of the best tokens to report beside each prompt token; None scores none.
-        norm: float32 [hidden size], the gain of the model's last RMSNorm, to collect hidden states.
+        top: number of best tokens to report beside each prompt token; None reports no scores.
+        norm: float32 [hidden size], the gain of the model's final RMSNorm; given if hidden states
+            are wanted.
         eps: epsilon of that norm.
 
     Attributes:
-        logprobs: one entry for each prompt token but the first.
-        mean: float32 [hidden size], the mean of all rows' states behind the last norm.
+        logprobs: one entry for each prompt token except the first.
+        mean: float32 [hidden size], the mean of all rows' states after the final norm.
     """
 
     def __init__(
@@ -90,11 +89,13 @@ class PromptReader(OneUse):
 
 
 class LastStateReader(OneUse):
-    """A decoder that commits no token and reads the prompt's last hidden state, before the final
-    norm. The object is its own factory.
+    """A decoder that reads the prompt's last hidden state, before the final norm.
+
+    It commits no token. The object is its own factory.
 
     Args:
-        network: a network with one input, ``x``, which reads the state; None for the state itself.
+        network: a network with one input, ``x``, which reads the state; None keeps the state
+            itself.
 
     Attributes:
         output: float32 [width of the network's result, or hidden size].
@@ -117,7 +118,7 @@ class LastStateReader(OneUse):
 def reading_request(
     config: ModelConfig, ids: Sequence[int], reader: Callable[[], Decoder], **settings: Any
 ) -> GenerationRequest:
-    """A request that reads ``ids``; raises InvalidInput for a model that is not causal."""
+    """Make a request that only reads ``ids``; raises InvalidInput if the model is not causal."""
     if not config.writes:
         raise InvalidInput("model", config.name, "prompts are read by autoregressive models")
     params = SamplingParams(max_tokens=1)
@@ -125,7 +126,7 @@ def reading_request(
 
 
 def unit_means(readers: Sequence[PromptReader]) -> NDArray[np.float32]:
-    """float32 [readers, hidden size]: the mean states, each scaled to length 1.
+    """Return the mean states, each scaled to length 1: float32 [readers, hidden size].
 
     Args:
         readers: at least one.
@@ -135,25 +136,25 @@ def unit_means(readers: Sequence[PromptReader]) -> NDArray[np.float32]:
     return (means / np.maximum(lengths, 1e-12)).astype(np.float32)
 
 
-# Scores many continuations of one context in the same forwards.
+# A reader that scores many continuations of one context in the same forwards.
 
 MOST_TOKENS = 512
-"""The most tokens of one candidate; all of its rows must fit into one forward."""
+"""Largest number of tokens of one candidate; all of its rows must fit into one forward."""
 
 
 class CandidateReader(OneUse):
-    """A decoder that commits no token and scores candidates; the request's prompt is the context.
+    """A decoder that scores candidates, which follow the request's prompt; it commits no token.
 
-    The context is read once. Candidates follow it at the same positions. A candidate sees the
-    context and its own earlier tokens, but no other candidate, so its scores are those of a forward
-    of its own. This is the packing of Uni-Encoder (Song et al. 2021, arXiv 2106.01263) for a causal
-    model. No row of a candidate is stored. The object is its own factory.
+    The prompt is the context and is read once. All candidates follow it at the same positions. A
+    candidate sees the context and its own earlier tokens, but no other candidate, so its scores
+    equal those of a separate forward. This is the packing of Uni-Encoder (Song et al. 2021, arXiv
+    2106.01263) for a causal model. No row of a candidate is stored. The object is its own factory.
 
     Args:
         candidates: int32 token ids of each candidate, at least one.
 
     Attributes:
-        logprobs: for each candidate one entry for each token.
+        logprobs: for each candidate, one entry for each token.
     """
 
     def __init__(self, candidates: Sequence[NDArray[np.int32]]) -> None:
@@ -187,8 +188,10 @@ class CandidateReader(OneUse):
         )
 
     def _rounds(self) -> Iterator[list[int]]:
-        """Numbers of the candidates that are read together. A candidate of one token needs no
-        rows, because the context predicts it."""
+        """Yield the indices of candidates that are read together.
+
+        A candidate of one token needs no rows, because the context predicts it.
+        """
         places, rows = list[int](), 0
         for place, candidate in enumerate(self.candidates):
             if len(candidate) > 1:

@@ -1,4 +1,4 @@
-"""A request to the engine, and whether a model can serve it."""
+"""A request to the engine, and the check that a model can serve it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode.models.config import ModelConfig
 
 MOST_PRIORITY = 1 << 30
 MOST_NAME = 4096
-"""The most characters of a salt or an owner."""
+"""Largest number of characters of a salt or an owner."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,17 +27,19 @@ class GenerationRequest:
     Attributes:
         prompt: int32 [p], token ids, at least one.
         decoder: makes the method's object for this request.
-        params: with ``n`` 1.
-        priority: smaller goes first among those of one owner; equal ones in order of arrival.
-        deadline: seconds from arrival after which the request ends with what it has.
-        prediction: int32, what the output will probably be, for methods that can use it.
-        constraint: what the output must be.
-        forks: number of forks that its method keeps at a time. Their pages are set aside at
-            admission; such a request has none for drafts.
+        params: sampling parameters, with ``n`` 1.
+        priority: among requests of one owner, a smaller number goes first; equal ones go in order
+            of arrival.
+        deadline: seconds from arrival after which the request ends with its output so far.
+        prediction: int32 [n], what the output will probably be, for methods that can use it.
+        constraint: the set of allowed outputs, or None.
+        forks: number of forks that its method keeps at a time. Their pages are reserved at
+            admission; such a request has no slots for drafts.
         writes: whether tokens follow the prompt; a prompt that is only read may fill the context.
         salt: only requests with the same salt share prompts in the prefix cache.
-        resume: the beginning of the output, decoded elsewhere with the same seed.
-        owner: who asks; "" takes the salt. Owners take turns and share the steps.
+        resume: token ids with which the output begins, decoded earlier with the same seed.
+        owner: name of the tenant who makes the request; "" means the salt. Owners take turns and
+            share the steps.
     """
 
     prompt: NDArray[np.int32]
@@ -57,7 +59,7 @@ class GenerationRequest:
         object.__setattr__(self, "owner", self.owner or self.salt)
 
     def check(self, config: ModelConfig, has_text: bool) -> None:
-        """Raise InvalidInput for anything that a model of this configuration cannot serve.
+        """Raise InvalidInput if a model of this configuration cannot serve the request.
 
         Args:
             has_text: whether the engine can decode texts, and not token ids only.
@@ -97,7 +99,7 @@ class GenerationRequest:
 
 
 def _encodable(name: str, value: object) -> None:
-    """Raise InvalidInput for a value that is no text, or holds half of a character."""
+    """Raise InvalidInput if a value is not a text, or holds half of a character."""
     given = text(MOST_NAME)(name, value)
     try:
         given.encode()
@@ -108,7 +110,7 @@ def _encodable(name: str, value: object) -> None:
 def token_ids(
     ids: Sequence[int], field: str = "prompt", vocab_size: int = 1 << 31
 ) -> NDArray[np.int32]:
-    """At least one token id as int32; raises InvalidInput for anything else."""
+    """Return at least one token id as int32 [n]; raises InvalidInput for anything else."""
     if not len(ids) or not all(map(is_whole, ids)):
         raise InvalidInput(field, ids, "give a text or a list of at least one token id")
     if max(ids) >= vocab_size or min(ids) < 0:

@@ -1,4 +1,4 @@
-"""What the requests of one engine share: models, K/V pages, costs, and what tenants learned."""
+"""Resources that the requests of one engine share: models, K/V pages, costs, learned stores."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from paradecode.models.weights import Weights
 
 MOST_HEADS = 4
-"""Draft heads that stay in memory; beyond that, the one that was read first goes."""
+"""Number of draft heads that stay in memory; when there are more, the oldest is dropped."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes fixed when the engine starts.
+    """Sizes that are fixed when the engine starts.
 
     Attributes:
-        batch: sequences that run at the same time.
-        step_tokens: rows of one packed forward, beyond which prompts are cut.
+        batch: largest number of sequences that run at the same time.
+        step_tokens: largest number of rows of one packed forward; longer prompts are split.
         kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
-        draft_tokens: slots set aside for the tentative rows of each running sequence.
-        learned_bytes: bytes of everything that methods have learned from all tenants, and of the
-            states that they keep for draft heads. The states are dropped first.
+        draft_tokens: slots reserved for the tentative rows of each running sequence.
+        learned_bytes: largest size of everything that methods have learned from all tenants, and of
+            the states that they keep for draft heads, in bytes. The states are dropped first.
         prefix_cache: whether prompts reuse the K/V of earlier requests.
     """
 
@@ -52,12 +52,13 @@ class Limits:
 
 @dataclass(eq=False)
 class Resources:
-    """Models with their pages, and what is measured or remembered across requests.
+    """The models with their pages, and data that is measured or learned across requests.
 
     Args:
-        curve: what a target forward costs here; without it methods verify all that they draft.
-        measured: whether the cost of each model's forwards is looked up, or measured where nobody
-            has measured it; the target's is then corrected while it runs.
+        curve: measured cost of a target forward here; without it methods verify all that they
+            draft.
+        measured: whether to load the cost curve of each model, or measure it if none is saved. The
+            target's curve is then corrected while the engine runs.
 
     Attributes:
         models: backends by name; ``target`` is the one whose distribution the output follows.
@@ -65,11 +66,11 @@ class Resources:
         new_text: makes a detokeniser for one output; without it there is no text and no stop text.
         vocabularies: vocabularies of the models whose tokens are not the target's.
         weights: the target's weights, for draft heads that share its embedding or its LM head.
-        heads: the backend that runs draft heads; None is the target's.
-        apart: whether the models have threads of their own, so that two run at the same time.
+        heads: the backend that runs draft heads; None means the target's.
+        apart: whether the models have threads of their own, so that two can run at the same time.
         config: configuration of the target.
         pools: the pages of each model.
-        load: the sequences and rows of the present steps, and what they cost.
+        load: the sequences and rows of the current steps, and their costs.
         correction: corrects the target's cost curve by measured forwards; None leaves it as it is.
         stores: what methods have learned from each tenant's requests.
     """
@@ -102,19 +103,18 @@ class Resources:
 
     @property
     def unreserved(self) -> int:
-        """Pages of each model that are not set aside for a running request."""
+        """Number of pages of each model that no running request has reserved."""
         return self.pools[TARGET].count - self._reserved
 
     def reserve(self, pages: int) -> None:
-        """Set pages of each model aside for a running request; a negative number gives them
-        back."""
+        """Reserve pages of each model for a running request; a negative number gives them back."""
         self._reserved += pages
 
     def reserve_for_forks(self, pages: int) -> None:
-        """Set further pages aside for the forks of a running request.
+        """Reserve further pages for the forks of a running request.
 
         Raises:
-            CapacityError: if too few pages are left.
+            CapacityError: too few pages are left.
         """
         if pages > self.unreserved:
             raise CapacityError(
@@ -124,9 +124,9 @@ class Resources:
         self.reserve(pages)
 
     def pages_for(self, request: GenerationRequest) -> int:
-        """The most pages that a request can hold in one model.
+        """Return the largest number of pages that a request can hold in one model.
 
-        One of these pages is for copies; draft rows come behind the tokens.
+        One of these pages is for copies; draft rows follow the tokens.
         """
         block = max(self.config.block_length, 1)  # A canvas ends with a whole block.
         end = -(-(len(request.prompt) + request.params.max_tokens) // block) * block
@@ -134,11 +134,11 @@ class Resources:
         return -(-(end + self.scratch_for(request)) // PAGE) + 1
 
     def scratch_for(self, request: GenerationRequest) -> int:
-        """Slots for the draft rows of a request; a request that keeps forks has none."""
+        """Return the number of slots for the draft rows of a request; 0 if it keeps forks."""
         return 0 if request.forks else self.limits.draft_tokens
 
     def head(self, path: str, vocabulary: int, dtype: str) -> Head:
-        """A draft head, read and packed when it is first asked for; raises InvalidModel."""
+        """Return a draft head, which is read and packed at the first call; raises InvalidModel."""
         found = self._heads.get((path, vocabulary, dtype))
         if found is None:
             from paradecode.models.heads import build_head, read_head
@@ -158,7 +158,7 @@ class Resources:
         return found
 
     def open_cache(self, model: str, request: GenerationRequest) -> KVCache:
-        """An empty cache of one model; raises InvalidInput for models that were not loaded."""
+        """Make an empty cache of one model; raises InvalidInput if the model was not loaded."""
         if model not in self.models:
             raise InvalidInput(f"{model}_model", None, "load one: the method needs it")
         cache = KVCache(

@@ -1,4 +1,4 @@
-"""Decides which requests are admitted, and whose rows go into the next forward."""
+"""Decide which requests are admitted, and which rows run in the next forward."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 
 PATIENCE = 8
-"""Steps after which a prompt that found no room goes before the drafts of running sequences."""
+"""Number of steps after which a waiting prompt goes before the drafts of running sequences."""
 
 PATIENT_SHARE = 4
-"""The share of a step's rows, one in so many, that prompts get together after :data:`PATIENCE`
-steps."""
+"""Prompts that have waited :data:`PATIENCE` steps share 1 / PATIENT_SHARE of a step's rows."""
 
 SHORT = 8
-"""The most uncached rows of a running sequence; more rows are a prompt. A draft model has a few
-such rows, because it has not seen the last tokens of a draft that was accepted as a whole."""
+"""Largest number of uncached rows that count as a running sequence; more rows are a prompt. A draft
+model has a few such rows after a whole draft was accepted, because it has not read its last tokens.
+"""
 
 SLOWER = 1.15
-"""How many times as long a step may take, compared with a step for the owner with the fewest rows
-alone. A higher factor gives more rows to the others, and lets that owner wait longer."""
+"""How many times as long a step may take as a step with only the rows of the owner who has the
+fewest. A higher factor gives more rows to the other owners, and makes that owner wait longer."""
 
 KEPT_FREE = 8
-"""The share of the batch and of the memory, one in so many, that one named owner never takes."""
+"""One named owner leaves 1 / KEPT_FREE of the batch and of the memory to others."""
 
 PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
-"""Weights of a prompt token and of an output token when tenants take turns; they are the
-paper's."""
+"""Weights of a prompt token and of an output token when tenants take turns, from the paper of
+:class:`Queue`."""
 
 MAX_TENANTS = 4096
 
 
 class Waiting(Protocol):
-    """What the queue must know of a request."""
+    """A request as the queue sees it."""
 
     request: GenerationRequest
     sequence: LiveSequence
@@ -50,16 +50,16 @@ Item = TypeVar("Item", bound=Waiting)
 
 
 class Queue(Generic[Item]):
-    """Requests that wait for admission: by owner, then by priority, then by arrival.
+    """Requests that wait for admission, ordered by owner, then by priority, then by arrival.
 
-    Owners take turns by what they have received so far, as in the virtual token counter
-    (Sheng et al. 2024, arXiv 2401.00588): the least served owner is next. An owner who comes back
-    from a pause starts level with those who wait, without credit for the pause.
+    Owners take turns by the tokens that they have received so far, as in the virtual token counter
+    (Sheng et al. 2024, arXiv 2401.00588): the least served owner is next. An owner who returns
+    after a pause starts level with the waiting owners, without credit for the pause.
 
     Attributes:
-        size: number of requests that wait.
+        size: number of waiting requests.
         tokens: number of their prompt tokens.
-        served: owner -> weighted tokens received so far; the engine counts output tokens here.
+        served: owner -> weighted tokens received so far; the engine adds output tokens here.
     """
 
     def __init__(self) -> None:
@@ -86,8 +86,10 @@ class Queue(Generic[Item]):
         self.tokens += live.sequence.prompt_length
 
     def peek(self, able: Callable[[Item], bool] = lambda first: True) -> Item | None:
-        """The next request that is ``able`` to run; only the first request of each owner is
-        considered."""
+        """Return the next request that is ``able`` to run, or None.
+
+        Only the first request of each owner is considered.
+        """
         owners = [owner for owner, heap in self._waiting.items() if able(heap[0][2])]
         if not owners:
             return None
@@ -99,7 +101,7 @@ class Queue(Generic[Item]):
         return self._waiting[min(owners, key=turn)][0][2]
 
     def pop(self, live: Item) -> None:
-        """Remove a request that :meth:`peek` returned; its owner is charged for the prompt."""
+        """Remove a request that :meth:`peek` returned, and charge its prompt to its owner."""
         owner = live.request.owner
         self._last = self.served[owner]
         heapq.heappop(self._waiting[owner])
@@ -107,12 +109,12 @@ class Queue(Generic[Item]):
         self._left(live)
 
     def of(self, owner: str) -> int:
-        """Number of an owner's requests that wait."""
+        """Return the number of an owner's waiting requests."""
         return len(self._waiting.get(owner, ()))
 
     @property
     def owners(self) -> int:
-        """Number of owners with a request that waits."""
+        """Number of owners with a waiting request."""
         return len(self._waiting)
 
     def remove(self, live: Item) -> None:
@@ -134,13 +136,13 @@ class Queue(Generic[Item]):
 
 
 Seconds = Callable[[int, int], float]
-"""(rows, context) -> seconds of a step with so many rows behind so many tokens."""
+"""(rows, context) -> seconds of a step with this many rows after this many tokens."""
 
 
 def room_for(owners: int, least: int, contexts: Sequence[int], budget: int, cost: Seconds) -> int:
-    """Rows of a step for ``owners`` owners, each of whom asks for at least ``least`` rows.
+    """Return how many rows a step may have for ``owners`` owners, who each need ``least`` or more.
 
-    The step may take at most :data:`SLOWER` times as long as ``least`` rows alone; but every owner
+    The step may take at most :data:`SLOWER` times as long as ``least`` rows alone. But every owner
     gets ``least`` rows in any case, within the budget.
     """
     equal, longest = min(owners * least, budget), max(contexts)
@@ -150,10 +152,10 @@ def room_for(owners: int, least: int, contexts: Sequence[int], budget: int, cost
 
 
 def spare_rows(sequences: Sequence[LiveSequence], budget: int, cost: Seconds) -> dict[str, int]:
-    """Draft rows that each owner's sequences may have in a step, beside a token each.
+    """Return owner -> draft rows that the owner's sequences may have beside one token each.
 
-    A negative number says that they exceed their share without any draft; :func:`shared_out` then
-    decides.
+    A negative number means that the sequences exceed their share even without a draft;
+    :func:`shared_out` then decides.
     """
     counts, rows = Counter[str](), Counter[str]()
     for sequence in sequences:
@@ -174,19 +176,21 @@ def spare_rows(sequences: Sequence[LiveSequence], budget: int, cost: Seconds) ->
 def shared_out(
     calls: Sequence[PendingForward], budget: int, least: int, cost: Seconds, debts: dict[str, int]
 ) -> list[tuple[PendingForward, int]]:
-    """Choose the calls that run in this forward, and how many rows of each: first by owner, then by
-    call.
+    """Choose the forwards that run now and how many rows of each: first by owner, then by forward.
 
-    An owner who asks for little does not wait for the many rows of another (:func:`room_for`). The
-    rows that are left beside the smallest owner's are divided equally. A call that cannot be cut
-    may be larger than its owner's share. The owner then sits out steps until the difference is made
-    up, as in deficit round robin (Shreedhar and Varghese 1995), but with a debt instead of savings.
-    Where rows are too few for all owners, those who got none for the most steps go first.
+    An owner with few rows does not wait for the many rows of another owner (:func:`room_for`). The
+    rows that the smallest owner leaves are divided equally. A forward that cannot be split may be
+    larger than its owner's share. The owner then skips steps until the difference is made up, as in
+    deficit round robin (Shreedhar and Varghese 1995), but with a debt instead of savings. If the
+    rows do not suffice for all owners, those who have waited for the most steps go first.
 
     Args:
-        least: rows of the owner who asks for the fewest in this step.
-        debts: owner -> rows that it owes; below 0, steps in which nothing was left for it. Changed
-            in place.
+        calls: the requested forwards.
+        budget: largest number of rows.
+        least: rows of the owner who has the fewest in this step.
+        cost: seconds of a step.
+        debts: owner -> rows that it owes; a negative number counts the steps in which it got none.
+            Changed in place.
     """
     groups: dict[str, list[PendingForward]] = {}
     for call in calls:
@@ -217,14 +221,13 @@ def shared_out(
 
 
 def share_out(calls: Iterable[PendingForward], budget: int) -> list[tuple[PendingForward, int]]:
-    """Choose the calls that run in this forward, and how many rows of each (SARATHI, arXiv
-    2308.16369).
+    """Choose the forwards that run now and how many rows of each (SARATHI, arXiv 2308.16369).
 
-    Steps of running sequences (a token, a draft to verify, a block of a canvas) come first and
-    whole: they are few rows, and somebody waits for each. The rest of the budget goes to prompts,
-    which can be cut. At least one call always runs. Nobody waits for ever: steps that were left out
-    go first the next time, and prompts that waited long get a part of the budget before the steps
-    do.
+    Steps of running sequences (a token, a draft to verify, a block of a canvas) come first and are
+    never split, because they have few rows and a caller waits for each. The rest of the budget goes
+    to prompts, which can be split. At least one forward always runs. No forward waits forever:
+    steps that were left out go first the next time, and prompts that waited long get a share of the
+    budget before the steps.
     """
     chosen: list[tuple[PendingForward, int]] = []
     left, patient = budget, max(budget // PATIENT_SHARE, 1)

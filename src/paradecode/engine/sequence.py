@@ -1,4 +1,4 @@
-"""A live request as its decoder sees it: its caches, its forks, and what it commits.
+"""A live request as its decoder sees it: its caches, its forks, and its commits.
 
 :class:`Translation` holds a sequence's tokens in the ids of a model with another vocabulary.
 """
@@ -32,7 +32,7 @@ _FACTS = [e.name for e in fields(ModelFacts) if e.name not in ("vocabulary", "gi
 
 
 class Translation:
-    """A sequence's tokens so far in the ids of another vocabulary."""
+    """A sequence's tokens so far, translated into the token ids of another vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -40,7 +40,10 @@ class Translation:
         self._tokens = np.empty(0, np.int32)
 
     def follow(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
-        """int32: the translation of ``tokens``, which begin with the tokens of the last call."""
+        """Return the translation of ``tokens``, int32 [n].
+
+        ``tokens`` must begin with the tokens of the last call.
+        """
         if len(tokens) > self._read:
             new = self.vocabulary.translate(tokens[self._read :])
             self._tokens = np.concatenate([self._tokens, new])
@@ -49,21 +52,21 @@ class Translation:
         return self._tokens
 
     def length(self, tokens: NDArray[np.int32]) -> int:
-        """Number of the other model's tokens for ``tokens``."""
+        """Return how many tokens of the other model ``tokens`` become."""
         starts = self.vocabulary.starts
         return int((starts[tokens + 1] - starts[tokens]).sum())
 
 
 class LiveSequence(LiveOutput):
-    """The engine's side of :class:`paradecode.core.decoder.TokenSequence`.
+    """The engine's implementation of :class:`paradecode.core.decoder.TokenSequence`.
 
     Args:
         request: the request, with its ``seed`` set.
         resources: the engine's models, pages and stores.
-        parent: the sequence that this one is a fork of, or None.
+        parent: the sequence of which this one is a fork, or None.
 
     Attributes:
-        caches: keys and values in each model that was used so far; none once it is released.
+        caches: keys and values in each model that was used so far; empty after :meth:`release`.
         late_error: an exception that the method raised after the output's end; the output stays.
     """
 
@@ -77,7 +80,8 @@ class LiveSequence(LiveOutput):
         if self.prediction is not None:  # No output is longer than the context.
             self.prediction = np.asarray(self.prediction)[: self.context].astype(np.int32)
         self.caches: dict[str, KVCache] = {}
-        # A fork of a fork has the request's own sequence: forks would keep one another in memory.
+        # A fork of a fork refers to the request's own sequence: otherwise forks would keep one
+        # another in memory.
         self._root: LiveSequence | None = parent and (parent._root or parent)
         self._stores: dict[str, Any] | None = None
         self._translations = {
@@ -85,7 +89,7 @@ class LiveSequence(LiveOutput):
         }
         self.late_error: Exception | None = None
 
-    # What decoders see.
+    # The interface for decoders.
 
     @property
     def pending(self) -> NDArray[np.int32]:
@@ -113,7 +117,7 @@ class LiveSequence(LiveOutput):
 
     def room_for(self, model: str) -> int:
         resources = self._resources
-        # One page of the reservation is for copies; draft rows come behind the tokens.
+        # One page of the reservation is for copies; draft rows follow the tokens.
         reserved = (resources.pages_for(self._request) - 1) * PAGE
         reserved -= resources.scratch_for(self._request)
         context = self.cache(model).backend.config.context_length
@@ -193,7 +197,7 @@ class LiveSequence(LiveOutput):
         self.trace = child.trace
         self.caches, child.caches = child.caches, self.caches
 
-    # What the engine does.
+    # The interface for the engine.
 
     def cache(self, model: str) -> KVCache:
         if model not in self.caches:
@@ -210,31 +214,31 @@ class LiveSequence(LiveOutput):
         return self.cache(model).final
 
     def tokens_for(self, model: str) -> NDArray[np.int32]:
-        """int32: prompt and output so far in a model's own token ids."""
+        """Return the tokens of prompt and output so far as a model's own token ids, int32 [n]."""
         translation = self._translations.get(model)
         return self.tokens if translation is None else translation.follow(self.tokens)
 
     def _spelled(self, model: str, tokens: NDArray[np.int32]) -> int:
-        """Number of a model's tokens for ``tokens``."""
+        """Return how many of a model's tokens the given tokens become."""
         translation = self._translations.get(model)
         return len(tokens) if translation is None else translation.length(tokens)
 
     def _learned(self) -> dict[str, Any]:
-        """The stores that the tenant's requests share; a fork uses those of the request's own
-        sequence.
+        """Return the stores that the tenant's requests share.
 
-        They are opened at the first use, so a request that only waits, or is refused, opens none.
+        A fork uses the stores of the request's own sequence. Stores are opened at the first use, so
+        a request that only waits, or is refused, opens none.
         """
         if self._root is not None:
             return self._root._learned()
         if self._stores is None:
-            if self.state is State.RELEASED:  # Stores that it is given now it would never leave.
+            if self.state is State.RELEASED:  # It would never leave new stores.
                 return {}
             self._stores = self._resources.stores.of(self._request.salt, self.owner)
         return self._stores
 
     def fork(self) -> LiveSequence:
-        """A child with the same tokens, whose caches share this one's pages."""
+        """Return a child with the same tokens, whose caches share this sequence's pages."""
         child = LiveSequence(self._request, self._resources, self)
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
         tokens = self.tokens[child._length :].tolist()
@@ -248,7 +252,7 @@ class LiveSequence(LiveOutput):
         return child
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
-        """End the request once; its pages go back, if a fork has not given them back before."""
+        """End the request, and give its pages back; a later call only records its error."""
         if self.finish_reason is None:
             self._finish(reason)
             self.error = error
@@ -267,20 +271,19 @@ class LiveSequence(LiveOutput):
 
     @property
     def simple(self) -> bool:
-        """Whether only a token or the length can end the output, and only the model decides on
-        tokens.
+        """Whether the backend alone can decide on the tokens and on the end of the output.
 
-        The request may ask for log-probabilities of the output's tokens, but not of others beside
-        them; and for a least number of tokens.
+        Only a token or the length may end the output. The request may ask for log-probabilities of
+        its own output tokens but of no others, and it may have ``min_tokens``.
         """
         decides = self.params.min_tokens == 0 and not self.sampler.bare
         return not (self.params.stop or decides or self.params.logprobs)
 
     @property
     def regular(self) -> bool:
-        """Whether the next steps are whole forwards of the target whose rows nothing changes.
+        """Whether the next steps are plain forwards of the target, without processors.
 
-        Other models may have read a part of the text, but hold no draft that is not decided yet.
+        Other models may have read some of the text, but hold no undecided draft.
         """
         cache = self.caches.get(TARGET)
         return (
@@ -293,7 +296,7 @@ class LiveSequence(LiveOutput):
         )
 
     def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
-        """Commit steps that the backend made in a call that began at ``begun``."""
+        """Commit the steps that the backend made in a call that began at ``begun``."""
         for step in steps:
             tree = EMPTY
             if step.drafted is not None:

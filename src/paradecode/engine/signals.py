@@ -1,10 +1,10 @@
-"""Signals such as Ctrl-C wait until an operation of the engine has ended."""
+"""Delay signals such as Ctrl-C until an operation of the engine has ended."""
 
 from __future__ import annotations
 
 import signal
 
-# The functions behind those of `signal`, which pack results in enumerations: 9 us more a step.
+# The functions that the module `signal` wraps; its enumerations would cost 9 us more a step.
 from _signal import getsignal as get_handler  # type: ignore[import-not-found]
 from _signal import signal as set_handler
 from collections.abc import Callable
@@ -19,22 +19,22 @@ SIGNALS = [
 
 
 class Operated(Protocol):
-    """What an uninterrupted operation needs of its object.
+    """An object with uninterrupted operations.
 
     Attributes:
-        inside: whether an operation is going on.
+        inside: whether an operation is running.
     """
 
     inside: bool
 
     def settle(self) -> None:
-        """Do the work that was put off during an operation."""
+        """Do the work that was postponed during an operation."""
 
 
 class delayed_signals:
-    """Ctrl-C and other signals whose handlers may raise take effect at the end of the block.
+    """Delay Ctrl-C and other signals whose handlers may raise until the end of the block.
 
-    Python could otherwise raise between any two instructions: books would be half written, and
+    Python could otherwise raise between any two instructions: data would be half written, and
     tokens that the backend has made would be lost. Signals interrupt only the main thread.
     """
 
@@ -62,8 +62,7 @@ class delayed_signals:
 
 
 def uninterrupted(operation: Operation) -> Operation:
-    """A method that runs to its end; Ctrl-C and what was put off (``settle``) take effect
-    after it."""
+    """Decorate a method so that signals and postponed work (``settle``) wait until it has ended."""
 
     @wraps(operation)
     def run(self: Operated, *args: Any) -> Any:

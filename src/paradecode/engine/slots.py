@@ -1,4 +1,4 @@
-"""Which slots of a cache hold keys and values, and for which layers."""
+"""Record which slots of a cache hold keys and values, and for which layers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ _ALL = np.zeros(1, np.intp)
 
 @lru_cache(256)
 def _rows(layers: Layers | None, count: int) -> NDArray[np.intp]:
-    """The rows of ``StoredSlots`` for those of the layers (None: all ``count`` of them) that
-    attend.
+    """Return the rows of ``StoredSlots`` for the attending layers among ``layers`` (None: all).
 
-    Where all layers attend, the answer is the object ``_ALL``, so callers can compare by identity.
+    If all ``count`` layers attend, the result is the object ``_ALL``, so callers can compare by
+    identity.
     """
     attend = range(count) if layers is None else attending(layers)
     return _ALL if len(attend) == count else 1 + np.array(sorted(attend), np.intp)
 
 
 class StoredSlots:
-    """Which slots of one cache are filled. Forwards ask often, so usual questions do not read all
-    slots.
+    """The slots of one cache that hold keys and values. Common queries do not read all slots.
 
     Args:
         layers: number of layers of the model.
@@ -33,19 +32,19 @@ class StoredSlots:
         count: number of leading slots that hold keys and values of all layers at first.
 
     Attributes:
-        end: every slot from here on is empty.
+        end: every slot from this one on is empty.
     """
 
     def __init__(self, layers: int, capacity: int, count: int) -> None:
         self.end, self._layers = count, layers
-        # Row 0 is of all layers, row 1 + i of layer i; there is one row until two layers differ.
+        # Row 0 is for all layers, row 1 + i for layer i; there is one row until two layers differ.
         self._held = np.zeros((1, capacity), bool)
         self._held[:, :count] = True
-        # How many leading slots of each row are known to be held.
+        # Number of leading slots of each row that are known to be filled.
         self._known = np.array([count])
 
     def fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
-        """Book that these layers (None: all), if they attend, stored rows in the slots."""
+        """Record that the attending layers of ``layers`` (None: all) stored rows in ``slots``."""
         rows = _rows(layers, self._layers)
         if len(slots) == 0 or len(rows) == 0:
             return
@@ -60,15 +59,14 @@ class StoredSlots:
         self.end = max(self.end, int(slots.max()) + 1)
 
     def clear(self, start: int, stop: int) -> None:
-        """Book that the slots from ``start`` to ``stop - 1`` are empty."""
+        """Record that the slots from ``start`` to ``stop - 1`` are empty."""
         self._held[:, start:stop] = False
         np.minimum(self._known, start, out=self._known)
         if self.end <= stop:
             self.end = min(self.end, start)
 
     def holds(self, slots: NDArray[np.integer], layers: Layers | None = None) -> bool:
-        """Whether all of ``slots``, at least one, hold keys and values of the layers that
-        attend."""
+        """Return whether ``slots``, at least one, hold keys and values of the attending layers."""
         low, high = int(slots.min()), int(slots.max())
         if low < 0 or high >= self._held.shape[1]:
             return False
@@ -77,7 +75,7 @@ class StoredSlots:
         return bool(self._held[self._of(layers)[:, None], slots].all())
 
     def leads(self, count: int, layers: Layers | None = None) -> bool:
-        """Whether the first ``count`` slots hold keys and values of the layers that attend."""
+        """Return whether the first ``count`` slots hold keys and values of the attending layers."""
         return self._all_held(_ALL, count) or self._all_held(self._of(layers), count)
 
     def _of(self, layers: Layers | None) -> NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""What methods have learned from the requests of each tenant, within a bound on the bytes."""
+"""Stores of what methods have learned from each tenant's requests, with a limit on the bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 Place = tuple[str, str]
 """Owner and salt of a tenant."""
 ALL, SAVING = 0, 1
-"""Kinds of stores to forget: all stores, or only those that save work."""
+"""Which stores to forget: all stores, or only stores that save work."""
 SMALL = 4096
 """Bytes that count for a store without an ``nbytes``, and for each salt."""
 
@@ -17,14 +17,14 @@ SMALL = 4096
 class LearnedStores:
     """The shared stores of every salt.
 
-    When all stores together are too large, the owner with the most bytes forgets the salt that was
-    quiet longest. Stores that only save work are forgotten first, of all owners, and then what was
-    learned. The salt that asks forgets its oldest stores one by one, and keeps the newest.
+    When all stores together are too large, the owner with the most bytes loses stores of the salt
+    that was unused longest. Stores that only save work go first, of all owners, and then stores of
+    learned data. The salt in use loses its oldest stores one by one, and keeps the newest.
 
     Sizes of unused salts are remembered, so that thousands of them cost a request little.
 
     Args:
-        most: the most bytes of all stores.
+        most: largest size of all stores, in bytes.
     """
 
     def __init__(self, most: int) -> None:
@@ -36,7 +36,7 @@ class LearnedStores:
         self._total = 0
 
     def of(self, salt: str, owner: str) -> dict[str, Any]:
-        """The stores of a salt; the caller calls :meth:`left` when it no longer needs them."""
+        """Return the stores of a salt; the caller calls :meth:`left` when it is done with them."""
         place = owner, salt
         stores = self._stores.setdefault(place, {})
         self._stores.move_to_end(place)
@@ -47,7 +47,7 @@ class LearnedStores:
         return stores
 
     def left(self, salt: str, owner: str) -> None:
-        """Note that a caller of :meth:`of` puts nothing into these stores any more."""
+        """Record that a caller of :meth:`of` adds nothing more to these stores."""
         place = owner, salt
         self._users[place] -= 1
         if not self._users[place]:
@@ -55,8 +55,8 @@ class LearnedStores:
             self._book(place)
 
     def _book(self, place: Place, gone: bool = False) -> None:
-        """Note the size of a salt's stores, which may have changed."""
-        if place not in self._stores:  # Others needed the room.
+        """Record the size of a salt's stores, which may have changed."""
+        if place not in self._stores:  # It was forgotten to free memory.
             return
         before = self._sizes.pop(place, (0, 0))
         now = (0, 0) if gone else _sizes(self._stores[place])
@@ -82,7 +82,7 @@ class LearnedStores:
                 if place != asking:
                     self._forget(place, kind)
                 elif not self._forget_oldest(place, kind):
-                    spared = self._sizes[place][kind]  # It cannot go: another owner pays.
+                    spared = self._sizes[place][kind]  # It must stay: another owner pays.
                     owned[place[0]] -= spared
             owned[asking[0]] += spared
 
@@ -93,8 +93,7 @@ class LearnedStores:
         self._book(place, gone=kind == ALL)
 
     def _forget_oldest(self, place: Place, kind: int) -> bool:
-        """Forget the oldest store of this kind, but not the newest; returns whether there was
-        one."""
+        """Forget the oldest store of this kind, except the newest; return whether there was one."""
         stores = self._stores[place]
         names = [name for name, store in stores.items() if _saves_work(store) or kind == ALL]
         if len(names) > 1:
@@ -109,5 +108,5 @@ def _sizes(stores: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _saves_work(store: Any) -> bool:
-    """Whether a store holds only what requests can compute again."""
+    """Return whether a store holds only results that requests can compute again."""
     return getattr(store, "saves_work", False)

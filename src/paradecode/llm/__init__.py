@@ -1,4 +1,4 @@
-"""The public front: load a model once, then chat, complete or stream with any method."""
+"""The public interface: load a model once, then chat, complete or stream with any method."""
 
 from __future__ import annotations
 
@@ -43,48 +43,49 @@ if TYPE_CHECKING:
 
 
 class LLM(RequestMaker):
-    """A model, ready to answer.
+    """A loaded model that answers chats and continues texts.
 
     Args:
         model: a catalogue name, a ``.gguf`` file, a folder of safetensors, or a hub name; None is
             the default model.
         decoder: the method, as a spec string (``"prompt-lookup(max_ngram=4)"``), a mapping with
-            ``method``, or None for plain decoding (``greedy``; ``static`` for a diffusion model);
-            each call may choose another. ``auto`` is ``prompt-lookup``, which is exact (for the
-            default model with the table of n-grams that comes with it), and for a diffusion model
-            ``threshold``, which is not.
-        speculative_config: the same under vLLM's name; give one of the two.
-        profile: a file that ``paradecode tune`` wrote, in place of both.
+            ``method``, or None for plain decoding (``greedy``; ``static`` for a diffusion model).
+            Each call may choose another. ``auto`` is ``prompt-lookup``, which is exact; for the
+            default model it uses the n-gram table that comes with the model. For a diffusion model
+            ``auto`` is ``threshold``, which is not exact.
+        speculative_config: the method under vLLM's name for this setting; give only one of the two.
+        profile: a file that ``paradecode tune`` wrote; it replaces ``decoder`` and
+            ``speculative_config``.
         draft_model: the small model of methods that need one (``draft-model``, ``pearl``), named
-            like ``model``; a spec may name it too: ``{"method": "draft-model", "model": ...}``.
-            Its tokenizer may differ.
-        draft_vocabulary: a table of n-grams (a file of ``paradecode train ngram-table``, or the
-            name of one of the package's): the draft model proposes only tokens that the table has,
-            and its LM head has only their rows. None: it proposes all tokens.
+            like ``model``; a spec may name it too: ``{"method": "draft-model", "model": ...}``. Its
+            tokenizer may differ.
+        draft_vocabulary: an n-gram table (a file of ``paradecode train ngram-table``, or the name
+            of one of the package's tables). The draft model proposes only the table's tokens, and
+            its LM head keeps only their rows. None: it proposes all tokens.
         backend, dtype, device, threads: see :func:`paradecode.backends.open_backend`.
         draft_threads: CPU threads for the draft model or draft head alone (native, or on a
             ``draft_device``). A draft model then drafts while the target verifies (``pearl``,
-            ``mirror-sd``), and the target has the other cores, unless ``threads`` says otherwise. A
-            draft head takes turns with the target. None: they share the target's threads, or have
-            as many on the CPU as a ``draft_device``.
+            ``mirror-sd``), and the target has the other cores, unless ``threads`` is given. A draft
+            head takes turns with the target. None: they share the target's threads; on a CPU as
+            ``draft_device`` they have as many threads as the target.
         draft_device: ``cpu``, ``cuda`` or ``cuda:N``, where PyTorch runs draft models and draft
-            heads, while the target stays where it is. None: where the target runs.
+            heads; it does not change where the target runs. None: where the target runs.
         ranks: number of processes that divide the model, one for each GPU (tensor parallelism,
-            torch only); the draft model stays whole on the first.
+            torch only); the draft model stays whole in the first process.
         adapter: a file of ``paradecode train adapt``, merged into the model in float32, which makes
             it a block diffusion model.
         chat_template: Jinja text, a file of it, or the name of one of the model's templates
-            (``rag``), in place of the model's own.
+            (``rag``), in place of the model's default template.
         limits: sizes of the engine (batch, K/V memory, prefix cache).
-        progress: True shows a bar while the model is loaded (native only); or a function, which is
-            called with the loaded bytes and all bytes.
+        progress: True shows a bar while the model is loaded (native only); a function is called
+            with the loaded bytes and all bytes.
 
     Raises:
-        InvalidInput: for settings that are not understood.
-        InvalidModel: for a model that cannot be loaded.
+        InvalidInput: a setting is unknown or unusable.
+        InvalidModel: a model cannot be loaded.
 
-    Calls are safe from several threads: they take turns. Use as a context manager, or call
-    :meth:`close`, to free the memory early.
+    Calls are safe from several threads, because only one call runs at a time. Use the object as a
+    context manager, or call :meth:`close`, to free the memory early.
     """
 
     def __init__(
@@ -160,17 +161,17 @@ class LLM(RequestMaker):
         params: SamplingParams | None = None,
         **settings: Unpack[ChatSettings],
     ) -> Completion | list[Completion]:
-        """Answer a text or a conversation, or each of a list of them as one batch.
+        """Answer a text or a conversation, or answer each of a list of them as one batch.
 
         Args:
-            messages: what the user says; or a list of ``{"role": ..., "content": ...}``; or a
-                list of these. Text that spells a control token stays text.
+            messages: a user message; or a list of ``{"role": ..., "content": ...}``; or a list of
+                such messages or lists. Text that spells a control token stays text.
             params: as in :meth:`complete`.
             settings: as in :meth:`complete`, and ``system`` (a text before the conversation),
                 ``tools`` (descriptions of functions, for templates that show them) and
                 ``chat_template`` (Jinja text, in place of the model's own).
 
-        Returns, raises: as :meth:`complete`.
+        Results and errors are those of :meth:`complete`.
         """
         rest, shown = _apart(settings)
         asked = [self.conversation(each, **shown) for each in each_of(messages)]
@@ -204,34 +205,36 @@ class LLM(RequestMaker):
 
         Args:
             prompts: a text, a list of token ids, or a list of these, run as one batch.
-            params: how to sample; or give its fields as keywords, e.g. ``max_tokens=64``.
-            settings: fields of :class:`SamplingParams`, and ``decoder``, ``priority``,
-                ``deadline`` (seconds), ``salt`` and ``prediction`` (a text or token ids that the
-                output will probably be, for methods that use it) of the request; ``constraint``,
-                what the output must be: ``{"type": "json_schema", "value": {...}}`` and others
-                (see :meth:`paradecode.constraints.compile.Compiler.compile`); and settings of
-                the method, such as ``steps=64, block_length=32``. ``gen_length`` is ``max_tokens``.
-                ``search``, such as ``best-of(n=8)``, makes several outputs and returns the one that
-                it prefers, and ``scorer`` is what it may prefer by: a spec such as
-                ``reward-model(path=...)``, a function (:data:`paradecode.search.Scorer`), or a
-                constraint that the output should follow. ``progress=True`` shows a bar of ended
-                requests, and a function is called with their number and that of all; a search
-                has none.
+            params: sampling parameters; or give its fields as keywords, e.g. ``max_tokens=64``.
+            settings: fields of :class:`SamplingParams`, and the further settings below.
+
+        The request has ``decoder``, ``priority``, ``deadline`` (seconds) and ``salt``. Its
+        ``prediction`` is a text or token ids that the output will probably be, for methods that use
+        it. Its ``constraint`` says what the output must be: ``{"type": "json_schema", "value":
+        {...}}`` and others (see :meth:`paradecode.constraints.compile.Compiler.compile`). Settings
+        of the method can be given too, such as ``steps=64, block_length=32``. ``gen_length`` is
+        ``max_tokens``.
+
+        ``search``, such as ``best-of(n=8)``, makes several outputs and returns the one that it
+        prefers. ``scorer`` says what it prefers: a spec such as ``reward-model(path=...)``, a
+        function (:data:`paradecode.search.Scorer`), or a constraint that the output should follow.
+        ``progress=True`` shows a bar of ended requests; a function is called with the numbers of
+        ended and of all requests. A search has no progress.
 
         Returns:
-            A completion for one prompt, a list for a list. In a list a failed request has
-            ``finish_reason`` ``error`` and does not disturb the others.
+            A completion for one prompt, a list for a list. In a list, a failed request has
+            ``finish_reason`` ``error`` and does not affect the other requests.
 
         Raises:
-            InvalidInput: for a prompt or setting that cannot be used.
-            Exception: the error that ended the request, when one prompt was given.
+            InvalidInput: a prompt or setting cannot be used.
+            Exception: the error that ended the request, if one prompt was given.
         """
         if isinstance(prompts, str) or _are_ids(prompts):
             return self._single(self.encode(cast("Sequence[int]", prompts)), params, settings)
         return self._batch(self._several("prompts", prompts), params, settings)
 
     def generate(self, prompts: Any, params: SamplingParams | None = None, **settings: Any) -> Any:
-        """Do what :meth:`complete` does, with a warning; from version 0.4 on this chats."""
+        """Call :meth:`complete` and warn; from version 0.4 on this method chats."""
         said = (
             "LLM.generate continues raw text: use complete for that, or chat for answers. "
             "From 0.4 on generate chats, as the command does."
@@ -245,11 +248,11 @@ class LLM(RequestMaker):
         params: SamplingParams | None = None,
         **settings: Unpack[ChatSettings],
     ) -> Generator[Chunk, None, None]:
-        """Yield an answer as it is committed, several tokens at a time where the method can.
+        """Yield an answer while it is decoded, several tokens at a time if the method allows it.
 
         Args:
-            prompt: a text or a conversation, as in :meth:`chat`; or token ids, which are
-                continued: ``llm.stream(llm.encode(text))`` continues a raw text.
+            prompt: a text or a conversation, as in :meth:`chat`; or token ids, which are continued:
+                ``llm.stream(llm.encode(text))`` continues a raw text.
             params, settings: as in :meth:`chat`; ``n`` must be 1.
 
         Closing the iterator cancels the request.
@@ -266,7 +269,7 @@ class LLM(RequestMaker):
         params: SamplingParams | None = None,
         **settings: Unpack[ChatSettings],
     ) -> Completion:
-        """Answer one text or conversation for asyncio; several at a time share their forwards.
+        """Answer one text or conversation for asyncio; concurrent calls share their forwards.
 
         Arguments and errors are those of :meth:`chat`, but ``n`` must be 1. Cancelling the task
         cancels the request.
@@ -282,10 +285,10 @@ class LLM(RequestMaker):
         params: SamplingParams | None = None,
         **settings: Unpack[ChatSettings],
     ) -> AsyncGenerator[Chunk, None]:
-        """Yield what :meth:`stream` yields, for asyncio: forwards run in a thread.
+        """Yield the chunks of :meth:`stream`, for asyncio: forwards run in a thread.
 
-        Closing the iterator, or cancelling the task that waits for it, cancels the request. The
-        forward that is going on ends first.
+        Closing the iterator, or cancelling the task that waits for it, cancels the request. A
+        forward that is running ends first.
         """
         chunks = await asyncio.to_thread(partial(self.stream, prompt, params, **settings))
         async with aclosing(in_threads(chunks)) as pieces:
@@ -295,17 +298,17 @@ class LLM(RequestMaker):
     def score(
         self, prompts: Sequence[str | Sequence[int]], top: int = 0
     ) -> list[list[TokenLogprob]]:
-        """Log-probabilities of the tokens of prompts, each given those before it, as one batch.
+        """Return the log-probability of each prompt token after the tokens before it, as one batch.
 
         Args:
             prompts: texts or token ids.
-            top: how many of the best tokens at each place to name as well.
+            top: number of best tokens at each position to report as well.
 
         Returns:
-            For each prompt an entry for every token but the first.
+            For each prompt, an entry for every token but the first.
 
         Raises:
-            InvalidInput: for a prompt that cannot be used, or a model that is not autoregressive.
+            InvalidInput: a prompt cannot be used, or the model is not autoregressive.
         """
         most = whole(0, self.config.vocab_size)("top", top)
         asked = [self.reading(ids, most) for ids in self._several("prompts", prompts)]
@@ -315,14 +318,14 @@ class LLM(RequestMaker):
     def rank(
         self, context: str | Sequence[int], candidates: Sequence[str | Sequence[int]]
     ) -> list[Ranked]:
-        """Continuations of one context, the likeliest first; all are scored in the same forwards.
+        """Rank continuations of one context, the likeliest first; all share their forwards.
 
         Args:
             context: a text or token ids.
             candidates: texts or token ids, each of at most 512 tokens.
 
         Raises:
-            InvalidInput: for what cannot be used, or a model that is not autoregressive.
+            InvalidInput: an argument cannot be used, or the model is not autoregressive.
         """
         if isinstance(candidates, str):
             raise InvalidInput("candidates", candidates, "give a list of texts or token ids")
@@ -331,8 +334,11 @@ class LLM(RequestMaker):
         return ranked(cast(CandidateReader, request.decoder).logprobs)
 
     def embed(self, prompts: Sequence[str | Sequence[int]]) -> NDArray[np.float32]:
-        """float32 [prompts, hidden size]: the mean of each prompt's last hidden states, behind
-        the final norm, scaled to length 1. Raises InvalidInput like :meth:`score`."""
+        """Return the embeddings of prompts, float32 [prompts, hidden size].
+
+        An embedding is the mean of the prompt's last hidden states after the final norm, scaled to
+        length 1. Raises InvalidInput like :meth:`score`.
+        """
         asked = [self.reading(ids, hidden=True) for ids in self._several("prompts", prompts)]
         if not asked:
             return np.empty((0, self.config.hidden_size), np.float32)
@@ -354,14 +360,14 @@ class LLM(RequestMaker):
         self.close()
 
     def _asked(self, prompt: Any, settings: Mapping[str, Any]) -> tuple[list[int], dict[str, Any]]:
-        """The token ids of what one call asks, and the settings that do not concern its text."""
+        """Return the token ids of a call's prompt, and the settings that do not change its text."""
         rest, shown = _apart(settings)
         if shown or not _are_ids(prompt):
             return self.conversation(prompt, **shown), rest
         return self.encode(prompt), rest
 
     def _several(self, field: str, prompts: Any) -> list[list[int]]:
-        """The token ids of each prompt in a list."""
+        """Return the token ids of each prompt in a list."""
         if isinstance(prompts, (str, bytes, bytearray)) or not isinstance(prompts, Iterable):
             raise InvalidInput(field, prompts, "give a list of texts or of lists of token ids")
         return [self.encode(prompt) for prompt in prompts]
@@ -395,7 +401,7 @@ class LLM(RequestMaker):
         return [with_alternatives([next(done) for _ in group]) for group in groups]
 
     def _read(self, requests: Sequence[GenerationRequest]) -> None:
-        """Run requests that only read; raises the error that ended one."""
+        """Run requests that only read; raises the error that ended a request."""
         with self._turn:
             for sequence in run(self.engine, requests):
                 if sequence.error is not None:
@@ -403,14 +409,14 @@ class LLM(RequestMaker):
 
 
 def _apart(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a request, and those of how its conversation is written."""
+    """Split settings into those of the request and those of the conversation's text."""
     rest = dict(settings)
     shown = {name: rest.pop(name) for name in CHAT_SETTINGS if name in rest}
     return rest, shown
 
 
 def _are_ids(given: object) -> bool:
-    """Whether these are the token ids of one prompt."""
+    """Return whether this is a list of one prompt's token ids."""
     if isinstance(given, np.ndarray):
         return given.ndim == 1 and given.dtype.kind in "iu"
     return isinstance(given, Sequence) and len(given) > 0 and is_whole(given[0])

@@ -1,4 +1,4 @@
-"""The engine of a model, with the small model that drafts for it."""
+"""Open the engine of a model, with the small model that drafts for it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from paradecode.models.vocabulary import match, trim
 
 @dataclass(frozen=True)
 class Drafting:
-    """The settings of the model or head that drafts.
+    """The settings of the draft model or draft head.
 
     Attributes:
         model: name of the draft model, or None.
-        vocabulary: a table of n-grams, whose tokens are all that the draft model may propose, or
-            None.
+        vocabulary: an n-gram table, or None. The draft model may propose only the table's tokens.
         place: where the draft model and draft heads run.
     """
 
@@ -42,10 +41,10 @@ def drafting_with(
     vocabulary: str | PathLike[str] | None,
     place: DraftPlace,
 ) -> Drafting:
-    """The drafting settings for a method; ``model`` or the method names the draft model.
+    """Return the drafting settings for a method; ``model`` or the method names the draft model.
 
     Raises:
-        InvalidInput: for a method without the draft model that it needs, or a ``vocabulary``
+        InvalidInput: the method needs a draft model and none is named, or a ``vocabulary`` is given
             without a draft model.
     """
     name = None if model is None else fspath(model)
@@ -66,16 +65,16 @@ def open_engine(
     ranks: int,
     limits: Limits,
 ) -> Engine:
-    """Load a model, and its draft model, into an engine, which measures what their forwards cost.
+    """Load a model and its draft model into an engine, which measures their forwards' costs.
 
     Args:
-        opens: :func:`paradecode.backends.open_backend` with everything but the model and its
+        opens: :func:`paradecode.backends.open_backend` with all arguments except the model and its
             ``threads`` and ``ranks``.
         threads: CPU threads of the target; None leaves it to the backend.
 
     Raises:
-        InvalidInput: for settings that do not fit the model or this machine.
-        InvalidModel: for a model that cannot be loaded.
+        InvalidInput: settings do not fit the model or this machine.
+        InvalidModel: a model cannot be loaded.
     """
     place, config, weights = drafting.place, checkpoint.config, checkpoint.weights
     if drafting.model is not None:

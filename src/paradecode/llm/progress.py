@@ -1,4 +1,4 @@
-"""A bar while a model is loaded or a batch is answered."""
+"""Show a progress bar while a model is loaded or a batch is answered."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ Tick = Callable[[int, int], None]
 
 @contextmanager
 def ticking(progress: Tick | bool, title: str, bytes: bool = False) -> Iterator[Tick]:
-    """What to call while something goes on: the caller's function, or what moves a bar.
+    """Yield a function that reports progress: the caller's own, or one that moves a bar.
 
     Args:
-        progress: a function; True for a bar on standard error, which notebooks show, too; or
-            False for nothing.
+        progress: a function; True for a bar on standard error, which notebooks show, too; or False
+            for nothing.
+        title: text beside the bar.
         bytes: whether the amounts are bytes.
     """
     if callable(progress):

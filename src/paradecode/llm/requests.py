@@ -1,4 +1,4 @@
-"""Makes requests for the engine from what callers give: texts, conversations and settings."""
+"""Make engine requests from texts, conversations and settings."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from paradecode.models.chat import MAX_TEMPLATE, ChatTemplate, check_messages, f
 from paradecode.models.checkpoint import Checkpoint
 
 Said = Union[str, Sequence[Mapping[str, Any]]]
-"""What the user says, or a list of ``{"role": ..., "content": ...}``."""
+"""A user message as text, or a conversation: a list of ``{"role": ..., "content": ...}``."""
 
 
 class RequestMaker:
-    """Makes requests for one model. It does not touch the engine, so any thread may use it.
+    """Make requests for one model. It does not touch the engine, so any thread may use it.
 
     Args:
         checkpoint: the model.
         decoder: the method for requests that name none.
-        draft_model: name of the small model that is loaded beside it, if there is one.
+        draft_model: name of the loaded draft model, or None.
 
     Attributes:
         model: the model's name.
@@ -46,7 +46,7 @@ class RequestMaker:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families of methods that this model can be decoded with."""
+        """The families of methods that can decode this model."""
         able = {
             "autoregressive": self.config.writes,
             "diffusion": self.config.mask_token is not None or self.config.canvas_length > 0,
@@ -56,10 +56,10 @@ class RequestMaker:
     def requests(
         self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
     ) -> list[GenerationRequest]:
-        """The requests of :meth:`paradecode.LLM.complete`: one for each of the ``n`` outputs.
+        """Make the requests of :meth:`paradecode.LLM.complete`: one for each of the ``n`` outputs.
 
         Raises:
-            InvalidInput: for a setting that cannot be used; the engine checks some settings later.
+            InvalidInput: a setting cannot be used; the engine checks some settings later.
         """
         own = {field.name for field in fields(SamplingParams)} | ALIASES.keys()
         sampling = {name: value for name, value in settings.items() if name in own}
@@ -91,10 +91,10 @@ class RequestMaker:
     def reading(
         self, ids: list[int], top: int | None = None, hidden: bool = False, **settings: Any
     ) -> GenerationRequest:
-        """A request that reads a prompt; its ``decoder`` is a :class:`PromptReader`.
+        """Make a request that reads a prompt; its ``decoder`` is a :class:`PromptReader`.
 
         Args:
-            top: see :meth:`paradecode.LLM.score`; None scores nothing.
+            top: see :meth:`paradecode.LLM.score`; None computes no scores.
             hidden: whether to collect hidden states.
             settings: other fields of the request.
         """
@@ -104,8 +104,10 @@ class RequestMaker:
     def ranking(
         self, ids: list[int], candidates: Sequence[str | Sequence[int]], **settings: Any
     ) -> GenerationRequest:
-        """A request that scores continuations of ``ids``; its ``decoder`` is a
-        :class:`CandidateReader`. Settings are other fields of the request."""
+        """Make a request that scores continuations of ``ids``.
+
+        Its ``decoder`` is a :class:`CandidateReader`. ``settings`` are other fields of the request.
+        """
         found = [
             token_ids(self._continuation(candidate), "candidates", self.config.vocab_size)
             for candidate in candidates
@@ -122,11 +124,11 @@ class RequestMaker:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> list[int]:
-        """Token ids of a conversation in the model's own format.
+        """Return the token ids of a conversation in the model's own format.
 
         Args:
             tools: descriptions of functions that the model may call, for templates that show them.
-            variables: others that the template reads, for example ``enable_thinking``.
+            variables: other variables that the template reads, for example ``enable_thinking``.
         """
         if self.chat_template is None:
             raise InvalidInput("model", self.model, "it has no chat template; use complete")
@@ -140,14 +142,14 @@ class RequestMaker:
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template: str | None = None,
     ) -> list[int]:
-        """Token ids of a conversation, or of a text that the user says.
+        """Return the token ids of a conversation, or of one user message.
 
         Args:
             system, tools, chat_template: see :meth:`paradecode.LLM.chat`.
 
         Raises:
-            InvalidInput: for messages or settings that cannot be used.
-            InvalidModel: for a template that is broken.
+            InvalidInput: messages or settings cannot be used.
+            InvalidModel: the template is broken.
         """
         said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         if system is not None and isinstance(said, (list, tuple)):
@@ -171,7 +173,7 @@ class RequestMaker:
         return template.encode(self.tokenizer, said, tools=tools)
 
     def template(self, given: str) -> ChatTemplate:
-        """The template that a caller gives: Jinja text, or the name of one of the model's."""
+        """Return the template that a caller gives: Jinja text, or a name of the model's own."""
         source = text(MAX_TEMPLATE)("chat_template", given)
         if self.chat_template is not None and given in self.chat_template.named:
             return self.chat_template.named[given]
@@ -180,7 +182,7 @@ class RequestMaker:
         return template
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
-        """Token ids of a raw text, at least one."""
+        """Return the token ids of a raw text, at least one."""
         if isinstance(prompt, str):
             ids = self.tokenizer.encode(prompt)
             return ids or [self._start_token()]
@@ -190,18 +192,18 @@ class RequestMaker:
         return list(prompt)
 
     def spec(self, decoder: Decoder) -> Spec:
-        """The method that a caller names; raises InvalidInput if the model cannot use it."""
+        """Return the method that a caller names; raises InvalidInput if the model cannot use it."""
         return spec_for(decoder, self.model, self.families, self.config.decoder)
 
     def _start_token(self) -> int:
-        """The token that replaces an empty prompt."""
+        """Return the token that replaces an empty prompt."""
         for token in (self.config.bos_token, *self.config.eos_tokens):
             if token is not None:
                 return token
         raise InvalidInput("prompt", "", "give at least one token: the model has no BOS")
 
     def _continuation(self, text: str | Sequence[int]) -> Sequence[int]:
-        """Token ids of a text behind a prompt, in which nothing is a control token."""
+        """Return the token ids of a text after a prompt; no part of it becomes a control token."""
         if isinstance(text, str):
             return self.tokenizer.encode(text, special=False, parse_special=False)
         return text
@@ -214,9 +216,9 @@ class RequestMaker:
 
 
 def is_one(messages: object) -> bool:
-    """Whether this is a text or one conversation, and not a list of them.
+    """Return whether this is one text or conversation, and not a list of them.
 
-    An empty list is a conversation, which is refused.
+    An empty list is a conversation, which is refused later.
     """
     if isinstance(messages, (list, tuple)):
         return all(isinstance(message, Mapping) for message in messages)
@@ -224,7 +226,7 @@ def is_one(messages: object) -> bool:
 
 
 def each_of(messages: object) -> list[Said]:
-    """The conversations in what :meth:`paradecode.LLM.chat` takes; raises InvalidInput."""
+    """Return the conversations in :meth:`paradecode.LLM.chat`'s argument; raises InvalidInput."""
     if is_one(messages):
         return [cast(Said, messages)]
     if not isinstance(messages, Sequence):

@@ -32,7 +32,7 @@ class SamplingSettings(TypedDict, total=False):
 
 
 class RequestSettings(TypedDict, total=False):
-    """What a request has beside its sampling; see :meth:`paradecode.LLM.complete`."""
+    """The settings of a request other than its sampling; see :meth:`paradecode.LLM.complete`."""
 
     priority: int
     deadline: float | None
@@ -43,10 +43,10 @@ class RequestSettings(TypedDict, total=False):
 
 
 class Settings(SamplingSettings, RequestSettings, total=False):
-    """What :meth:`paradecode.LLM.complete` takes.
+    """The settings of :meth:`paradecode.LLM.complete`.
 
-    A call takes every setting of its method, too. Only the two that the diffusion models' own
-    scripts use are named here; others can be written into ``decoder``.
+    A call also takes every setting of its method. Only two of those are named here, which the
+    diffusion models' own scripts use; others can be written into ``decoder``.
     """
 
     decoder: Decoder
@@ -59,7 +59,7 @@ class Settings(SamplingSettings, RequestSettings, total=False):
 
 
 class ChatSettings(Settings, total=False):
-    """What :meth:`paradecode.LLM.chat` takes.
+    """The settings of :meth:`paradecode.LLM.chat`.
 
     Attributes:
         system: text of a message before the conversation.

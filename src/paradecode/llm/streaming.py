@@ -1,4 +1,4 @@
-"""Yields an answer while it is made, for one thread or for asyncio."""
+"""Yield an answer while it is decoded, for one thread or for asyncio."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paradecode.engine.request import GenerationRequest
 
 
 def stream(engine: Engine, turn: RLock, request: GenerationRequest) -> Generator[Chunk, None, None]:
-    """Yield what each step decides of a request; ``turn`` is held while the engine runs.
+    """Yield what each step decides of a request; ``turn`` is locked while the engine runs.
 
-    The request is queued with the first chunk. Closing the iterator cancels it.
+    The request is queued when the first chunk is requested. Closing the iterator cancels it.
     """
     decided = 0
     with turn:
@@ -44,8 +44,10 @@ def stream(engine: Engine, turn: RLock, request: GenerationRequest) -> Generator
 
 
 async def in_threads(chunks: Generator[Chunk, None, None]) -> AsyncGenerator[Chunk, None]:
-    """Yield what ``chunks`` yields, each made in a thread; the one that is being made at the end is
-    waited for."""
+    """Yield the items of ``chunks``, each computed in a thread.
+
+    Closing this iterator waits for the item that is being computed.
+    """
     forward: asyncio.Future[Chunk | None] | None = None
     try:
         while True:

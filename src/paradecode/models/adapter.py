@@ -1,8 +1,8 @@
-"""LoRA adapters that make a masked diffusion model of a causal one; they are merged at load.
+"""LoRA adapters that turn a causal model into a masked diffusion model; merged when it is loaded.
 
-LoRA (Hu et al. 2021, arXiv 2106.09685): a matrix W becomes W + b a with thin b and a. The file also
-has the embedding and the id of the mask token, and the length of a block. Everything in a file is
-checked against the model before it is used.
+LoRA (Hu et al. 2021, arXiv 2106.09685): a matrix W becomes W + b a with thin matrices b and a. The
+file also holds the embedding and the id of the mask token, and the length of a block. Everything in
+a file is checked against the model before it is used.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MOST_BYTES = 1 << 32
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about an adapter.
+    """The settings of an adapter.
 
     Attributes:
-        base: name of the model that it was trained for.
+        base: name of the model for which it was trained.
         rank: rank of every pair of matrices.
-        block_length: positions of a block, counted from position 0.
+        block_length: number of positions of a block; blocks start at position 0.
         mask_token: id of the token whose embedding is replaced.
         shift: whether the logits of row i predict position i + 1.
     """
@@ -53,15 +53,18 @@ class Facts:
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
-    """Facts, and float16 tensors: ``<matrix>.a`` [rank, inputs], ``<matrix>.b`` [outputs, rank]
-    for each adapted matrix (canonical names), and ``mask`` [D]."""
+    """An adapter: its facts, and its float16 tensors.
+
+    The tensors are ``<matrix>.a`` [rank, inputs] and ``<matrix>.b`` [outputs, rank] for each
+    adapted matrix (canonical names), and ``mask`` [D].
+    """
 
     facts: Facts
     tensors: Mapping[str, NDArray[np.float16]]
 
 
 def adapter_shapes(config: ModelConfig, rank: int) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of all tensors of an adapter of this rank for this model."""
+    """Return name -> shape of all tensors of an adapter of this rank for this model."""
     shapes: dict[str, tuple[int, ...]] = {MASK: (config.hidden_size,)}
     for name, (outputs, inputs) in _matrices(config).items():
         shapes |= {f"{name}.a": (rank, inputs), f"{name}.b": (outputs, rank)}
@@ -69,27 +72,27 @@ def adapter_shapes(config: ModelConfig, rank: int) -> dict[str, tuple[int, ...]]
 
 
 def _matrices(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Canonical name -> shape of the adapted matrices."""
+    """Return canonical name -> shape of the adapted matrices."""
     shapes = config.tensors().items()
     return {name: shape for name, shape in shapes if name.rpartition(".")[2] in ADAPTED}
 
 
 def save_adapter(path: Path, adapter: Adapter) -> None:
-    """Write a file; it gets its name only when it is complete.
+    """Write an adapter to a file, which gets its name only when it is complete.
 
     Raises:
-        InvalidInput: if the file cannot be written.
+        InvalidInput: the file cannot be written.
     """
     facts = asdict(adapter.facts)
     save(path, KIND, facts, adapter.tensors, dtype="<f2", most=MOST_BYTES, field="OUTPUT")
 
 
 def read_adapter(path: Path, config: ModelConfig) -> Adapter:
-    """The adapter in a file, for a model of this configuration.
+    """Read the adapter in a file, for a model of this configuration.
 
     Raises:
-        InvalidModel: the file is missing, damaged, of another kind, or for a model of another
-            size; the message says what does not fit.
+        InvalidModel: the file is missing, damaged, of another kind, or for a model of another size;
+            the message says what does not fit.
     """
     name = str(path)
     given, tensors = as_model(lambda: load(name, KIND, FIELD, dtype="<f2", most=MOST_BYTES))
@@ -110,8 +113,10 @@ def read_adapter(path: Path, config: ModelConfig) -> Adapter:
 
 
 def merge_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
-    """The result of :func:`merge` with the adapter in a file; warns if it was trained for
-    another model."""
+    """Merge the adapter in a file into a model (:func:`merge`).
+
+    A warning says if the adapter was trained for another model.
+    """
     check_base(checkpoint.config)
     adapter = read_adapter(path, checkpoint.config)
     if adapter.facts.base != checkpoint.config.name:
@@ -121,10 +126,10 @@ def merge_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
 
 
 def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
-    """The block diffusion model, with adapted matrices and embedding in float32.
+    """Return the block diffusion model, with adapted matrices and embedding in float32.
 
     Raises:
-        InvalidModel: if the model is not a plain causal one.
+        InvalidModel: the model is not a plain causal one.
     """
     check_base(checkpoint.config)
     facts, weights = adapter.facts, dict(checkpoint.weights)
@@ -138,7 +143,7 @@ def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
 
 
 def adapted_config(config: ModelConfig, facts: Facts) -> ModelConfig:
-    """The configuration of the merged model."""
+    """Return the configuration of the merged model."""
     return replace(
         config, name=f"{config.name}+diffusion", attention="block", shift=facts.shift,
         block_length=facts.block_length, mask_token=facts.mask_token, decoder=BLOCKS,
@@ -153,14 +158,14 @@ def check_base(config: ModelConfig) -> None:
 
 
 def unused_token(checkpoint: Checkpoint) -> int:
-    """The token that becomes the mask; it occurs in no text and no conversation.
+    """Choose the token that becomes the mask; it occurs in no text and no conversation.
 
-    It is the model's own mask token; else the first row of the embedding without a token (as in
-    SDAR and Fast-dLLM v2); else the last control token that neither begins nor ends a text and does
-    not occur in the chat format (``<empty_output>`` for SmolLM2).
+    The first of these that exists is chosen: the model's own mask token; the first row of the
+    embedding without a token (as in SDAR and Fast-dLLM v2); the last control token that neither
+    begins nor ends a text and does not occur in the chat format (``<empty_output>`` for SmolLM2).
 
     Raises:
-        InvalidModel: if there is none.
+        InvalidModel: there is no such token.
     """
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
     if config.mask_token is not None:

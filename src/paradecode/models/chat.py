@@ -1,4 +1,4 @@
-"""Turns chat messages into a prompt in the format that the model was trained on."""
+"""Turn chat messages into a prompt in the format on which the model was trained."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paradecode.models.tokenizer import Tokenizer
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_TEMPLATE = 1 << 16
-"""The most characters of a template; published ones have up to 20,000."""
+"""Largest number of characters of a template; published ones have up to 20,000."""
 MAX_MESSAGES = 1 << 12
 MAX_CONTENT = 1 << 21
 TOOLS, DOCUMENTS = "tool_use", "rag"
@@ -47,7 +47,7 @@ class ChatTemplate:
         tokens: variables of the template: bos_token, eos_token, ...
         named: further templates by name; ``tool_use`` replaces the template for conversations with
             tools, and ``rag`` for those with documents.
-        begin: id that every prompt begins with, also where the template does not write it; None
+        begin: id with which every prompt begins, even if the template does not write it; None
             leaves it to the template.
     """
 
@@ -73,14 +73,14 @@ class ChatTemplate:
         return {"default": self.source, **{name: t.source for name, t in self.named.items()}}
 
     def shows(self, variable: str) -> bool:
-        """Whether the template that is used for them shows ``tools`` or ``documents``."""
+        """Return whether the template uses ``variable``, which is ``tools`` or ``documents``."""
         source = self._for({variable: True}).source
         return re.search(rf"\b{variable}\b", source) is not None
 
     def render(
         self, messages: Sequence[Message], add_generation_prompt: bool = True, **kwargs: Any
     ) -> str:
-        """The prompt as text.
+        """Return the prompt as text.
 
         Args:
             messages: mappings with ``role`` (one of ROLES) and ``content`` (a string).
@@ -103,16 +103,16 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **kwargs: Any,
     ) -> list[int]:
-        """The prompt as token ids; text of a message never becomes a token that marks turns.
+        """Return the prompt as token ids; message text never becomes a token that marks turns.
 
-        The ids are those of ``render``, but where a message contains the text of a control token,
-        or of another token that the template itself writes, it stays text. So a user cannot end
-        the turn and write as the system. Earlier answers and system messages may contain tokens
-        that are visible in an output and mark no turn, such as ``<think>``.
+        The ids are those of ``render``, with one exception. If a message contains the text of a
+        control token, or of another token that the template itself writes, it stays text. So a user
+        cannot end the turn and write as the system. Earlier answers and system messages may contain
+        tokens that are visible in an output and mark no turn, such as ``<think>``.
 
         Raises:
-            InvalidInput, InvalidModel: as ``render``; also if a message contains the text of such
-                a token, and the template changes messages so that its place is unknown.
+            InvalidInput, InvalidModel: as ``render``; also if a message contains the text of such a
+                token, and the template changes messages so that its place is unknown.
         """
         check_messages(messages)
         chosen = self._for(kwargs)
@@ -121,7 +121,7 @@ class ChatTemplate:
         return ids if begin is None or ids[:1] == [begin] else [begin, *ids]
 
     def marks(self, tokenizer: Tokenizer) -> Marks:
-        """What the template writes as single tokens."""
+        """Return the texts that the template writes as single tokens."""
         if self._marks is None or self._marks[0] is not tokenizer:
             self._marks = tokenizer, find_marks(self._probe, self.source, tokenizer)
         return self._marks[1]
@@ -129,7 +129,7 @@ class ChatTemplate:
     def rendered(
         self, messages: Sequence[Message], add_generation_prompt: bool, extra: Mapping[str, Any]
     ) -> str:
-        """The text of checked messages; errors as ``render``."""
+        """Return the text of checked messages; errors as ``render``."""
         try:
             with allowance():
                 return self._compiled.render(
@@ -148,14 +148,14 @@ class ChatTemplate:
             ) from None
 
     def _for(self, variables: Mapping[str, Any]) -> ChatTemplate:
-        """The template for a conversation with these variables."""
+        """Return the template for a conversation with these variables."""
         for name, variable in ((TOOLS, "tools"), (DOCUMENTS, "documents")):
             if variables.get(variable) and name in self.named:
                 return self.named[name]
         return self
 
     def _probe(self, messages: Sequence[Message], prompt: bool) -> str | None:
-        """A conversation as text, or None if the template takes no such one."""
+        """Return a conversation as text, or None if the template refuses it."""
         try:
             return self.rendered(messages, prompt, {})
         except (InvalidInput, InvalidModel):
@@ -183,7 +183,7 @@ class ChatTemplate:
         forged = [t for names, c in zip(barred, contents) for t in names if t in c]
         if not forged:
             return tokenizer.encode(text, special=False)
-        # Marks instead of the contents show the place of each in the text.
+        # Placeholders instead of the contents show the place of each message in the text.
         nonce = secrets.token_hex(8)
         places = [f"\ue000{nonce}.{index}\ue001" for index in range(len(messages))]
         marked_messages = [{**m, "content": mark} for m, mark in zip(messages, places)]
@@ -205,9 +205,9 @@ class ChatTemplate:
 
 
 def find_template(sources: Mapping[str, str], tokenizer: Tokenizer) -> ChatTemplate | None:
-    """The template of a model, or None if it is no chat model.
+    """Return the chat template of a model, or None if it is not a chat model.
 
-    It is the one that is named ``default``, else ``tool_use``, else ChatML when the vocabulary has
+    The template is the one named ``default``, else ``tool_use``, else ChatML if the vocabulary has
     its tokens.
 
     Args:
@@ -225,7 +225,7 @@ def find_template(sources: Mapping[str, str], tokenizer: Tokenizer) -> ChatTempl
 
 
 def check_messages(messages: Sequence[Message]) -> None:
-    """Raise InvalidInput, naming what is wrong, unless this is a conversation."""
+    """Raise InvalidInput, which says what is wrong, unless this is a conversation."""
     if isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence):
         raise InvalidInput("messages", messages, "give a list of {'role': ..., 'content': ...}")
     if not 1 <= len(messages) <= MAX_MESSAGES:
@@ -248,14 +248,14 @@ def check_messages(messages: Sequence[Message]) -> None:
 
 
 def _content(message: Message) -> Any:
-    """The content of a message; it may be missing beside an assistant's tool calls."""
+    """Return the content of a message; it may be missing beside an assistant's tool calls."""
     content = message.get("content")
     calls = message.get("role") == "assistant" and message.get("tool_calls")
     return "" if content is None and calls else content
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Every string inside of a JSON value."""
+    """Yield every string inside a JSON value."""
     pending = [value]
     while pending:
         inner = pending.pop()
@@ -274,11 +274,13 @@ def _encode_marked(
     said: Mapping[str, tuple[str, Collection[str]]],
     text: str,
 ) -> list[int] | None:
-    """Ids of ``text``, in which tokens of messages are text; None if the places do not fit it.
+    """Return the ids of ``text``, or None if the placeholders do not fit it.
+
+    Tokens that messages contain stay text.
 
     Args:
-        marked: the text with places instead of messages.
-        said: place -> message, and the tokens that are text in it.
+        marked: the text with placeholders instead of messages.
+        said: placeholder -> message, and the tokens that stay text in it.
     """
     ids: list[int] = []
     pending = rebuilt = ""

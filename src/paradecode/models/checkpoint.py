@@ -1,4 +1,4 @@
-"""A loaded model, in the form that every reader returns and backends take."""
+"""A loaded model, in the form that every reader returns and every backend accepts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Checkpoint:
 
 
 def with_chat(checkpoint: Checkpoint, sources: Mapping[str, str]) -> Checkpoint:
-    """The model with its chat template, whose end of an answer ends its texts as well.
+    """Return the model with its chat template; the token that ends an answer then ends its texts.
 
-    What the files leave open is warned about.
+    Warnings say what the files leave unclear.
 
     Args:
         sources: name -> Jinja text of all templates.
@@ -67,11 +67,11 @@ def with_chat(checkpoint: Checkpoint, sources: Mapping[str, str]) -> Checkpoint:
 
 
 def with_template(checkpoint: Checkpoint, given: str) -> Checkpoint:
-    """The model with another chat template.
+    """Return the model with another chat template.
 
     Args:
-        given: Jinja text, the name of one of the model's templates, or a file; a text without
-            braces is no template.
+        given: Jinja text, the name of one of the model's templates, or a file. A text without
+            braces is not taken for a template.
 
     Raises:
         InvalidInput: there is no such template or file.

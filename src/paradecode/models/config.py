@@ -1,4 +1,4 @@
-"""The configuration of a model: one record describes every architecture of the Llama family."""
+"""The configuration of a model: one record for every architecture of the Llama family."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ class Rope:
 
     Attributes:
         theta: base of the wavelengths.
-        dim: how many leading dimensions of a head are rotated (partial rotary when < head_dim).
+        dim: number of leading dimensions of a head that are rotated (partial rotary when <
+            head_dim).
         scaling: ``none``, ``linear``, ``llama3``, ``yarn`` or ``longrope``.
-        factor, low_freq_factor, high_freq_factor, original_context: numbers of the scaling.
+        factor, low_freq_factor, high_freq_factor, original_context: parameters of the scaling.
         attention_factor: cosines and sines are multiplied by it (yarn, longrope).
         beta_fast, beta_slow: yarn's correction range, in rotations.
-        truncate: whether that range ends at whole pairs.
-        factors: one divisor for each rotated pair, or empty. They replace ``scaling``; this is how
-            GGUF files store the llama3 scaling.
+        truncate: whether yarn's correction range is rounded to whole pairs.
+        factors: one divisor for each rotated pair, or empty. They replace ``scaling``; GGUF files
+            store the llama3 scaling in this form.
     """
 
     theta: float = checked(_POSITIVE, 10000.0)
@@ -47,10 +48,10 @@ class Rope:
     factors: tuple[float, ...] = ()
 
     def inverse_frequencies(self) -> NDArray[np.float64]:
-        """Angle per position of each rotated pair, all scaling applied: float64 [dim / 2].
+        """Return each rotated pair's angle per position, with all scaling: float64 [dim / 2].
 
-        The angle of pair i at position p is ``p * inverse_frequencies()[i]``; cosines and sines
-        are then multiplied by ``attention_factor``.
+        The angle of pair i at position p is ``p * inverse_frequencies()[i]``; cosines and sines are
+        then multiplied by ``attention_factor``.
         """
         base = self.theta ** -(np.arange(0, self.dim, 2, dtype=np.float64) / self.dim)
         if self.factors:
@@ -73,12 +74,12 @@ class Rope:
         return base
 
     def _pair_of(self, rotations: float) -> float:
-        """The (fractional) pair that makes so many rotations in the original context."""
+        """Return the (fractional) index of the pair that rotates this often in the old context."""
         turns = self.original_context / (rotations * 2 * math.pi)
         return self.dim * math.log(turns) / (2 * math.log(self.theta))
 
     def check_contexts(self, context: int) -> None:
-        """Warn if the scaling contradicts the lengths of the contexts before and after it."""
+        """Warn if the scaling contradicts the ratio of the new context to the original one."""
         original, ratio = self.original_context, context / self.original_context
         if self.scaling == "yarn" and original != context:
             if not math.isclose(ratio, self.factor, rel_tol=1e-3):
@@ -108,26 +109,27 @@ class ModelConfig:
     """Shapes and facts of a decoder-only transformer with RMSNorm, rotary positions and SwiGLU.
 
     Attributes:
-        name: what users call the model.
+        name: the model's name for users.
         architecture: family, for messages (``llama``, ``qwen2``, ...).
         vocab_size, hidden_size, layers, heads, kv_heads, head_dim, intermediate_size: shapes.
         context_length: largest number of positions.
         norm_eps: epsilon of every RMSNorm.
         rope: rotary parameters.
         tied_head: whether the LM head is the embedding matrix.
-        outputs: rows of the LM head, for a draft model that can propose some of its tokens only;
-        0 means all.
+        outputs: number of rows of the LM head, for a draft model that can propose only some of its
+            tokens; 0 means all.
         qkv_bias, output_bias, mlp_bias: which projections have a bias.
-        qk_norm: RMSNorm over each head of queries and keys (Qwen3).
+        qk_norm: whether each head of queries and keys has an RMSNorm (Qwen3).
         mixture: the experts that replace the MLP of layers, or None.
         gemma: further facts about Gemma 4's layers; None for other models.
-        sliding_window: each row sees so many positions, including itself; 0 is off.
+        sliding_window: number of positions that each row sees, including itself; 0 means all.
         attention: ``causal``, ``full`` or ``block`` (masked diffusion; see ``block_length``).
-        mask_token: id of the mask of a diffusion model, or None.
-        shift: the logits of row i predict position i + 1 in a diffusion model, too.
+        block_length: number of positions of a block, for ``block`` attention.
+        mask_token: id of the mask token of a diffusion model, or None.
+        shift: whether the logits of row i predict position i + 1 in a diffusion model, too.
         bos_token: id or None; ``add_bos`` says whether prompts start with it.
-        eos_tokens: ids that end a text.
-        decoder: spec of the method that suits its family best; empty: the usual one of its kind.
+        eos_tokens: token ids that end a text.
+        decoder: spec of the method that suits its family best; empty means the default method.
     """
 
     name: str
@@ -186,28 +188,28 @@ class ModelConfig:
 
     @property
     def canvas_length(self) -> int:
-        """Positions that a model without a mask token denoises together; 0 for all other models."""
+        """Number of positions that a model without a mask token denoises together; otherwise 0."""
         return 0 if self.gemma is None else self.gemma.canvas
 
     @property
     def writes(self) -> bool:
-        """Whether the model can write from left to right, and compute how likely a text is."""
+        """Whether the model can generate from left to right, and score texts."""
         return self.attention == "causal" and not self.canvas_length
 
     @property
     def said(self) -> int:
-        """The number of tokens that the LM head distinguishes."""
+        """The number of rows of the LM head."""
         return self.outputs or self.vocab_size
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Canonical name -> shape of every weight this architecture has, rows first.
+        """Return canonical name -> shape of every weight of this architecture, rows first.
 
         ``embed`` [V, D], ``head`` [V or ``outputs``, D] (absent when tied), ``norm`` [D], and for
         each layer ``layers.N.``: ``attn_norm`` [D], ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o``
         [D, H*d], ``mlp_norm`` [D], ``gate`` and ``up`` [F, D], ``down`` [D, F]; biases as
-        ``q.bias`` ...; ``q_norm`` and ``k_norm`` [d]. Layers with experts have
-        ``Mixture.tensors`` instead of ``gate``, ``up`` and ``down``; Gemma 4's layers have both,
-        and the tensors of :class:`Gemma`.
+        ``q.bias`` ...; ``q_norm`` and ``k_norm`` [d]. Layers with experts have ``Mixture.tensors``
+        instead of ``gate``, ``up`` and ``down``; Gemma 4's layers have both, and the tensors of
+        :class:`Gemma`.
         """
         d, f = self.hidden_size, self.intermediate_size
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim

@@ -1,7 +1,7 @@
-"""Reads the config.json of a folder as transformers' configuration class of the architecture does.
+"""Read a folder's config.json in the same way as transformers' class of the architecture.
 
-A null is a value there: it switches an attention window off, and it makes a head's size follow from
-others. Where the class takes no null, the file is refused.
+A null in this file is a value: it switches an attention window off, and it makes a head's size
+follow from other sizes. If the class accepts no null, the file is refused.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _TYPES = {
     "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM", "qwen3_moe": MOE,
 }  # fmt: skip
-"""``model_type`` -> architecture, for a file that names none."""
+"""``model_type`` -> architecture, for a file that names no architecture."""
 CLASSIFIERS = ("ForSequenceClassification", "ForRewardModel")
-"""Ends of architectures that have ``score`` weights in place of an LM head."""
+"""Suffixes of architectures that have ``score`` weights in place of an LM head."""
 _LLAMA: dict[str, Any] = {
     "max_position_embeddings": 2048, "num_key_value_heads": None, "head_dim": None,
     "attention_bias": False, "mlp_bias": False,
@@ -53,9 +53,9 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 768, "num_experts_per_tok": 8, "num_experts": 128,
     },
 }  # fmt: skip
-"""Class -> its keys that config.json may leave out, with their defaults."""
+"""Class -> keys that config.json may leave out, with their defaults."""
 _SHARED = {"hidden_act": "silu", "rms_norm_eps": 1e-6, "tie_word_embeddings": False}
-"""More of them, which all classes have."""
+"""Further defaults, which all classes share."""
 _SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
 )  # fmt: skip
@@ -66,7 +66,7 @@ _USUAL = {
     "Qwen3ForCausalLM": (151936, 4096, 22016, 32, 32),
     MOE: (151936, 2048, 6144, 24, 32),
 }
-"""Class -> its sizes, where config.json leaves them out."""
+"""Class -> the sizes that are used if config.json leaves them out."""
 _ORIGINAL = "original_max_position_embeddings"
 _OPTIONAL = frozenset(key for keys in _DEFAULTS.values() for key in keys)
 _NULLABLE = {
@@ -76,11 +76,11 @@ _NULLABLE = {
     "Qwen3ForCausalLM": ("num_key_value_heads", "sliding_window"),
     MOE: ("sliding_window",),
 }
-"""Class -> keys for which it takes null."""
+"""Class -> keys for which it accepts null."""
 
 
 def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
-    """The configuration of a model with this config.json; raises InvalidModel."""
+    """Return the configuration of a model with this config.json; raises InvalidModel."""
     named = raw.get("architectures")
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
     if known is None:
@@ -115,7 +115,7 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     )
     head_dim = values.whole("head_dim", hidden // heads, 1, 1024)
     biased, rope = values.flag("attention_bias"), rope_of(values, head_dim)
-    # As in transformers; a canvas, which is filled to its end, ends at whatever any file names.
+    # As in transformers. A canvas, which is filled to its end, ends at the ids of all files.
     ends = said or _ids(values, "eos_token_id")
     if differs:
         ends = said | _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ()))
@@ -149,10 +149,10 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
 
 
 def _values(known: str, raw: Metadata) -> Metadata:
-    """The file's values and the defaults of the class, without keys that the class does not have.
+    """Return the file's values and the class's defaults, without keys that the class lacks.
 
     Raises:
-        InvalidModel: for a null that the class does not take.
+        InvalidModel: a value is null, and the class does not accept that.
     """
     defaults = {**_SHARED, **_DEFAULTS[known]}
     given = {key: value for key, value in raw.items() if key in defaults or key not in _OPTIONAL}
@@ -166,7 +166,7 @@ def _values(known: str, raw: Metadata) -> Metadata:
 
 
 def _check_quantization(values: Metadata) -> None:
-    """Refuse weights in formats of other engines; a scheme for the cache alone is harmless."""
+    """Refuse weights in formats of other engines; a scheme for the K/V cache alone is harmless."""
     given = values.get("quantization_config")
     if given is None or (isinstance(given, dict) and given.get("config_groups") == {}):
         return
@@ -175,7 +175,7 @@ def _check_quantization(values: Metadata) -> None:
 
 
 def _sliding_window(known: str, values: Metadata) -> int:
-    """The attention window that all layers share, or 0."""
+    """Return the attention window that all layers share, or 0."""
     mistral = known == "MistralForCausalLM"
     window, layers = values.whole("sliding_window", 0), values.whole("num_hidden_layers")
     kinds = values.get("layer_types")
@@ -197,10 +197,10 @@ def _sliding_window(known: str, values: Metadata) -> int:
 
 
 def rope_of(values: Metadata, head_dim: int) -> Rope:
-    """Rotary parameters in the old (rope_theta, rope_scaling) or new (rope_parameters) style.
+    """Return rotary parameters in the old (rope_theta, rope_scaling) or new (rope_parameters) form.
 
-    As in transformers, ``rope_scaling`` comes before ``rope_parameters``, both before keys of the
-    file itself, and the file's own ``original_max_position_embeddings`` before theirs.
+    As in transformers, ``rope_scaling`` overrides ``rope_parameters``, and these override keys of
+    the file itself. Only the file's own ``original_max_position_embeddings`` overrides theirs.
     """
     scaling = values.get("rope_scaling") or values.get("rope_parameters") or {}
     if not isinstance(scaling, dict):
@@ -254,14 +254,14 @@ def rope_of(values: Metadata, head_dim: int) -> Rope:
         original_context=original,
         truncate=bool(scaling.get("truncate", True)),
         attention_factor=_yarn_attention(scaling, factor),
-        # As in transformers, 0 stands for the usual value, too.
+        # As in transformers, 0 means the default, too.
         beta_fast=scaling.number("beta_fast", 32.0) or 32.0,
         beta_slow=scaling.number("beta_slow", 1.0) or 1.0,
     )
 
 
 def _context(values: Metadata, rope: Rope) -> int:
-    """The longest text, up to which the angles of the first token stay the same."""
+    """Return the largest length up to which the first token's angles stay the same."""
     context = values.whole("max_position_embeddings")
     if rope.scaling != "longrope" or rope.original_context >= context:
         return context
@@ -272,9 +272,9 @@ def _context(values: Metadata, rope: Rope) -> int:
 
 
 def _longrope(rope: Rope, scaling: Metadata, context: int, original: int) -> Rope:
-    """LongRoPE (arXiv 2402.13753) of texts up to the original context.
+    """Return the rotary parameters of LongRoPE (arXiv 2402.13753) within the original context.
 
-    A longer text has other factors for all of its tokens, which those in a cache lack.
+    A longer text uses other factors for all of its tokens, so cached rows would be wrong.
     """
     for key in ("short_factor", "long_factor"):
         factors = scaling.get(key)
@@ -300,7 +300,7 @@ def _yarn_attention(scaling: Metadata, factor: float) -> float:
 
 
 def _ids(values: Metadata, key: str) -> set[int]:
-    """Token ids given as a number, a list or not at all."""
+    """Return token ids that are given as a number, as a list, or not at all."""
     value = values.get(key)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     return {Metadata({key: index}).whole(key) for index in ids}

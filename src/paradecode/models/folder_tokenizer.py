@@ -1,4 +1,4 @@
-"""Reads the tokenizer and the chat templates of a folder, of all files that transformers reads."""
+"""Read the tokenizer and the chat templates of a folder, from all files that transformers reads."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ from paradecode.models.tokenizer_library import check_steps, library_errors
 
 BY_MERGES = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
 """Tokenizer classes whose files may be vocab.json and merges.txt: byte-level BPE with Qwen2's
-pieces."""
+pre-tokenizer."""
 MOST_ADDED = 64
-"""The most tokens that a post-processor may add to a prompt."""
+"""Largest number of tokens that a post-processor may add to a prompt."""
 MOST_TEMPLATES = 64
-"""The most chat templates of a model."""
+"""Largest number of chat templates of a model."""
 NAMED = (
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
 )  # fmt: skip
-"""Uses of tokens; tokens that no other file has get their ids in this order."""
+"""Settings that name special tokens; tokens that no other file has get their ids in this order."""
 FOLDERS = ("chat_templates", "additional_chat_templates")
-"""Folders of named chat templates; transformers knows the second one, which comes first."""
+"""Folders of named chat templates. Transformers knows the second one, whose templates win."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_tokenizer(
     folder: Path, rows: int | None = None
 ) -> tuple[Tokenizer, dict[str, str], int | None]:
-    """The tokenizer, the sources of the chat templates by name, and the mask token if it is named.
+    """Return the tokenizer, the chat templates' sources by name, and the mask token or None.
 
     Args:
-        rows: rows of the embedding; an added token beyond them is left out, with a warning.
+        rows: number of rows of the embedding; an added token beyond them is left out, with a
+            warning.
 
     Raises:
         InvalidModel: a file of the tokenizer is missing, damaged or of an unknown kind.
@@ -79,8 +80,10 @@ def read_tokenizer(
 
 
 def _settings(folder: Path) -> Metadata:
-    """tokenizer_config.json; without ``added_tokens_decoder``, special_tokens_map.json replaces
-    what it says about tokens."""
+    """Read tokenizer_config.json.
+
+    Without ``added_tokens_decoder``, special_tokens_map.json replaces its settings of tokens.
+    """
     path, older = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
     settings = read_json(path) if path.is_file() else Metadata()
     if "added_tokens_decoder" not in settings and older.is_file():
@@ -90,7 +93,7 @@ def _settings(folder: Path) -> Metadata:
 
 
 def _add(backend: Any, tokens: list[AddedToken], rows: int | None) -> None:
-    """Add tokens, or give known ones these flags; those without a row are left out."""
+    """Add tokens, or set the flags of known tokens; leave out tokens without an embedding row."""
     known = {repr(token) for token in backend.get_added_tokens_decoder().values()}
     size = backend.get_vocab_size(with_added_tokens=True)
     kept = []
@@ -102,7 +105,7 @@ def _add(backend: Any, tokens: list[AddedToken], rows: int | None) -> None:
         kept.append(token)
         size += fresh
     with library_errors("added tokens", "one of them is damaged"):
-        # All at once: each call makes the library's search for tokens anew.
+        # All at once: each call rebuilds the library's search for tokens.
         for special, group in groupby(kept, lambda token: token.special):
             (backend.add_special_tokens if special else backend.add_tokens)([*group])
 
@@ -114,7 +117,7 @@ def _say_beyond(token: str, rows: int | None) -> None:
 
 
 def _special(settings: Metadata, added: Mapping[int, AddedToken]) -> Iterator[AddedToken]:
-    """The tokens that the settings name by a use, or list as special."""
+    """Yield tokens that a setting such as ``eos_token`` names, or that are listed as special."""
     known = {token.content: token for token in added.values()}
     listed = settings.get("extra_special_tokens") or settings.get("additional_special_tokens")
     more = [*listed.values()] if isinstance(listed, dict) else listed
@@ -154,7 +157,7 @@ def _text(path: Path, most: int) -> str:
 
 
 def _merged(folder: Path, settings: Metadata, added: Mapping[int, AddedToken]) -> Any:
-    """The tokenizer of vocab.json and merges.txt; the ids of added tokens are in other files."""
+    """Build the tokenizer of vocab.json and merges.txt; other files have the added tokens' ids."""
     kind = settings.get("tokenizer_class")
     if kind not in BY_MERGES:
         usable = ", ".join(BY_MERGES)
@@ -173,8 +176,10 @@ def _merged(folder: Path, settings: Metadata, added: Mapping[int, AddedToken]) -
 
 
 def _sentencepiece(path: Path, settings: Metadata) -> Any:
-    """The tokenizer of a SentencePiece vocabulary, whose prompts begin with BOS unless the settings
-    say otherwise."""
+    """Build the tokenizer of a SentencePiece vocabulary.
+
+    Prompts begin with BOS unless the settings say otherwise.
+    """
     header = sentencepiece_header(path)
     backend = backend_of(header, *vocabulary_of(header))
     named = settings.get("bos_token", "<s>")
@@ -188,9 +193,9 @@ def _sentencepiece(path: Path, settings: Metadata) -> Any:
 
 
 def _added(folder: Path, settings: Metadata) -> dict[int, AddedToken]:
-    """Id -> added token, from ``added_tokens_decoder`` or from added_tokens.json.
+    """Return id -> added token, from ``added_tokens_decoder`` or from added_tokens.json.
 
-    The second one has no flags: a token is special if the settings name it.
+    The file has no flags: its tokens are special if the settings name them.
     """
     if "added_tokens_decoder" not in settings and (folder / "added_tokens.json").is_file():
         texts = read_json(folder / "added_tokens.json", MAX_LISTING)
@@ -213,16 +218,16 @@ def _added(folder: Path, settings: Metadata) -> dict[int, AddedToken]:
 
 
 def _token_id(backend: Any, token: object) -> int | None:
-    """The id of a token given as text or as {"content": text}."""
+    """Return the id of a token that is given as text or as {"content": text}."""
     content = token.get("content") if isinstance(token, dict) else token
     return backend.token_to_id(content) if isinstance(content, str) else None
 
 
 def _templates(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Name -> chat template; the usual one is ``default``.
+    """Return name -> chat template; the usual one is ``default``.
 
-    As in transformers, templates in files of their own replace those of tokenizer_config.json.
-    chat_template.json, which processors of images have, comes last.
+    As in transformers, templates in separate files replace those of tokenizer_config.json.
+    chat_template.json, which image processors have, is read last.
     """
     found: dict[str, str] = {}
     path = folder / "chat_template.jinja"

@@ -1,5 +1,5 @@
-"""Gemma 4's layers in DiffusionGemma: norms on both sides, experts beside an MLP, and two kinds of
-attention."""
+"""Gemma 4's layers in DiffusionGemma, with norms on both sides, experts beside an MLP, and two
+kinds of attention."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from paradecode.core.errors import InvalidModel
 Shapes = dict[str, tuple[int, ...]]
 AROUND = ("attn_norm", "after_attn", "mlp_norm", "after_mlp", "experts_norm", "after_experts",
           "after_feed")  # fmt: skip
-"""Gains [D] of a layer's norms: in front of and behind its attention, its MLP and its experts, and
-behind the sum of the last two."""
+"""Gains [D] of a layer's norms: before and after its attention, its MLP and its experts, and after
+the sum of MLP and experts."""
 
 
 @dataclass(frozen=True)
 class Gemma:
     """Facts about Gemma 4's layers beside those of :class:`paradecode.models.config.ModelConfig`.
 
-    The majority of layers see ``sliding_window`` positions and have the configuration's heads. A
-    few layers see the whole text; they have wider heads, and their keys are values as well. A model
-    runs in two ways: as an encoder, which writes text into the cache, and as a decoder, which reads
-    it and guesses all tokens of a canvas at once.
+    Most layers see ``sliding_window`` positions and have the configuration's heads. A few layers
+    have full attention; they have wider heads, and their keys are also their values. A model runs
+    in two modes: as an encoder, which writes text into the cache, and as a decoder, which reads the
+    cache and guesses all tokens of a canvas at once.
 
     Attributes:
-        full: layers that see the whole text.
-        head_dim, kv_heads: size and number of the key heads of those layers.
-        theta, turned: rotation of those layers: the base of the wavelengths, and how many of the
-            ``head_dim / 2`` pairs of a head turn.
+        full: layers with full attention.
+        head_dim, kv_heads: size and number of the key heads of full layers.
+        theta: base of the wavelengths of full layers' rotary positions.
+        turned: how many of the ``head_dim / 2`` pairs of a head are rotated in full layers.
         softcap: logits are ``softcap * tanh(logits / softcap)``.
-        canvas: positions of a canvas.
+        canvas: number of positions of a canvas.
     """
 
     full: frozenset[int]
@@ -55,17 +55,19 @@ class Gemma:
             raise InvalidModel("gemma.turned", self.turned, fix)
 
     def heads(self, layer: int, head_dim: int, kv_heads: int) -> tuple[int, int]:
-        """Size of a head and number of key heads of a layer; the arguments are those of the
-        usual layers."""
+        """Return the head size and the number of key heads of a layer.
+
+        The arguments ``head_dim`` and ``kv_heads`` are those of sliding layers.
+        """
         return (self.head_dim, self.kv_heads) if layer in self.full else (head_dim, kv_heads)
 
     def inverse_frequencies(self) -> NDArray[np.float64]:
-        """float64 [head_dim / 2]: angle per position, in layers that see the whole text."""
+        """Return each pair's angle per position in full layers, float64 [head_dim / 2]."""
         turning = self.theta ** -(np.arange(0, 2 * self.turned, 2) / self.head_dim)
         return np.concatenate([turning, np.zeros(self.head_dim // 2 - self.turned)])
 
     def attention(self, layer: int, d: int, heads: int, head_dim: int, kv_heads: int) -> Shapes:
-        """Name in a layer -> shape of its attention, its norms and its factors.
+        """Return name in a layer -> shape of its attention, its norms and its factors.
 
         ``scale`` is the factor of a layer's output in the encoder, ``canvas_scale`` in the decoder.
         """
@@ -79,7 +81,7 @@ class Gemma:
 
     @staticmethod
     def around(d: int, inner: int) -> Shapes:
-        """Name -> shape of the network that feeds the last guess of a canvas back."""
+        """Return name -> shape of the network that feeds the last guess of a canvas back."""
         return {
             "guess.norm": (d,), "guess.gate": (inner, d), "guess.up": (inner, d),
             "guess.down": (d, inner),

@@ -9,18 +9,19 @@ from paradecode.models.mixture import MOST, Mixture
 from paradecode.models.weights import Tensor
 
 NORMALISED = {"llada-moe": False, "qwen3moe": True, "rnd1": True}
-"""Architectures with experts: whether the weights of the chosen experts are divided by their sum.
+"""Architecture -> whether the weights of the chosen experts are divided by their sum.
 
-llama.cpp has this in its code, not in the files."""
+llama.cpp has this in its code, not in the files.
+"""
 NAMES = {
     "ffn_gate_inp.weight": "router", "ffn_gate_exps.weight": "experts.gate",
     "ffn_up_exps.weight": "experts.up", "ffn_down_exps.weight": "experts.down",
 }  # fmt: skip
-"""Name in a layer of the file -> ours, without the number of the expert."""
+"""Name in a layer of the file -> our name, without the index of the expert."""
 
 
 def mixture_of(architecture: str, need: Callable[[str, int | None], int]) -> Mixture | None:
-    """The mixture that the fields of a file describe; None for dense models.
+    """Return the mixture of experts that a file's fields describe; None for dense models.
 
     Args:
         need: reads a whole number of the architecture, or its default.
@@ -40,10 +41,10 @@ def mixture_of(architecture: str, need: Callable[[str, int | None], int]) -> Mix
 
 
 def single(name: str, tensor: Tensor, mixture: Mixture | None) -> Iterator[tuple[str, Tensor]]:
-    """The tensor itself, or views of it for each expert.
+    """Yield the tensor itself, or a view of it for each expert.
 
     Args:
-        mixture: the configuration's mixture, which says how many experts a tensor has.
+        mixture: the configuration's mixture of experts, which says how many experts a tensor has.
     """
     place, _, part = name.partition("experts.")
     if not part:
@@ -55,7 +56,7 @@ def single(name: str, tensor: Tensor, mixture: Mixture | None) -> Iterator[tuple
     count, rows, columns = tensor.shape
     if part == "gate_up" and rows % 2:
         raise InvalidModel(name, tensor.shape, "gate and up have as many rows")
-    # Gate and up may lie one behind the other.
+    # Gate and up may be stored one after the other.
     parts = part.split("_")
     data = tensor.data.reshape(count, len(parts), rows // len(parts), -1)
     for expert in range(count):

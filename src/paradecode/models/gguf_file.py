@@ -1,4 +1,4 @@
-"""Reads a GGUF file: raw blocks stay unchanged, names and row order become canonical."""
+"""Read a GGUF file: raw blocks stay unchanged, names and row order become canonical."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NAMES = {"token_embd.weight": "embed", "output_norm.weight": "norm", "output.we
 _ROPE_FACTORS = "rope_freqs.weight"
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 MOST_PARTS = 1024
-"""The most files of a model."""
+"""Largest number of files of a model."""
 _DTYPES = {Kind.F32: "<f4", Kind.F16: "<f2", Kind.BF16: "<u2"}
 
 
@@ -53,11 +53,11 @@ def read_gguf(path: str | Path) -> Checkpoint:
     """Read a model from a GGUF file without copying its weights.
 
     Args:
-        path: the file. It stays memory-mapped while the weights live.
+        path: the file. It stays memory-mapped as long as the weights are used.
 
     Raises:
-        InvalidModel: no such file, damaged, or an architecture, tensor type or tokenizer that is
-            not known; the message names which.
+        InvalidModel: the file is missing or damaged, or its architecture, a tensor type or the
+            tokenizer is unknown; the message names which.
     """
     path = Path(path)
     header = _whole(path)
@@ -95,13 +95,13 @@ def read_gguf(path: str | Path) -> Checkpoint:
 
 
 def first_part(path: Path) -> Path:
-    """The first file of a model that is split into several, by their names; else the file."""
+    """Return the first file of a model that is split into several, or else the file."""
     match = _PART.fullmatch(path.name)
     return path if match is None else path.with_name(f"{match[1]}-00001-of-{match[3]}.gguf")
 
 
 def _whole(path: Path) -> Header:
-    """The header of a file, with the tensors of all parts if the model is split."""
+    """Return the header of a file, with the tensors of all files if the model is split."""
     header = read_header(file_bytes(path))
     count = header.fields.whole("split.count", 0, 0, MOST_PARTS)
     if count < 2:
@@ -132,7 +132,7 @@ def _whole(path: Path) -> Header:
 
 
 def file_bytes(path: Path) -> memoryview:
-    """The file's bytes, read-only and lazily loaded."""
+    """Return the file's bytes as a read-only memory map."""
     try:
         # Only a regular file: opening a pipe would wait for a writer for ever.
         if not path.is_file():
@@ -148,7 +148,7 @@ def file_bytes(path: Path) -> memoryview:
 
 
 def _canonical_names(architecture: str, header: Header) -> dict[str, str]:
-    """Canonical name -> name in the file; a tensor we would ignore is an error, not a guess."""
+    """Return canonical name -> name in the file; an unknown tensor is an error."""
     names: dict[str, str] = {}
     of_model, of_layer = _NAMES, _LAYER_NAMES
     if architecture == gguf_gemma.ARCHITECTURE:
@@ -247,7 +247,7 @@ def rope_in(architecture: str, header: Header, dim: int) -> Rope:
     return replace(
         rope,
         original_context=int(number("scaling.original_context_length", context)),
-        # llama.cpp multiplies the stored factor by yarn's own; the canonical one is the product.
+        # llama.cpp multiplies the stored factor by yarn's own; the canonical factor is the product.
         attention_factor=number("scaling.attn_factor", 1.0) * yarn_gain,
         beta_fast=number("scaling.yarn_beta_fast", 32.0),
         beta_slow=number("scaling.yarn_beta_slow", 1.0),
@@ -255,14 +255,14 @@ def rope_in(architecture: str, header: Header, dim: int) -> Rope:
 
 
 def _rope_factors(header: Header) -> NDArray[np.float32]:
-    """Divisors of the angles of the rotated pairs; empty if the file has none."""
+    """Return the divisors of the rotated pairs' angles; empty if the file has none."""
     if _ROPE_FACTORS not in header.tensors:
         return np.empty(0, np.float32)
     return tensor_in(header.tensors[_ROPE_FACTORS]).float32().ravel()
 
 
 def tensor_in(info: TensorInfo) -> Tensor:
-    """A tensor of the file as a view."""
+    """Return a tensor of the file as a view."""
     raw = np.frombuffer(info.data, np.uint8)
     if info.kind in _DTYPES:
         return Tensor(raw.view(_DTYPES[info.kind]).reshape(info.shape), info.shape, info.kind)
@@ -293,7 +293,7 @@ def _weights(config: ModelConfig, header: Header, names: dict[str, str]) -> Weig
 
 
 def half_split(heads: int, head_dim: int, rotated: int) -> NDArray[np.intp]:
-    """Row order that turns pairs (2j, 2j + 1) of each head into pairs (j, j + rotated / 2)."""
+    """Return the row order that moves each head's pairs (2j, 2j + 1) to (j, j + rotated / 2)."""
     head = np.arange(head_dim)
     head[:rotated] = np.arange(rotated).reshape(-1, 2).T.ravel()
     return (np.arange(heads)[:, None] * head_dim + head).ravel()

@@ -16,7 +16,7 @@ NAMES = {
     "self_cond_pre_norm.weight": "guess.norm", "self_cond_gate.weight": "guess.gate",
     "self_cond_up.weight": "guess.up", "self_cond_down.weight": "guess.down",
 }  # fmt: skip
-"""Name in the file -> ours, beside those of other architectures."""
+"""Name in the file -> our name, beside the names of other architectures."""
 LAYER_NAMES = {
     "post_attention_norm.weight": "after_attn", "post_ffw_norm_1.weight": "after_mlp",
     "pre_ffw_norm_2.weight": "experts_norm", "post_ffw_norm_2.weight": "after_experts",
@@ -29,20 +29,20 @@ _SAMPLER = {
     "eb_t_min": "coolest", "eb_stability_threshold": "stable",
     "eb_confidence_threshold": "confidence",
 }  # fmt: skip
-"""Key of the file, behind ``diffusion.`` -> parameter of the sampler."""
+"""Key of the file, after ``diffusion.`` -> setting of the method."""
 STILL = 1e6
-"""The least divisor of an angle that means that a pair does not turn; llama.cpp writes 1e30."""
+"""An angle divisor of at least this means that a pair is not rotated; llama.cpp writes 1e30."""
 
 
 def gemma_config(name: str, header: Header, vocabulary: int, factors: np.ndarray) -> ModelConfig:
-    """The configuration that a file's fields describe.
+    """Return the configuration that a file's fields describe.
 
     Args:
-        vocabulary: rows of the embedding matrix.
-        factors: the tensor ``rope_freqs.weight``: divisors of angles in layers that see all.
+        vocabulary: number of rows of the embedding matrix.
+        factors: the tensor ``rope_freqs.weight``: divisors of angles in layers with full attention.
 
     Raises:
-        InvalidModel: for a value that is missing, out of range or not known.
+        InvalidModel: a value is missing, out of range or not supported.
     """
     fields = header.fields
 
@@ -87,7 +87,7 @@ def gemma_config(name: str, header: Header, vocabulary: int, factors: np.ndarray
 
 
 def _each(header: Header, key: str, layers: int) -> np.ndarray:
-    """A field with a number for each layer."""
+    """Return a field that has a number for each layer."""
     value = header.fields.get(f"{ARCHITECTURE}.{key}")
     if not isinstance(value, np.ndarray) or len(value) != layers or value.dtype.kind not in "iu":
         fix = f"the file must hold a number of each of {layers} layers here"
@@ -96,7 +96,7 @@ def _each(header: Header, key: str, layers: int) -> np.ndarray:
 
 
 def _turned(factors: np.ndarray, size: int) -> int:
-    """How many pairs of a head turn, the first ones, in layers that see the whole text."""
+    """Return how many of a head's first pairs are rotated in layers with full attention."""
     turned = int((factors < STILL).sum())
     known = (factors[:turned] == 1).all() and (factors[turned:] >= STILL).all()
     if len(factors) != size // 2 or not known:
@@ -106,7 +106,7 @@ def _turned(factors: np.ndarray, size: int) -> int:
 
 
 def _decoder(header: Header) -> str:
-    """The sampler, with the settings that the file has."""
+    """Return the spec of the method, with the settings that the file has."""
     said = [
         f"{own}={header.fields[key]:g}"
         for stored, own in _SAMPLER.items()

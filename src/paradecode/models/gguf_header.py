@@ -1,8 +1,8 @@
-"""Reads the header of a GGUF file, and checks every count and length against the file.
+"""Read the header of a GGUF file, and check every count and length against the file.
 
-The gguf package's own reader trusts the file (a count of 2**60 makes it loop or allocate), and it
-takes 1.5 s for 50,000 tokens, because it makes a NumPy array of each text. The package still gives
-the layouts of blocks and dequantises them.
+The gguf package's own reader trusts the file (a count of 2**60 makes it loop or allocate). It also
+takes 1.5 s for 50,000 tokens, because it makes a NumPy array of each text. The package is still
+used for the layouts of blocks and for dequantising them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAX_HEADER_BYTES = 1 << 28
 MAX_ITEMS = 1 << 23
 MAX_STRING = 1 << 24
 MAX_NAME = 256
-"""The most bytes of a key or of a tensor's name; ggml's tensors have 64."""
+"""Largest number of bytes of a key or of a tensor's name; ggml's names have up to 64."""
 MAX_ENTRIES = 1 << 16
-"""The most fields, and the most tensors, of a file."""
+"""Largest number of fields, and of tensors, of a file."""
 _LENGTH = Struct("<Q").unpack_from
 DAMAGED = "the file is damaged or truncated; download it again"
 
@@ -39,7 +39,7 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor of a file: ``shape`` has rows first, ``data`` is its part of the file."""
+    """A tensor of a file: ``shape`` has rows first, ``data`` is the tensor's slice of the file."""
 
     shape: tuple[int, ...]
     kind: Kind
@@ -60,7 +60,7 @@ class Header:
 
 
 class _Walk:
-    """A position in the header. It stays inside of the file, and its work is bounded."""
+    """A read position in the header. It stays inside the file, and its work is bounded."""
 
     def __init__(self, buffer: memoryview) -> None:
         self.buffer = buffer
@@ -69,7 +69,7 @@ class _Walk:
         self.items = 0
 
     def take(self, size: int, what: str) -> int:
-        """Advance by ``size`` bytes; returns where they start."""
+        """Advance by ``size`` bytes; return the position where they start."""
         start = self.at
         if size > self.end - start:
             raise InvalidModel(what, size, DAMAGED)
@@ -77,8 +77,10 @@ class _Walk:
         return start
 
     def count(self, number: int, what: str, most: int = MAX_ITEMS) -> int:
-        """Count ``number`` more items: at most MAX_ITEMS together, and at most ``most`` in this
-        call."""
+        """Count ``number`` more items, and return the number.
+
+        At most MAX_ITEMS are allowed in all calls together, and at most ``most`` in this call.
+        """
         self.items += number
         if self.items > MAX_ITEMS or number > most:
             raise InvalidModel(what, number, DAMAGED)
@@ -96,10 +98,10 @@ class _Walk:
         return self.strings(1, what, MAX_NAME)[0]
 
     def strings(self, number: int, what: str, most: int = MAX_STRING) -> list[str]:
-        """Read ``number`` texts, each of which stands behind its length.
+        """Read ``number`` texts, each stored after its length.
 
         Args:
-            most: bytes of a text.
+            most: largest number of bytes of a text.
         """
         found, data, at = [], self.buffer, self.at
         try:
@@ -116,7 +118,7 @@ class _Walk:
         return found
 
     def value(self, code: int, what: str) -> object:
-        """One metadata value of the type with this number."""
+        """Read one metadata value of the type with the number ``code``."""
         if code == GGUFValueType.STRING:
             return self.strings(1, what)[0]
         if code == GGUFValueType.ARRAY:
@@ -144,7 +146,7 @@ def read_header(buffer: memoryview) -> Header:
         buffer: the whole file, uint8; usually a memory map.
 
     Raises:
-        InvalidModel: the file is no GGUF file, or something in it points outside of the file.
+        InvalidModel: the file is not a GGUF file, or an entry points outside of the file.
     """
     walk = _Walk(buffer)
     if len(buffer) < 24 or walk.u32("magic") != GGUF_MAGIC:
@@ -187,7 +189,7 @@ def _tensors(walk: _Walk, number: int, alignment: int) -> dict[str, TensorInfo]:
         kind = _kind(name, walk.u32(name))
         found[name] = shape, kind, walk.u64(name), _nbytes(name, shape, kind)
     start = -(-walk.at // alignment) * alignment
-    # Tensors in one place would make much of a small file.
+    # If tensors shared their bytes, a small file could become a large model.
     if start + sum(nbytes for *_, nbytes in found.values()) > len(walk.buffer):
         raise InvalidModel("tensors", f"{len(found)} tensors", DAMAGED)
     for name, (_, _, offset, nbytes) in found.items():
@@ -204,7 +206,7 @@ def _kind(name: str, code: int) -> Kind:
         kind = Kind(code)
     except ValueError:
         raise InvalidModel(name, code, "this storage type is unknown; " + DAMAGED) from None
-    # Of whole numbers only the tokens of a draft head are known.
+    # The only known whole-number tensor holds the tokens of a draft head.
     if not _readable(kind) and (name, kind) != ("d2t", Kind.I64):
         raise InvalidModel(name, kind.name, "convert it to F16, Q8_0, Q4_K or another GGUF type")
     return kind
@@ -212,7 +214,7 @@ def _kind(name: str, code: int) -> Kind:
 
 @cache
 def _readable(kind: Kind) -> bool:
-    """Whether the gguf package can dequantise this kind."""
+    """Return whether the gguf package can dequantise this kind."""
     try:
         quants.dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
     except NotImplementedError:

@@ -1,4 +1,4 @@
-"""Builds the tokenizer that a GGUF file describes."""
+"""Build the tokenizer that a GGUF file describes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ENDS = (
     "[EOT]", "[EOS]", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
     "<｜end▁of▁sentence｜>", "[e~[",
 )  # fmt: skip
-"""Tokens that end a turn or a text for llama.cpp, whatever their type."""
+"""Tokens that llama.cpp treats as the end of a turn or a text, whatever their type."""
 _INFILL = {
     "pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
     "rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
     "sep": ("<|file_sep|>",),
 }
-"""Tokens between files and for filling, by the key ``fim_..._token_id``. They end a text, too."""
+"""Tokens between files and for infilling, by the key ``fim_..._token_id``. They end a text, too."""
 _FILL = (
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>",
     "<|code_prefix|>", "<|prefix|>", "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>",
@@ -40,17 +40,17 @@ _FILL = (
     "<|middle|>",
 )  # fmt: skip
 _KNOWN = frozenset((*_ENDS, *_FILL)).union(*_INFILL.values())
-"""Control tokens for llama.cpp, whatever their type."""
+"""Tokens that llama.cpp treats as control tokens, whatever their type."""
 _IF_CONTROL = ("<|role_end|>", "<|dlm_pad|>")
 END_OF_TURN = (*_ENDS, *_IF_CONTROL)
 """Control tokens that end a turn or a text of any model, even if its files do not say so."""
 
 
 def tokenizer_from_header(header: Header) -> Tokenizer:
-    """The tokenizer in a GGUF file's metadata.
+    """Build the tokenizer of a GGUF file's metadata.
 
     Raises:
-        InvalidModel: unknown kind or pre-tokenizer, or contents that contradict each other.
+        InvalidModel: the kind or pre-tokenizer is unknown, or the contents contradict each other.
     """
     tokens, ids, types = vocabulary_of(header)
     model = header.fields.text("tokenizer.ggml.model")
@@ -60,7 +60,7 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
     known = [ids[name] for name in _KNOWN & ids.keys() if name not in _ENDS or ids[name] in ends]
     types[known] = _CONTROL
     backend = backend_of(header, tokens, ids, types)
-    # llama.cpp's defaults: with a byte-level vocabulary only some models' prompts start so.
+    # llama.cpp's default: with a byte-level vocabulary, only some models' prompts begin with BOS.
     usual = model != "gpt2" or header.fields.text("tokenizer.ggml.pre") in BEGIN
     add_bos = header.fields.flag("tokenizer.ggml.add_bos_token", usual) and bos is not None
     if header.fields.get("tokenizer.ggml.add_bos_token") and bos is None:
@@ -71,12 +71,12 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
             single="BOS $A",
             special_tokens=[{"id": "BOS", "ids": [bos], "tokens": [tokens[bos or 0]]}],
         )
-    # As in llama.cpp, a file whose prompts begin with BOS has it before its chats, too.
+    # As in llama.cpp, if a file's prompts begin with BOS, its chats do, too.
     return Tokenizer(backend, bos, eos, add_bos, sorted(ends), starts_chats=add_bos)
 
 
 def vocabulary_of(header: Header) -> tuple[list[str], dict[str, int], np.ndarray]:
-    """The tokens of a file, their ids, and their types; raises InvalidModel."""
+    """Return the tokens of a file, their ids, and their types; raises InvalidModel."""
     tokens = header.fields.texts("tokenizer.ggml.tokens")
     ids = {token: index for index, token in enumerate(tokens)}
     if not tokens or len(ids) != len(tokens):
@@ -85,7 +85,7 @@ def vocabulary_of(header: Header) -> tuple[list[str], dict[str, int], np.ndarray
 
 
 def backend_of(header: Header, tokens: list[str], ids: dict[str, int], types: np.ndarray) -> Any:
-    """The library's tokenizer of this vocabulary; raises InvalidModel."""
+    """Build the library's tokenizer of this vocabulary; raises InvalidModel."""
     model = header.fields.text("tokenizer.ggml.model")
     builders = {"gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _gemma}
     if model not in builders:
@@ -101,7 +101,7 @@ def backend_of(header: Header, tokens: list[str], ids: dict[str, int], types: np
 
 
 def templates_of(header: Header) -> dict[str, str]:
-    """Name -> chat template of a file; the usual one is ``default``."""
+    """Return name -> chat template of a file; the usual one is ``default``."""
     key = "tokenizer.chat_template"
     names = {name[len(key) + 1 :]: name for name in header.fields if name.startswith(f"{key}.")}
     names |= {"default": key} if key in header.fields else {}
@@ -112,7 +112,7 @@ def templates_of(header: Header) -> dict[str, str]:
 def _begin_and_end(
     header: Header, tokens: list[str], types: np.ndarray
 ) -> tuple[int | None, int | None]:
-    """The ids of BOS and EOS. A SentencePiece vocabulary has them at 1 and 2 by custom."""
+    """Return the ids of BOS and EOS; in a SentencePiece vocabulary they are 1 and 2 by default."""
     found = []
     for place, name in ((1, "bos"), (2, "eos")):
         index = _token_id(header, name, tokens)
@@ -124,7 +124,7 @@ def _begin_and_end(
 
 
 def _ends(header: Header, tokens: list[str], ids: dict[str, int], types: np.ndarray) -> set[int]:
-    """The ids that end a text: those that the file names by use, and those with known names."""
+    """Return the ids that end a text: those that a field of the file names, and known names."""
     _, eos = _begin_and_end(header, tokens, types)
     named = [eos, *(_token_id(header, name, tokens) for name in ("eot", "eom"))]
     ends = {index for index in named if index is not None}
@@ -133,7 +133,8 @@ def _ends(header: Header, tokens: list[str], ids: dict[str, int], types: np.ndar
         index = _token_id(header, f"fim_{use}", tokens)
         ends |= {ids[name] for name in names if name in ids} if index is None else {index}
     ends |= {ids[name] for name in _IF_CONTROL if name in ids and types[ids[name]] == _CONTROL}
-    # As in llama.cpp: <|end|> parts the channels of gpt-oss and Solar; </s> is text for Gemma 4.
+    # As in llama.cpp: <|end|> separates the channels of gpt-oss and Solar; </s> is text for Gemma
+    # 4.
     calls = "<|call|>" in ids or "<|calls|>" in ids
     parts = calls and ("<|return|>" in ids or "<|flush|>" in ids)
     none = {"<|end|>" if parts else "", "</s>" if "<|tool_response>" in ids else ""}
@@ -171,7 +172,7 @@ def _sentencepiece(header: Header, ids: dict[str, int], types: np.ndarray) -> An
 
 
 def _gemma(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
-    """Gemma 4's tokenizer: merges in the order of the file, over characters and not bytes."""
+    """Build Gemma 4's tokenizer: merges in the order of the file, over characters, not bytes."""
     unknown = "<unk>" if "<unk>" in ids else None
     return _spaced(header, ids, _listed_merges(header), unknown, prefix=False)
 
@@ -183,7 +184,7 @@ def _spaced(
     unknown: str | None,
     prefix: bool,
 ) -> Any:
-    """A tokenizer whose pieces write ``▁`` for a space, and bytes where there is no piece.
+    """Build a tokenizer that writes ``▁`` for a space, and bytes for characters without a piece.
 
     Args:
         prefix: whether a text begins with a space, if the file does not say so.
@@ -207,8 +208,10 @@ def _listed_merges(header: Header) -> list[tuple[str, str]]:
 
 
 def _merges(ids: dict[str, int], types: np.ndarray, scores: np.ndarray) -> list[tuple[str, str]]:
-    """BPE merges in order of score, because SentencePiece joins the neighbours with the best
-    union."""
+    """Return BPE merges in order of score.
+
+    SentencePiece joins the two neighbours whose union has the best score.
+    """
     normal = {token for token, index in ids.items() if types[index] in (_NORMAL, _USER_DEFINED)}
     merges = []
     for token in normal:
@@ -242,5 +245,5 @@ def _token_id(header: Header, name: str, tokens: list[str]) -> int | None:
 
 
 def optional(fields: Metadata, key: str) -> int | None:
-    """A whole number, or None if the file has no value."""
+    """Return a whole number, or None if the file has no value."""
     return None if fields.get(key) is None else fields.whole(key)

@@ -1,4 +1,4 @@
-"""Downloads models of the hub by name; no other file downloads weights from there."""
+"""Download models of the hub by name; no other file downloads weights from there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TEXTS = ["*.json", "*.jinja", "merges.txt", "tokenizer.model"]
 
 
 def download(name: str) -> Path:
-    """The folder of a hub model, or its GGUF file, from the hub's cache or the network.
+    """Return the folder of a hub model, or its GGUF file, from the hub's cache or the network.
 
     Safetensors are preferred to a GGUF file. Pickles and code are never downloaded. HF_HUB_OFFLINE,
     HF_HOME, HF_TOKEN and HF_ENDPOINT work as usual.
@@ -21,7 +21,8 @@ def download(name: str) -> Path:
         name: ``org/name``, or ``org/name:part`` for the GGUF file whose name contains ``part``.
 
     Raises:
-        InvalidModel: no package, no network, no such model, or several GGUF files to choose from.
+        InvalidModel: the hub's package, the network or the model is missing, or the choice between
+            several GGUF files is open.
     """
     try:
         import huggingface_hub

@@ -1,4 +1,4 @@
-"""Reads the config.json of masked diffusion models: each is a causal architecture and a few facts.
+"""Read the config.json of masked diffusion models: each is a causal architecture plus a few facts.
 
 The facts of a family are in a file of ``models/diffusion/``.
 """
@@ -29,13 +29,13 @@ FAMILIES = {
 }  # fmt: skip
 """Name in ``architectures`` -> facts."""
 BLOCKS = "threshold(cache=prefix)"
-"""Default method of any model with blocks of its own; there the prefix cache only saves time."""
+"""Default method of any model with blocks; its prefix cache saves time and changes no output."""
 
 
 def as_causal(
     name: object, raw: Metadata, folder: Path = Path()
 ) -> tuple[object, Metadata, dict[str, Any]]:
-    """The causal architecture that a configuration is like.
+    """Return the causal architecture that a configuration resembles.
 
     Args:
         name: the first of ``architectures``.
@@ -43,12 +43,12 @@ def as_causal(
         folder: folder of config.json; for some families a fact is only in the published name.
 
     Returns:
-        Its name, its settings, and the fields of a ``ModelConfig`` that differ. The config.json of
-        any architecture may give ``attention``, ``block_length`` and ``shift``.
+        The architecture's name, its settings, and the fields of a ``ModelConfig`` that differ. The
+        config.json of any architecture may give ``attention``, ``block_length`` and ``shift``.
 
     Raises:
-        InvalidModel: if the mask token is outside of the vocabulary, two keys contradict each
-            other, or a fact is missing or not supported.
+        InvalidModel: the mask token is outside of the vocabulary, two keys contradict each other,
+            or a fact is missing or not supported.
     """
     family = FAMILIES.get(name) if isinstance(name, str) else None
     if family is None and "attention" not in raw:
@@ -76,14 +76,16 @@ def as_causal(
 
 
 def _names(raw: Metadata, folder: Path) -> list[str]:
-    """Possible names of the model: parts of its path, which is ``models--org--name`` in the
-    hub's cache."""
+    """Return possible names of the model: the components of its path.
+
+    In the hub's cache, the path contains ``models--org--name``.
+    """
     said = raw.get("_name_or_path")
     paths = [str(said if isinstance(said, str) else ""), str(folder.absolute())]
     return [part for path in paths for part in reversed(re.split(r"[/\\]|--", path)) if part]
 
 
 def stored_as(name: str) -> str:
-    """The name of a stored tensor in the causal architecture."""
+    """Return the name of a stored tensor in the causal architecture."""
     found = (family.stored(name) for family in FAMILIES.values())
     return next((own for own in found if own is not None), name)

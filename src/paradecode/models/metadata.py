@@ -11,12 +11,12 @@ from paradecode.core import checks
 from paradecode.core.errors import InvalidInput, InvalidModel
 
 MAX_JSON = 1 << 26
-"""Bytes of a tokenizer.json: Gemma's has 33 million."""
+"""Largest size of a tokenizer.json in bytes; Gemma's has 33 million."""
 MAX_LISTING = 1 << 24
-"""Bytes of a file that lists tensors or tokens; the largest known, DeepSeek-V3's index, has 9
-million."""
+"""Largest size in bytes of a file that lists tensors or tokens; the largest known one,
+DeepSeek-V3's index, has 9 million."""
 MAX_CONFIG = 1 << 22
-"""Bytes of every other JSON file; Gemma's tokenizer_config.json has 1 million."""
+"""Largest size in bytes of every other JSON file; Gemma's tokenizer_config.json has 1 million."""
 
 
 class Metadata(dict[str, Any]):
@@ -31,7 +31,7 @@ class Metadata(dict[str, Any]):
     def whole(
         self, key: str, default: int | None = None, low: int | None = None, high: int | None = None
     ) -> int:
-        """A whole number, or an array that repeats one whole number."""
+        """Return a whole number; the value may be an array that repeats one whole number."""
         value = self.get(key)
         if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and len(value):
             if (value != value[0]).any():
@@ -46,7 +46,7 @@ class Metadata(dict[str, Any]):
         return bool(self._read(checks.flag, key, default))
 
     def texts(self, key: str) -> list[str]:
-        """A list of texts."""
+        """Return a list of texts."""
         value = self.get(key)
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise InvalidModel(key, value, "the file must hold a list of strings here")
@@ -66,9 +66,9 @@ def as_model(read: Any) -> Any:
 
 
 def read_json(path: Path, most: int = MAX_CONFIG) -> Metadata:
-    """The JSON object in a file of a model's folder; InvalidModel if there is none.
+    """Return the JSON object in a file of a model's folder; raises InvalidModel.
 
     Args:
-        most: the most bytes; the objects of a text can take thirty times its memory.
+        most: largest size in bytes; the parsed objects can take thirty times this memory.
     """
     return Metadata(as_model(lambda: checks.json_object(path, "model", most)))

@@ -18,16 +18,16 @@ MOST = 1 << 20
 """Largest value of any count in config.json."""
 MOST_LAYERS = 1024
 MOST_EXPERTS = 1 << 17
-"""The most experts in all layers of a model together; Kimi K2 has 23 thousand."""
+"""Largest number of experts in all layers of a model together; Kimi K2 has 23 thousand."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """How a layer chooses experts, and how it weighs them.
+    """How a layer chooses experts, and how it weights their results.
 
     The router's scores are a ``softmax`` or ``sigmoid`` of its logits. A bias may be added for the
     choice. The experts are in equal ``groups``, ranked by the sum of their two best scores; the
-    best ``chosen`` experts of the best ``chosen_groups`` are weighed by their scores.
+    best ``chosen`` experts of the best ``chosen_groups`` are weighted by their scores.
 
     Attributes:
         experts: number of experts in a layer.
@@ -36,12 +36,12 @@ class Mixture:
         shared_size: inner width of one more MLP for every token; 0 if there is none.
         dense: layers with an ordinary MLP instead.
         score: ``softmax`` or ``sigmoid``.
-        bias: whether the router has a bias for its choice.
+        bias: whether the router adds a bias for its choice.
         biased_weights: whether the bias also counts in the weights.
         normalised: whether the weights of the chosen experts are divided by their sum.
         scale: factor of the weights.
         scaled: whether the router is Gemma 4's, which reads normed states times a gain, and has a
-        factor for each expert.
+            factor for each expert.
     """
 
     experts: int
@@ -80,7 +80,7 @@ class Mixture:
             )
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
-        """Name in the layer -> shape.
+        """Return name in the layer -> shape.
 
         ``router`` [E, D] and ``router.bias`` [E], or ``router.scale`` [D] and ``router.gain`` [E];
         ``experts.K.gate``, ``up`` and ``down`` as in a layer's own MLP, and ``shared.gate`` and so
@@ -104,7 +104,7 @@ class Mixture:
 
 
 def qwen3_moe(values: Metadata) -> dict[str, Any]:
-    """Fields of a ``ModelConfig`` for the config.json of Qwen3 with experts."""
+    """Return the fields of a ``ModelConfig`` for the config.json of Qwen3 with experts."""
     layers = values.whole("num_hidden_layers", None, 1, MOST_LAYERS)
     every = values.whole("decoder_sparse_step", 1, 1, MOST)
     dense = _layers(values, "mlp_only_layers")
@@ -119,7 +119,7 @@ def qwen3_moe(values: Metadata) -> dict[str, Any]:
 
 
 def _layers(values: Metadata, key: str) -> set[int]:
-    """Numbers of layers, given as a list or not at all."""
+    """Return indices of layers, given as a list or not at all."""
     given = values.get(key)
     check = listed(whole(0, MOST_LAYERS), MOST_LAYERS)
     return set() if given is None else set(as_model(lambda: check(key, given)))
@@ -138,6 +138,6 @@ for _part in ("gate", "up", "down"):
 
 
 def in_layer(stored: str) -> str | None:
-    """Our name of a layer's tensor, or None if it does not belong to a mixture."""
+    """Return our name of a layer's tensor, or None if it does not belong to the experts."""
     match = _EXPERT.fullmatch(stored)
     return f"experts.{int(match[1])}.{match[2]}" if match else _NAMES.get(stored)

@@ -1,8 +1,8 @@
-"""LoRA adapters in the form of the peft package, merged into their base model at load.
+"""LoRA adapters in the format of the peft package, merged into their base model at load.
 
 LoRA (Hu et al. 2021, arXiv 2106.09685): a matrix W becomes W + s B A with thin A and B. The scale s
 is ``lora_alpha / r``, or ``lora_alpha / sqrt(r)`` (rsLoRA, arXiv 2312.03732). DoRA (arXiv
-2402.09353) gives each row of the sum a length of its own.
+2402.09353) scales each row of the sum to a trained length.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _LENGTHS = "lora_magnitude_vector"
 _NAME = re.compile(rf"base_model\.model\.(.+?)(?:\.(lora_[AB]|{_LENGTHS}))?(\.default)?(\.weight)?")
 MOST_RANK = 4096
 _UNKNOWN = ("fan_in_fan_out", "lora_bias", "layer_replication", "use_qalora")
-"""Settings that change the formula; false and null are no change."""
+"""Settings that change the formula; false and null mean no change."""
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether the folder holds an adapter and no model of its own."""
+    """Return whether the folder holds an adapter and no model of its own."""
     return (folder / CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
 def base_of(folder: Path) -> str:
-    """The name or path of the base model; raises InvalidModel if the adapter names none."""
+    """Return the name or path of the base model; raises InvalidModel if there is none."""
     settings = read_json(folder / CONFIG)
     kind = settings.text("peft_type", "LORA")
     if kind != "LORA":
@@ -50,10 +50,10 @@ def base_of(folder: Path) -> str:
 
 
 def merge_adapter(base: Checkpoint, folder: Path) -> Checkpoint:
-    """The base model with the adapter in ``folder``; changed matrices are float32.
+    """Return the base model with the adapter in ``folder``; changed matrices are float32.
 
-    Tensors that the adapter has whole (``modules_to_save``) replace those of the base, and so does
-    a tokenizer in its folder.
+    Tensors that the adapter holds as a whole (``modules_to_save``) replace those of the base. A
+    tokenizer in the adapter's folder replaces the base's tokenizer.
 
     Raises:
         InvalidModel: a file is damaged, or the adapter does not fit the base.
@@ -120,12 +120,12 @@ def _merged(name: str, weight: Tensor, pair: Mapping[str, Tensor], settings: Met
 
 
 def _of(settings: Metadata, key: str, name: str, usual: float) -> float:
-    """The value of the first pattern that matches the end of a matrix's name."""
+    """Return the value of the first pattern that matches the end of a matrix's name."""
     patterns: Any = settings.get(key) or {}
     if not isinstance(patterns, dict):
         raise InvalidModel(key, patterns, "give an object of names and numbers")
     for pattern, value in patterns.items():
-        # Names, of which some files make expressions; they are compared as names.
+        # Patterns are names, which some files write as regular expressions; compare them as names.
         plain = pattern.replace("\\", "").strip("^$")
         if name == plain or name.endswith(f".{plain}"):
             return Metadata({key: value}).number(key)

@@ -1,8 +1,8 @@
-"""How texts are cut before byte-level BPE, by the names that GGUF files use.
+"""Pre-tokenizers: how texts are split before byte-level BPE, by the names that GGUF files use.
 
-A pre-tokenizer is a list of expressions. The first one cuts the text, and each further one cuts the
-pieces; what lies between two matches is a piece as well. The expressions are those of the models'
-own tokenizers, where llama.cpp names them, and otherwise llama.cpp's.
+A pre-tokenizer is a list of regular expressions. The first one splits the text, and each further
+one splits the pieces; text between two matches is a piece as well. If llama.cpp names a model's own
+tokenizer, the expressions come from there, and otherwise from llama.cpp.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from tokenizers import Regex, pre_tokenizers
 
 _SHORT = r"'(?i:s|t|re|ve|m|ll|d)"
-"""English endings behind an apostrophe."""
+"""English endings after an apostrophe."""
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _HAN = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _LATER = "[\u10d0-\u10ff\U00010570-\U000105bf\U00016e40-\U00016e7f\U0001d400-\U0001dfff]"
-"""Cased letters that are not in DeepSeek's list, most of which Unicode got later."""
+"""Cased letters that are not in DeepSeek's list; Unicode added most of them later."""
 _EAST = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 _ASIAN = (
     "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0eff"
@@ -33,13 +33,13 @@ _ASCII = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
 
 
 def _words(digits: str, endings: str = _SHORT + "|", letters: str = r"\p{L}+") -> str:
-    """The expression of Llama 3, Qwen and many others."""
+    """Return the expression of Llama 3, Qwen and many others."""
     marks = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
     return rf"{endings}[^\r\n\p{{L}}\p{{N}}]?{letters}|{digits}|{marks}|{_SPACES}"
 
 
 def _cased(digits: str, ending: str = "") -> str:
-    """The expression of GPT-4o, Tekken and others, which part words where a capital begins."""
+    """Return the expression of GPT-4o, Tekken and others, which split words before a capital."""
     head = r"[^\r\n\p{L}\p{N}]?"
     words = rf"{head}{_UPPER}*{_LOWER}+{ending}|{head}{_UPPER}+{_LOWER}*{ending}"
     return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
@@ -53,7 +53,7 @@ _QWEN2, _LLAMA3 = _words(r"\p{N}"), _words(r"\p{N}{1,3}")
 _DIGITS_GPT2 = (r"\p{N}", _GPT2)
 _CASED3 = _cased(r"\p{N}{1,3}", rf"(?:{_SHORT})?")
 _THREES = r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?!\p{Nd}))"
-"""Digits in threes, counted from the end of a number."""
+"""Groups of three digits, counted from the end of a number."""
 _DEFAULT = (r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
 _KINDS: dict[tuple[str, ...], str] = {
     _DEFAULT: "default",
@@ -97,7 +97,7 @@ _KINDS: dict[tuple[str, ...], str] = {
     (r" ?[^(\s|.,!?…。，、।۔،)]+",): "poro-chat bloom gpt3-finnish",
     (r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"): "viking",
 }  # fmt: skip
-"""Expressions -> names of the pre-tokenizers that cut so."""
+"""Expressions -> names of the pre-tokenizers that use them."""
 
 
 def _cutter(expressions: tuple[str, ...]) -> Callable[[], Any]:
@@ -121,8 +121,8 @@ LLAMA3 = (
     "jina-v5-nano",
 )  # fmt: skip
 BEGIN = (*LLAMA3, "tekken", "chameleon")
-"""Names whose prompts begin with BOS, unless the file says otherwise."""
+"""Names of pre-tokenizers whose prompts begin with BOS, unless the file says otherwise."""
 WHOLE = (*LLAMA3, "tekken", "minicpm5", "youtu", "granite-embed-multi-97m")
-"""Names for which a piece that is a token is never made of smaller ones."""
+"""Names of pre-tokenizers for which a piece that is a token is never split further."""
 COMPOSED = ("qwen2", "deepseek-r1-qwen", "qwen35")
-"""Names whose own tokenizers compose accents first (NFC), which llama.cpp does not."""
+"""Names of pre-tokenizers for which texts are composed first (NFC); llama.cpp does not do that."""

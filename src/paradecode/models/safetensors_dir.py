@@ -1,4 +1,4 @@
-"""Reads a folder in transformers' form: config.json, tokenizer.json, safetensors."""
+"""Read a folder in transformers' format: config.json, tokenizer.json, safetensors."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _NAMES = {
 SCORE = "score."
 _HEAD, _EMBED = "lm_head.weight", ("model.embed_tokens.weight", "embed_tokens.weight")
 _BARE = ("embed_tokens", "layers", "norm")
-"""Beginnings of names in folders of a network without its LM head: there ``model.`` is left out."""
+"""Prefixes of names in folders of a network without its LM head, which leave out ``model.``."""
 _UNUSED = re.compile(r"rotary_emb\.inv_freq$|\.(?:[qkv]|kv|prob)_scale$|[qkv]_proj\.output_scale$")
-"""Tensors that are no weights: frequencies, and the scales of other engines' 8-bit caches."""
+"""Tensors that are not weights: frequencies, and the scales of other engines' 8-bit caches."""
 MAX_HEADER = 1 << 23
-"""The most bytes of a safetensors header; a file of 94 layers with 128 experts has 5 million."""
+"""Largest size of a safetensors header in bytes; 94 layers with 128 experts need 5 million."""
 _LAYER = re.compile(r"model\.layers\.(\d{1,5})\.(.+)")
 _LAYER_NAMES = {
     "input_layernorm.weight": "attn_norm", "post_attention_layernorm.weight": "mlp_norm",
@@ -57,16 +57,19 @@ def read_folder(path: str | Path) -> Checkpoint:
     """Read a model and its tokenizer from a folder; the weights are memory-mapped.
 
     Raises:
-        InvalidModel: a file is missing or damaged, or the architecture, a dtype or the tokenizer
-            is not supported; the message names it.
+        InvalidModel: a file is missing or damaged, or the architecture, a dtype or the tokenizer is
+            not supported; the message names it.
     """
     folder = Path(path)
     return with_tokenizer(folder, *read_weights(folder))
 
 
 def read_classifier(path: str | Path) -> tuple[Checkpoint, dict[str, NDArray[np.float32]]]:
-    """Read a model that scores texts, from a folder: a checkpoint without an LM head of its own,
-    and its ``score.*`` tensors by their stored names. Errors as ``read_folder``."""
+    """Read a model that scores texts from a folder; errors as ``read_folder``.
+
+    Returns:
+        A checkpoint without an LM head of its own, and its ``score.*`` tensors by stored name.
+    """
     folder = Path(path)
     config, found = stored_tensors(folder)
     weights = {own: tensor for _, own, tensor in found if not own.startswith(SCORE)}
@@ -78,7 +81,7 @@ def read_classifier(path: str | Path) -> tuple[Checkpoint, dict[str, NDArray[np.
 
 
 def with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Checkpoint:
-    """A model with the tokenizer and the chat template in ``folder``. Errors as ``read_folder``."""
+    """Add the tokenizer and chat template in ``folder`` to a model. Errors as ``read_folder``."""
     tokenizer, sources, mask = read_tokenizer(folder, config.vocab_size)
     highest = tokenizer.highest
     if max(highest + 1, tokenizer.vocab_size) > config.vocab_size:
@@ -98,8 +101,10 @@ def with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Check
 
 
 def _diffusion_tokens(config: ModelConfig, tokenizer: Tokenizer, mask: int | None) -> ModelConfig:
-    """The configuration with the mask token, if only the tokenizer's files name it, and with the
-    ends of turns."""
+    """Return the configuration with the mask token and the tokens that end a turn.
+
+    The tokenizer's files give the mask token if config.json does not.
+    """
     ends = {tokenizer.control[text] for text in END_OF_TURN if text in tokenizer.control}
     ends |= {*tokenizer.eos_tokens}
     if config.gemma is not None:
@@ -131,7 +136,7 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 
 
 def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
-    """The configuration, and (stored name, canonical name, tensor) of each weight."""
+    """Return the configuration, and (stored name, canonical name, tensor) of each weight."""
     config = folder_config(folder, read_json(folder / "config.json"))
     if config.gemma is not None:
         every = [pair for file in shards(folder) for pair in tensors_of(file)]
@@ -146,10 +151,10 @@ def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tens
 def _with_head(
     config: ModelConfig, found: list[tuple[str, Tensor]]
 ) -> tuple[ModelConfig, list[tuple[str, Tensor]]]:
-    """A file that has an LM head in spite of its flag, read as transformers reads it.
+    """Choose the LM head like transformers, if the file has one although the flag says it is tied.
 
-    A head that differs from the embedding is used, with a warning; one without an embedding is the
-    embedding.
+    A head that differs from the embedding is used, with a warning. If there is no embedding, the
+    head is the embedding.
     """
     named = {name: tensor for name, tensor in found if name in (_HEAD, *_EMBED)}
     scores = any(name.startswith(SCORE) for name, _ in found)
@@ -167,7 +172,7 @@ def _with_head(
 
 
 def shards(folder: Path) -> list[Path]:
-    """The safetensors files of the model, in order; raises InvalidModel."""
+    """Return the safetensors files of the model, in order; raises InvalidModel."""
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():
         return [folder / "model.safetensors"]
@@ -179,16 +184,19 @@ def shards(folder: Path) -> list[Path]:
     if not isinstance(names, dict) or not names:
         raise InvalidModel("weight_map", names, "the index must map tensors to files")
     for name in names.values():
-        # Only files of this folder: the index comes from outside.
+        # Accept only files of this folder: the index is untrusted.
         if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]*\.safetensors", name):
             raise InvalidModel("weight_map", name, "shards must be .safetensors of this folder")
     return [folder / name for name in sorted(set(names.values()))]
 
 
 def mapped(path: Path) -> Iterator[tuple[str, str, tuple[int, ...], NDArray[np.uint8]]]:
-    """Name, dtype, shape and memory-mapped bytes of each tensor of a file; raises InvalidModel.
+    """Yield name, dtype, shape and memory-mapped bytes of each tensor of a file.
 
     A shape has no axis below 1: a tensor without numbers could have any number of rows.
+
+    Raises:
+        InvalidModel: the file is missing or damaged.
     """
     try:
         if not path.is_file():
@@ -218,7 +226,7 @@ def mapped(path: Path) -> Iterator[tuple[str, str, tuple[int, ...], NDArray[np.u
 
 
 def tensors_of(path: Path) -> list[tuple[str, Tensor]]:
-    """Memory-mapped tensors of one file."""
+    """Return the memory-mapped tensors of one file."""
     tensors = []
     for name, stored, shape, raw in mapped(path):
         if stored not in _KINDS:
@@ -245,7 +253,7 @@ def _separate(tensors: list[tuple[str, Tensor]], config: ModelConfig) -> list[tu
 
 
 def stored_name(name: str) -> str:
-    """The name in transformers of a canonical tensor."""
+    """Return transformers' name of a canonical tensor."""
     if name.startswith("layers."):
         _, layer, part = name.split(".", 2)
         return f"model.layers.{layer}.{_STORED[part]}"
@@ -253,7 +261,7 @@ def stored_name(name: str) -> str:
 
 
 def canonical(stored: str, config: ModelConfig) -> str | None:
-    """Canonical name of a tensor; None if it is not a weight of its own."""
+    """Return the canonical name of a tensor; None if it is not a weight of its own."""
     stored = stored_as(stored)
     if stored.partition(".")[0] in _BARE:
         stored = f"model.{stored}"

@@ -1,9 +1,9 @@
 """A Jinja sandbox with limits on time and memory, for templates from model files.
 
 Jinja's own sandbox stops access to attributes. But ``{{ 'a' * 10**10 }}``, a string that a loop
-doubles, or a macro that calls itself twice can still take all memory or run for ever. Here every
-loop step and call uses up a part of one allowance. Operations that make text or lists pay for its
-size, those that look into values pay for all that is inside, and operations that could make
+doubles, or a macro that calls itself twice can still use all memory or run forever. Here every loop
+step and call uses up some of one allowance. Operations that make text or lists pay for its size.
+Operations that look into values pay for everything inside them. Operations that could make
 something large in one step pay before they make it.
 """
 
@@ -52,8 +52,8 @@ from paradecode.models.template_text import (
 )
 
 MAX_NODES = 1 << 13
-"""Nodes of a template's syntax tree, whose number bounds the time to compile it. Published
-templates have up to 800."""
+"""Largest number of nodes in a template's syntax tree, which bounds the time to compile it.
+Published templates have up to 800."""
 
 FILTERS = (
     "abs", "attr", "count", "d", "default", "filesizeformat", "first", "float", "int", "items",
@@ -63,11 +63,11 @@ DEEP_FILTERS = (
     "capitalize", "dictsort", "e", "escape", "forceescape", "lower", "safe", "slice", "string",
     "title", "truncate", "upper", "xmlattr",
 )  # fmt: skip
-"""Filters that write or compare the inside of a value."""
+"""Filters that write or compare everything inside a value."""
 ENTRY_FILTERS = ("groupby", "max", "min", "sort", "unique")
 """Filters that compare the entries of a list, or the characters of a text."""
 SLOW_FILTERS = ("striptags", "urlencode", "urlize", "wordwrap")
-"""Filters of which each text is short, since they look at it again and again."""
+"""Filters that only accept short texts, because they scan a text repeatedly."""
 TESTS = (
     "boolean", "callable", "defined", "escaped", "false", "filter", "float", "integer", "iterable",
     "mapping", "none", "number", "sameas", "sequence", "string", "test", "true", "undefined",
@@ -80,7 +80,7 @@ NUMBER_TESTS = ("divisibleby", "even", "odd")
 TEXT_METHODS = frozenset(
     name for name in dir(str) if not name.startswith("_") and name not in ("format", "format_map")
 )
-"""All methods of a text; formats are made by a function of their own."""
+"""All methods of a text except formatting, which a separate function handles."""
 _NUMBER_METHODS = (
     "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "hex", "imag",
     "is_integer", "numerator", "real",
@@ -106,12 +106,12 @@ def _concat(parts: Iterable[str]) -> str:
 
 
 def _tilde(values: Iterable[Any]) -> str:
-    """The result of Jinja's ``~`` for any values."""
+    """Return the result of Jinja's ``~`` for any values."""
     return _concat(map(soft_str, weighed(list(values))))
 
 
 def _sought(place: Any) -> Any:
-    """Pay for what ``in`` compares; for an object these are the keys alone."""
+    """Pay for the values that ``in`` compares, and return ``place``; an object has only keys."""
     if isinstance(place, dict):
         weighed([*place])
         return place
@@ -119,7 +119,7 @@ def _sought(place: Any) -> Any:
 
 
 def _numbers(*values: Any) -> None:
-    """Raise SecurityError for values that are no numbers."""
+    """Raise SecurityError for values that are not numbers."""
     if not all(isinstance(value, (int, float)) for value in values):
         raise SecurityError("this is for numbers; join text with ~")
 
@@ -212,7 +212,7 @@ def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
 
 
 def _rewrite(node: nodes.Node) -> None:
-    """Rewrite the nodes inside of a node."""
+    """Rewrite the nodes inside a node."""
     for field, value in node.iter_fields():
         if isinstance(value, list):
             for index, child in enumerate(value):
@@ -223,10 +223,10 @@ def _rewrite(node: nodes.Node) -> None:
 
 
 def _rewritten(node: nodes.Node) -> nodes.Node:
-    """The node with payments: ``a ~ b`` is a measured join, slices are measured, and lists and
-    comparisons are weighed.
+    """Return the node with payments added, after rewriting the nodes inside it.
 
-    The nodes inside of it are rewritten first.
+    ``a ~ b`` and slices become measured operations; the values in lists and comparisons are
+    weighed.
     """
     _rewrite(node)
     if isinstance(node, nodes.Concat):
@@ -248,7 +248,7 @@ def _rewritten(node: nodes.Node) -> nodes.Node:
 
 
 def _paid(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with a payment for the size of its result, or for each step of an iterator."""
+    """Wrap a function so that it pays for its result's size, or for each step of an iterator."""
 
     @functools.wraps(function)  # Keeps Jinja's marks of filters that need the context.
     def paid(*args: Any, **kwargs: Any) -> Any:
@@ -259,7 +259,7 @@ def _paid(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _looking_in(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with a payment for everything inside of its arguments."""
+    """Wrap a function so that it pays for everything inside its arguments."""
 
     @functools.wraps(function)
     def looking_in(*args: Any, **kwargs: Any) -> Any:
@@ -367,7 +367,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON in transformers' form: without HTML escapes."""
+    """Return JSON in transformers' format: without HTML escapes."""
     if indent is not None and not 0 <= indent <= 16:
         raise SecurityError("indent by at most 16")
     encoder = json.JSONEncoder(

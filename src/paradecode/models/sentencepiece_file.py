@@ -1,6 +1,6 @@
-"""Reads tokenizer.model, a SentencePiece vocabulary, without the package that wrote it.
+"""Read tokenizer.model, a SentencePiece vocabulary, without the sentencepiece package.
 
-The file is a protobuf message. Its pieces have the types of GGUF files, which took them from here.
+The file is a protobuf message. Its pieces have the same type numbers as tokens in GGUF files.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from paradecode.models.metadata import MAX_LISTING, Metadata
 
 BPE, MOST_TYPE = 2, 6
 MOST_FIELDS = 1 << 20
-"""The most pieces of a file; Gemma's has 262,144."""
+"""Largest number of pieces of a file; Gemma's has 262,144."""
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
-"""Fields of the message: the pieces, how they were trained, and how texts are prepared."""
+"""Fields of the message: the pieces, the trainer's settings, and the normalizer's settings."""
 
 Value = Union[int, bytes]
 
 
 def sentencepiece_header(path: Path) -> Header:
-    """The vocabulary in the fields of a GGUF file.
+    """Return the vocabulary as fields of a GGUF file.
 
     Raises:
-        InvalidModel: the file is damaged, or a text is prepared or merged in another way than
+        InvalidModel: the file is damaged, or texts are normalized or merged differently from
             Llama's.
     """
     try:
@@ -71,7 +71,7 @@ def sentencepiece_header(path: Path) -> Header:
 
 
 def _fields(data: Value) -> Iterator[tuple[int, Value]]:
-    """Number and value of each field of a protobuf message: a whole number, or bytes."""
+    """Yield the number and the value of each field of a protobuf message: an int or bytes."""
     if isinstance(data, int):
         raise InvalidModel("tokenizer.model", data, DAMAGED)
     at = 0

@@ -1,7 +1,7 @@
 """The allowance of a template's rendering: time, and the size of the values that it makes.
 
-Every step costs a part of one allowance. A value pays for its own memory when it is made, and for
-all that is inside of it before it is written, compared or sorted.
+Every step uses up some of one allowance. A value pays for its own memory when it is made. It pays
+for everything inside it before it is written, compared or sorted.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MAX_VALUE = 1 << 23
 MAX_TOTAL = 1 << 26
 STEP = 32
 ENTRY = 64
-"""Characters that an entry of a list or an object counts for: it may be a short text of its own."""
+"""Cost of an entry of a list or an object, in characters: it may be a short text of its own."""
 MAX_BITS = 1 << 12
-"""Bits of a whole number. It takes minutes to divide very long ones."""
+"""Largest number of bits of a whole number. It takes minutes to divide very long ones."""
 
 
 class _Allowance:
-    """The rest of the time and size that one rendering may use."""
+    """The remaining time and size that one rendering may use."""
 
     def __init__(self) -> None:
         self.left = MAX_TOTAL
@@ -46,7 +46,7 @@ _allowance: ContextVar[_Allowance] = ContextVar("template_allowance")
 
 @contextmanager
 def allowance() -> Iterator[None]:
-    """Limit compiling and rendering inside of the block; an excess raises SecurityError."""
+    """Limit compiling and rendering inside the block; SecurityError is raised at the limit."""
     token = _allowance.set(_Allowance())
     try:
         yield
@@ -55,7 +55,7 @@ def allowance() -> Iterator[None]:
 
 
 def pay(size: int) -> None:
-    """Use up a step, and ``size`` characters."""
+    """Use up one step and ``size`` characters."""
     _allowance.get().pay(size)
 
 
@@ -67,7 +67,7 @@ def steps(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def size_of(value: Any) -> int:
-    """The cost of a value by itself. Raises SecurityError for a number that is too long."""
+    """Return the cost of a value by itself. Raises SecurityError for a number that is too long."""
     if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
@@ -82,10 +82,11 @@ def measured(value: Any) -> Any:
 
 
 def weighed(value: Any) -> Any:
-    """Pay for a value with everything inside of it, and return it.
+    """Pay for a value with everything inside it, and return the value.
 
-    Shared parts count as often as they occur: ``a = [a, a]`` forty times takes little memory, but
-    writing or comparing it would never end. What can be read only once becomes a list.
+    Shared values count as often as they occur: ``a = [a, a]`` forty times takes little memory, but
+    writing or comparing it would never end. An iterator, which can be read only once, becomes a
+    list.
     """
     if isinstance(value, Iterator) and not isinstance(value, LoopContext):
         value = list(steps(value))

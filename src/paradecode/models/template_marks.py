@@ -1,7 +1,7 @@
-"""What a chat template writes as single tokens: the marks between turns, which no user may write.
+"""Find the texts that a chat template writes as single tokens, which no user may write.
 
-A conversation whose messages are placeholders shows them. What a token means follows from this use,
-and not from the flags that a file gives it.
+Rendering a conversation of placeholders shows these marks between the turns. The meaning of a token
+follows from its use there, and not from the flags that a file gives it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MESSAGES = [
 _CONVERSATIONS = (_MESSAGES, _MESSAGES[1:], _MESSAGES[1:2])
 """Conversations, of which templates that know fewer roles take a later one."""
 _MARK = re.compile(r"<\S*\w\S*>|\[\S*\w\S*\]")
-"""How a token of the vocabulary reads that is no word."""
+"""The form of a token in the vocabulary that is not a word."""
 
 Render = Callable[[Sequence[Mapping[str, Any]], bool], "str | None"]
 
@@ -30,13 +30,13 @@ class Marks:
     """Tokens that a template writes.
 
     Attributes:
-        closed: texts of tokens that no message of anybody contains as tokens: control tokens, and
-            those between the turns.
-        written: text -> id of all tokens that are looked for in a text and that the template
-            writes, the control tokens, too.
-        merged: texts of marks between turns that are merged of words; no message may contain one.
+        closed: texts that never become tokens in any message: control tokens, and tokens between
+            the turns.
+        written: text -> id of all added tokens that the template writes, including control tokens.
+        merged: texts of marks between turns that are several ordinary tokens; no message may
+            contain one.
         end: id of the token that ends an answer, or None.
-        plain: the words between two turns that no token marks, or None.
+        plain: the words between two turns if no token marks them, or None.
     """
 
     closed: frozenset[str]
@@ -46,19 +46,19 @@ class Marks:
     plain: str | None
 
     def barred(self, role: str) -> Collection[str]:
-        """Texts of tokens that are text in messages of this role.
+        """Return the texts of tokens that stay text in messages of this role.
 
-        The model's own answers, and what the system asks of it, may name visible tokens.
+        The model's own answers and system messages may contain visible tokens.
         """
         return self.written if role in ("user", "tool") else self.closed
 
 
 def find_marks(render: Render, source: str, tokenizer: Tokenizer) -> Marks:
-    """The marks of a template.
+    """Find the marks of a template.
 
     Args:
-        render: gives the text of a conversation, with or without the beginning of an answer, or
-            None.
+        render: returns the text of a conversation, with or without the beginning of an answer, or
+            None if the template refuses it.
         source: the template.
     """
     tried = ((said, render(said, False)) for said in _CONVERSATIONS)
@@ -85,8 +85,10 @@ def find_marks(render: Render, source: str, tokenizer: Tokenizer) -> Marks:
 
 
 def _gaps(text: str, said: Sequence[Mapping[str, str]]) -> tuple[list[tuple[str, str]], str]:
-    """What stands before each message that the text shows, with the role of the message before;
-    and what stands behind the last one."""
+    """Return the text before each message, with the role of the previous message.
+
+    The second result is the text after the last message.
+    """
     gaps, at, before = [], 0, ""
     for message in said:
         place = text.find(message["content"], at)
@@ -97,14 +99,14 @@ def _gaps(text: str, said: Sequence[Mapping[str, str]]) -> tuple[list[tuple[str,
 
 
 def _end(behind: str, begin: str, prompt: str, marks: Mapping[str, int]) -> int | None:
-    """The token that ends an answer: the text behind it begins with this token.
+    """Return the token that ends an answer: the text after the answer begins with this token.
 
-    A token that begins a turn is none. Such a one also begins a conversation or an answer, or
-    stands nearest to the next message.
+    A token that begins a turn does not count. Such a token also begins a conversation or an answer,
+    or stands nearest to the next message.
 
     Args:
-        behind: what stands between an answer and the next message.
-        begin, prompt: the beginning of a conversation, and that of an answer.
+        behind: the text between an answer and the next message.
+        begin, prompt: the beginning of a conversation, and the beginning of an answer.
     """
     order = _in(behind, marks)
     if not order or not behind.lstrip().startswith(order[0]) or order[0] in prompt:
@@ -114,12 +116,12 @@ def _end(behind: str, begin: str, prompt: str, marks: Mapping[str, int]) -> int 
 
 
 def _in(text: str, marks: Collection[str]) -> list[str]:
-    """The marks in a text, in order."""
+    """Return the marks in a text, in order."""
     return [piece for piece in split(text, marks) if piece in marks]
 
 
 def split(text: str, needles: Collection[str]) -> list[str]:
-    """Cut ``text`` at every needle, longest needle first; the needles are kept."""
+    """Split ``text`` at every needle, longest needle first; the needles are kept."""
     if not needles:
         return [text] if text else []
     pattern = "|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True))

@@ -1,7 +1,7 @@
-"""Operations on texts that a chat template may use, each of which pays before it makes its result.
+"""Operations on texts for chat templates; each pays before it makes its result.
 
-A width or a precision of nine digits makes a gigabyte of a short format. So each number in a format
-is looked at first, and each field is made by itself.
+A width or a precision of nine digits turns a short format into a gigabyte. So each number in a
+format is checked first, and each field is formatted separately.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from paradecode.models import template_allowance
 from paradecode.models.template_allowance import ENTRY, pay, size_of, steps, weighed
 
 MAX_SLOW = 1 << 14
-"""The most characters of a text for operations that look at a text again and again."""
+"""Largest number of characters of a text for operations that scan a text repeatedly."""
 MAX_NEEDLE = 256
-"""The most characters of a text that is searched from the end, or of a set of characters to
-strip."""
+"""Largest number of characters of a text that is searched from the end, or of a set of characters
+to strip."""
 MAX_DIGITS = 64
-"""The most digits to which a number is rounded."""
+"""Largest number of digits to which a number is rounded."""
 ENCODINGS = ("utf-8", "utf8", "ascii", "latin-1")
 _SLOW = ("lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip")
-"""Methods that compare every place of the text with the whole argument."""
+"""Methods that compare every position of the text with the whole argument."""
 _PADDED = ("center", "ljust", "rjust", "zfill")
 _PARTED = ("split", "rsplit", "splitlines")
 _WORDS, _LINES = re.compile(r"\S+"), re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -38,13 +38,13 @@ _FIELD = re.compile(
 
 
 def check_needle(needle: object) -> None:
-    """Raise SecurityError for a text that takes too long to look for."""
+    """Raise SecurityError for a text that takes too long to search for."""
     if isinstance(needle, str) and len(needle) > MAX_NEEDLE:
         raise SecurityError(f"look for at most {MAX_NEEDLE} characters")
 
 
 def check_method(name: str, text: str, args: Sequence[Any]) -> None:
-    """Pay for what a method of a text makes; raise SecurityError for one that is too slow."""
+    """Pay for the result of a text's method; raise SecurityError if the method is too slow."""
     first = args[0] if args else None
     if name in _SLOW and args:
         check_needle(first)
@@ -73,7 +73,7 @@ def check_method(name: str, text: str, args: Sequence[Any]) -> None:
 
 
 def percent(text: str, values: Any) -> str:
-    """``text % values``, field by field."""
+    """Return ``text % values``, formatted field by field."""
     several = values if isinstance(values, tuple) else (values,)
     used, parts, at = 0, list[str](), 0
 
@@ -122,7 +122,7 @@ class _Fields(SandboxedFormatter):
 
 
 def formatting(environment: SandboxedEnvironment, method: Any) -> Callable[..., str] | None:
-    """A function in place of a text's method ``format`` or ``format_map``; None for others."""
+    """Return a replacement for a text's ``format`` or ``format_map``; None for other methods."""
     text, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
     if not isinstance(text, str) or name not in ("format", "format_map"):
         return None
@@ -133,7 +133,7 @@ def formatting(environment: SandboxedEnvironment, method: Any) -> Callable[..., 
 
 
 def total(values: Sequence[Any], start: Any) -> Any:
-    """The sum of values, each of which pays for the sum that it makes."""
+    """Return the sum of values; each addition pays for its result."""
     for value in values:
         pay(size_of(start) + size_of(value))
         start = start + value
@@ -141,32 +141,32 @@ def total(values: Sequence[Any], start: Any) -> Any:
 
 
 def words_in(text: object) -> int:
-    """The number of words, each of which is a step."""
+    """Return the number of words; each word costs a step."""
     return sum(1 for _ in steps(re.finditer(r"\w+", str(text))))
 
 
 def pretty(value: object) -> str:
-    """``pprint`` of a short value."""
+    """Return ``pprint`` of a short value."""
     short(repr(value))
     return pprint.pformat(value)
 
 
 def short(text: str) -> str:
-    """The text; raises SecurityError if it is too long for a slow operation."""
+    """Return the text; raises SecurityError if it is too long for a slow operation."""
     if len(text) > MAX_SLOW:
         raise SecurityError(f"this takes texts of at most {MAX_SLOW} characters")
     return text
 
 
 def rounded_digits(digits: object) -> int:
-    """A number of digits to round to; SecurityError if it is too large."""
+    """Return a number of digits for rounding; raises SecurityError if it is too large."""
     if not isinstance(digits, int) or abs(digits) > MAX_DIGITS:
         raise SecurityError(f"round to at most {MAX_DIGITS} digits")
     return digits
 
 
 def _size(number: Any) -> int:
-    """A width, which is paid for before anything is multiplied by it."""
+    """Return a width, and pay for it before anything is multiplied by it."""
     if not isinstance(number, int):
         raise TypeError("a width is a whole number")
     pay(abs(number))

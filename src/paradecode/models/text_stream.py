@@ -1,7 +1,7 @@
 """Text of a growing output: tokens become text one by one, and stop strings end it.
 
-There are two families of vocabularies, byte-level and SentencePiece-like. In both the end of each
-character is known, so each token is decoded once and no incomplete character is shown.
+There are two families of vocabularies, byte-level and SentencePiece-like. In each of them the end
+of every character is known, so each token is decoded once and no incomplete character is shown.
 (``tokenizers.DecodeStream`` is not used, because it differs from ``decode`` for the byte tokens of
 SentencePiece vocabularies.)
 """
@@ -21,15 +21,18 @@ from paradecode.models.tokenizer_library import steps_of
 
 
 class TextStream(Protocol):
-    """Turns token ids into text, and holds incomplete characters back. ``copy`` makes a twin."""
+    """Turn token ids into text, and hold incomplete characters back; ``copy`` makes an independent
+    stream."""
 
     def push(self, token: int) -> str:
-        """Add one id; returns the text that it completes."""
+        """Add one token id; return the text that it completes."""
         ...
 
     def flush(self) -> str:
-        """The rest of the text, with U+FFFD for an incomplete character. Then a new text can
-        begin."""
+        """Return the rest of the text, with U+FFFD for an incomplete character.
+
+        After this call a new text can begin.
+        """
         ...
 
 
@@ -56,31 +59,31 @@ class OutputText:
         self.stopped: str | None = None
 
     def push(self, token: int) -> bool:
-        """Add a token; returns whether a stop string is complete, which is then cut off."""
+        """Add a token; return whether a stop string is complete, which is then cut off."""
         stopped = self._stream is not None and self._add(self._stream.push(token))
         self._ends.append(len(self.value))
         return stopped
 
     def finish(self) -> None:
-        """Add the text that the detokeniser held back."""
+        """Add the text that the detokeniser has held back."""
         if self._stream is not None and self.stopped is None:
             self._add(self._stream.flush())
 
     def follow(self, other: OutputText) -> None:
-        """Continue after the text that was taken from ``other``."""
+        """Continue after the text that was already taken from ``other``."""
         self._sent = other._sent
 
     def fork(self) -> OutputText:
-        """A twin that continues independently."""
+        """Return a copy that continues independently."""
         twin = copy(self)
         twin._stream, twin._ends = copy(self._stream), self._ends[:]
         return twin
 
     def take(self, finished: bool) -> list[tuple[int, str]]:
-        """The new text, without an end that may become a stop string.
+        """Return the new text, without an end that may become a stop string.
 
-        It comes in pieces, each with the number of the token that wrote it, from 0. Text that was
-        held back until the end has the number behind the last token.
+        The text comes in pieces, each with the index of the token that wrote it, from 0. Text that
+        was held back until the end has the index after the last token.
         """
         end = len(self.value) if finished else len(self.value) - self._held()
         pieces: list[tuple[int, str]] = []
@@ -104,7 +107,7 @@ class OutputText:
         return bool(found)
 
     def _held(self) -> int:
-        """Length of the longest end of the text that is the beginning of a stop string."""
+        """Return the length of the longest end of the text that may begin a stop string."""
         for size in range(min(self._longest - 1, len(self.value)), 0, -1):
             end = self.value[-size:]
             if any(stop.startswith(end) for stop in self._stops):
@@ -116,7 +119,7 @@ class Detokeniser:
     """A :class:`TextStream`; its pieces together equal ``Tokenizer.decode`` of all ids.
 
     Args:
-        pieces: the rule of the vocabulary (see :func:`pieces_of`).
+        pieces: the decoding rule of the vocabulary (see :func:`pieces_of`).
         token: returns the vocabulary's text of an id, or None.
         hidden: ids that are not text.
     """
@@ -145,10 +148,10 @@ class Detokeniser:
 
 
 def pieces_of(backend: Any) -> Pieces:
-    """The decoding rule of a ``tokenizers.Tokenizer``.
+    """Return the decoding rule of a ``tokenizers.Tokenizer``.
 
     Raises:
-        InvalidModel: neither byte-level nor SentencePiece with byte fallback.
+        InvalidModel: it is neither byte-level nor SentencePiece with byte fallback.
     """
     steps = steps_of(backend.decoder)
     kinds = [step["type"] for step in steps]
@@ -166,7 +169,7 @@ def pieces_of(backend: Any) -> Pieces:
 
 
 def byte_characters() -> dict[str, int]:
-    """The character that byte-level BPE writes for each byte (GPT-2's table)."""
+    """Return character -> byte, as byte-level BPE writes bytes (GPT-2's table)."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in plain]
     return {chr(b): b for b in plain} | {chr(256 + n): byte for n, byte in enumerate(rest)}
@@ -177,14 +180,13 @@ _BYTE = re.compile("<0x([0-9A-Fa-f+][0-9A-Fa-f])>")  # The library reads <0x+A> 
 
 
 def byte_in(piece: str) -> int | None:
-    """The byte that this piece of a SentencePiece vocabulary stands for, or None if the piece is
-    text."""
+    """Return the byte for which a SentencePiece piece stands, or None if the piece is text."""
     match = _BYTE.fullmatch(piece)
     return int(match[1], 16) if match else None
 
 
 class ByteLevelPieces:
-    """Pieces are bytes; UTF-8 shows when a character is complete."""
+    """Decode pieces that are bytes; UTF-8 shows when a character is complete."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -201,7 +203,7 @@ class ByteLevelPieces:
 
 
 class SentencePieces:
-    """Pieces are text with "▁" for a space, or single bytes written <0xNN>.
+    """Decode pieces that are text with "▁" for a space, or single bytes written <0xNN>.
 
     A run of bytes is held back until its end, because each of its bytes becomes U+FFFD if the whole
     run is not UTF-8.
@@ -236,4 +238,4 @@ class SentencePieces:
 
 
 Pieces = Callable[[], Union[ByteLevelPieces, SentencePieces]]
-"""Makes an object that reads the pieces of a new text."""
+"""A factory of objects that decode the pieces of a new text."""

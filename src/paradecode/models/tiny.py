@@ -53,7 +53,7 @@ def tiny_checkpoint(
     near_tie: bool = False,
     sharpness: float = 4.0,
 ) -> tuple[ModelConfig, Weights]:
-    """A random model; equal arguments give equal bits on every machine.
+    """Make a random model; equal arguments give equal bits on every machine.
 
     Args:
         kind: one of KINDS: ``llama`` (grouped queries, tied head), ``qwen2`` (biases), ``qwen3``
@@ -62,8 +62,8 @@ def tiny_checkpoint(
             logits shifted by one), ``sdar`` (blocks of 4, norms of queries and keys).
         seed: seed of the weights.
         dtype: F32, F16 or BF16 storage; norms and biases stay F32.
-        near_tie: rows 2k and 2k + 1 of the LM head differ by a millionth, so the best two logits
-            always nearly tie, and any inexact arithmetic changes a token.
+        near_tie: whether rows 2k and 2k + 1 of the LM head differ by a millionth. The best two
+            logits then always nearly tie, and any inexact arithmetic changes a token.
         sharpness: approximate standard deviation of the logits.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Converts between text and token ids with the ``tokenizers`` library."""
+"""Convert between text and token ids with the ``tokenizers`` library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.models.tokenizer_library import library_errors
 
 MAX_TEXT = 1 << 24
 LONG = 1 << 14
-"""Characters beyond which the library encodes a text without holding Python's lock."""
+"""Number of characters above which the library encodes a text without holding Python's lock."""
 
 
 class Tokenizer:
@@ -23,15 +23,15 @@ class Tokenizer:
     Args:
         backend: the library's tokenizer.
         bos, eos: ids or None.
-        add_bos: prompts start with ``bos``.
+        add_bos: whether prompts start with ``bos``.
         eos_tokens: every id that ends a text; ``(eos,)`` when not given.
-        starts_chats: chats start with ``bos`` even if their template does not write it.
+        starts_chats: whether chats start with ``bos`` even if their template does not write it.
 
     Attributes:
-        vocab_size: number of ids, added tokens included.
+        vocab_size: number of ids, including added tokens.
         bos, eos, add_bos, eos_tokens, starts_chats: as given.
-        added: text -> id of every token that is looked for in a text before it is cut into words.
-        control: those of them that are no text of an output: text -> id.
+        added: text -> id of every token that is searched for before a text is split into words.
+        control: text -> id of the added tokens that are not visible in an output.
         byte_level: whether tokens are written with GPT-2's character for each byte.
 
     Raises:
@@ -69,18 +69,18 @@ class Tokenizer:
         parse_special: bool = True,
         barred: Collection[str] = (),
     ) -> list[int]:
-        """Token ids of ``text``.
+        """Return the token ids of ``text``.
 
         Args:
             text: at most MAX_TEXT characters.
-            special: add the tokens that the model expects around a prompt (bos).
-            parse_special: read "<|im_end|>" and the like as control tokens. Switch it off for
-                text from users; otherwise they could end their turn and write another one.
-            barred: texts of further added tokens that are read as text then.
+            special: whether to add the tokens that the model expects around a prompt (bos).
+            parse_special: whether to read "<|im_end|>" and the like as control tokens. Switch it
+                off for text from users; otherwise they could end their turn and write another one.
+            barred: texts of further added tokens that are then read as text.
 
         Raises:
-            InvalidInput: too long, or not valid Unicode (lone surrogates).
-            InvalidModel: the tokenizer has no token for a part of it.
+            InvalidInput: the text is too long, or not valid Unicode (lone surrogates).
+            InvalidModel: the tokenizer has no token for some of the text.
         """
         if not isinstance(text, str):
             raise InvalidInput("text", text, "give a string")
@@ -96,7 +96,7 @@ class Tokenizer:
             backend: Any = self._backend
             if not (parse_special or (self._as_written and self._without(text, barred))):
                 backend = self._literal_backend(frozenset(barred))
-            # A batch is encoded without the interpreter's lock, but by the library's own threads.
+            # A batch is encoded without Python's global lock, but by the library's own threads.
             if len(text) > LONG:
                 (found,) = backend.encode_batch_fast([text], add_special_tokens=special)
             else:
@@ -105,46 +105,45 @@ class Tokenizer:
             return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of token ids; invalid UTF-8 becomes U+FFFD, and unknown ids are left out."""
+        """Return the text of token ids; invalid UTF-8 becomes U+FFFD, unknown ids are left out."""
         known = [index for index in ids if 0 <= index < 1 << 32]
         with library_errors(f"{len(known)} ids", "this model's tokenizer cannot write them"):
             text: str = self._backend.decode(known, skip_special_tokens=skip_special)
             return text
 
     def token(self, index: int) -> str:
-        """The token in the vocabulary's spelling; empty for an unused id."""
+        """Return the token in the vocabulary's spelling; empty for an unused id."""
         if not 0 <= index < 1 << 32:
             return ""
         return self._backend.id_to_token(index) or ""
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token in the vocabulary's spelling, or None."""
+        """Return the id of a token in the vocabulary's spelling, or None."""
         index: int | None = self._backend.token_to_id(token)
         return index
 
     @property
     def highest(self) -> int:
-        """The highest id of a token, also of those that are added to a prompt; -1 if there is
-        none."""
+        """The highest id of a token, including tokens added to a prompt; -1 without tokens."""
         ids = self._backend.get_vocab(with_added_tokens=True).values()
         return max([*ids, *self.encode("")], default=-1)
 
     @property
     def longest(self) -> int:
-        """Characters of the longest token."""
+        """Number of characters of the longest token."""
         return max(map(len, self._backend.get_vocab(with_added_tokens=True)), default=1)
 
     def is_control(self, index: int) -> bool:
-        """Whether the id is a control token (bos, end of turn, ...), which is not text."""
+        """Return whether the id is a control token (bos, end of turn, ...), which is not text."""
         return index in self._control_ids
 
     def json(self) -> str:
-        """The tokenizer in the form of tokenizer.json."""
+        """Return the tokenizer in the format of tokenizer.json."""
         text: str = self._backend.to_str()
         return text
 
     def stream(self, skip_special: bool = True) -> Detokeniser:
-        """A detokeniser for tokens that come one at a time."""
+        """Return a detokeniser for tokens that come one at a time."""
         hidden = self._control_ids if skip_special else frozenset()
         return Detokeniser(self._pieces, self._backend.id_to_token, hidden)
 
@@ -152,7 +151,7 @@ class Tokenizer:
         return not any(name in text for names in (self.control, barred) for name in names)
 
     def _literal_backend(self, barred: frozenset[str]) -> Any:
-        # Another one, because the setting of the first cannot change while threads use it.
+        # A second tokenizer, because the first one's setting cannot change while threads use it.
         with self._lock:
             if barred not in self._literal:
                 made = self._literal[barred] = _beside(self._backend, barred)
@@ -161,12 +160,13 @@ class Tokenizer:
 
 
 def _beside(backend: Any, special: Collection[str]) -> Any:
-    """A tokenizer that reads as another one does, with settings of its own and the same tables.
+    """Return a tokenizer with the same tables and behaviour, but separate settings.
 
-    A copy of the tables takes as long as all other reading of a model, and as much memory again.
+    A copy of the tables would take as much time as reading the rest of a model, and twice the
+    memory.
 
     Args:
-        special: texts of added tokens that are special in it.
+        special: texts of added tokens that are special in the new tokenizer.
     """
     made: Any = Backend(backend.model)
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):

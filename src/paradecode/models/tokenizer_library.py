@@ -1,8 +1,8 @@
-"""Guards the ``tokenizers`` library, which trusts its files: its errors, and limits on its work.
+"""Guard the ``tokenizers`` library, which trusts its files: its errors, and limits on its work.
 
-A normalizer's steps change a text, a pre-tokenizer's steps cut and change it, and post-processors
-add tokens. Twelve steps that write eight letters for one fill any memory, and the library then ends
-the process.
+A normalizer's steps change a text, a pre-tokenizer's steps split and change it, and post-processors
+add tokens. Twelve steps that write eight letters for one would fill any memory, and the library
+then ends the process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from paradecode.core.errors import InvalidModel, cut
 
 MOST_STEPS = 32
 MOST_GROWTH = 128
-"""How many times longer all steps together may make a text; NFKC and byte-level pieces make it
-44."""
+"""How many times longer all steps together may make a text; NFKC and byte-level pieces need 44."""
 
 _NORMALIZERS = {
     "BertNormalizer": 4, "ByteLevel": 2, "Lowercase": 2, "NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11,
@@ -28,16 +27,16 @@ _PRE_TOKENIZERS = {
     "Punctuation": 1, "Split": 1, "UnicodeScripts": 1, "Whitespace": 1, "WhitespaceSplit": 1,
 }  # fmt: skip
 _PROCESSORS = {"BertProcessing": 1, "ByteLevel": 1, "RobertaProcessing": 1, "TemplateProcessing": 1}
-"""Kind of step -> the most bytes that it writes for one byte, beside those in its settings."""
+"""Kind of step -> the most bytes that it writes for one byte, beside bytes in its settings."""
 _SEQUENCE = ("normalizers", "pretokenizers", "processors", "decoders")
 
 
 @contextmanager
 def library_errors(value: str, fix: str) -> Iterator[None]:
-    """Turn the library's exceptions inside of the block into InvalidModel.
+    """Turn the library's exceptions inside the block into InvalidModel.
 
-    The library raises bare Exceptions. For unexpected content of a file it panics, which is a
-    BaseException of a class that nobody can import.
+    The library raises bare Exceptions. For unexpected content of a file it panics; that raises a
+    BaseException of a class that cannot be imported.
     """
     try:
         yield
@@ -49,8 +48,10 @@ def library_errors(value: str, fix: str) -> Iterator[None]:
 
 
 def steps_of(part: Any) -> list[dict[str, Any]]:
-    """The steps of a normalizer, pre-tokenizer, post-processor or decoder, in the form of
-    tokenizer.json; no steps for None."""
+    """Return the steps of a normalizer, pre-tokenizer, post-processor or decoder.
+
+    They have the format of tokenizer.json; None has no steps.
+    """
     return [] if part is None else _flat(json.loads(part.__getstate__()))
 
 
@@ -62,7 +63,7 @@ def _flat(step: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def check_steps(backend: Any) -> None:
-    """Raise InvalidModel if a step is not known, or all of them could make a text much longer."""
+    """Raise InvalidModel if a step is unknown, or all steps could make a text much longer."""
     growth, count = 1, 0
     for part, known in (
         (backend.normalizer, _NORMALIZERS),
@@ -77,7 +78,7 @@ def check_steps(backend: Any) -> None:
 
 
 def _growth(step: Mapping[str, Any], known: Mapping[str, int]) -> int:
-    """How many times longer a step may make a text."""
+    """Return how many times longer a step may make a text."""
     kind = step["type"]
     if kind not in known:
         raise InvalidModel("tokenizer", kind, f"steps of the kinds {', '.join(known)} are known")

@@ -1,4 +1,4 @@
-"""Matches the vocabularies of two models by the text of their tokens, and trims LM heads."""
+"""Match the vocabularies of two models by the text of their tokens, and trim LM heads."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.weights import Tensor
 
 SMALLEST_SHARE = 0.05
-"""The least share of the draft's tokens that the target must have; with fewer, drafting is
-useless."""
+"""Smallest share of the draft's tokens that the target must have for drafts to be useful."""
 
 
 def match(
     target: Tokenizer, draft: Tokenizer, target_size: int, draft_size: int
 ) -> Vocabulary | None:
-    """Map a draft model's tokens to the target's; None if they are the same.
+    """Map a draft model's tokens to the target's; None if the vocabularies are the same.
 
     Args:
         target_size, draft_size: rows of the models' LM heads, at least as many as tokens.
 
     Raises:
-        InvalidInput: if the two have almost no tokens in common.
+        InvalidInput: the two have almost no tokens in common.
     """
     theirs = [spelling(target, token) for token in range(target_size)]
     own = [spelling(draft, token) for token in range(draft_size)]
@@ -52,17 +51,17 @@ def match(
 def trim(
     draft: Checkpoint, vocabulary: Vocabulary | None, tokens: NDArray[np.integer]
 ) -> tuple[Checkpoint, Vocabulary]:
-    """A draft model that proposes only some of the target's tokens, with its vocabulary.
+    """Return a draft model that proposes only some of the target's tokens, and its vocabulary.
 
-    The model still reads all of its tokens. Its LM head, which is a large part of a small model,
-    has only the rows of these tokens (FR-Spec, arXiv 2502.14856).
+    The model still reads all of its tokens. Its LM head, which is large in a small model, has only
+    the rows of these tokens (FR-Spec, arXiv 2502.14856).
 
     Args:
         vocabulary: the result of :func:`match`.
-        tokens: the target's ids of the tokens.
+        tokens: the target's ids of the tokens to propose.
 
     Raises:
-        InvalidInput: if the model does not draft from left to right, or has none of the tokens.
+        InvalidInput: the model does not draft from left to right, or has none of the tokens.
     """
     config = draft.config
     if config.attention != "causal":
@@ -84,7 +83,7 @@ def trim(
 
 
 def spelling(tokenizer: Tokenizer, token: int) -> bytes:
-    """The bytes of a token's text; unused ids have none.
+    """Return the bytes of a token's text; empty for unused ids.
 
     A control token has 0xFF and its name, so it never equals a text.
     """
@@ -103,7 +102,10 @@ def spelling(tokenizer: Tokenizer, token: int) -> bytes:
 
 
 class _Latin(dict[int, str]):
-    """The character of each byte as Latin-1 has it; of others one that Latin-1 does not have."""
+    """Map GPT-2's character of each byte to Latin-1, and other characters to U+FFFF.
+
+    U+FFFF does not exist in Latin-1, so encoding it fails.
+    """
 
     def __missing__(self, character: int) -> str:
         return "\uffff"
@@ -113,7 +115,7 @@ _LATIN = _Latin({ord(character): chr(byte) for character, byte in byte_character
 
 
 def _spell(text: bytes, first: dict[bytes, int], draft: Tokenizer, filler: int) -> list[int]:
-    """The tokens of the draft model, at least one, that spell ``text``."""
+    """Return the draft model's tokens, at least one, that spell ``text``."""
     if text in first:
         return [first[text]]
     if text.startswith(b"\xff") or not text:

@@ -22,8 +22,8 @@ class Tensor:
     """One weight.
 
     Attributes:
-        data: for F32, F16: an array of ``shape``; for BF16: uint16 bit patterns of ``shape``; for
-            a quantised kind: uint8 [rows, bytes per row] as GGUF defines the blocks.
+        data: for F32, F16: an array of ``shape``; for BF16: uint16 bit patterns of ``shape``; for a
+            quantised kind: uint8 [rows, bytes per row] as GGUF defines the blocks.
         shape: logical shape, rows first (a matrix is [outputs, inputs]).
         kind: the storage type.
     """
@@ -33,7 +33,7 @@ class Tensor:
     kind: Kind = Kind.F32
 
     def float32(self) -> NDArray[np.float32]:
-        """float32 of ``shape``, dequantised by the gguf package."""
+        """Return the weight as float32 of ``shape``, dequantised by the gguf package."""
         if self.kind == Kind.F32:
             return np.ascontiguousarray(self.data, np.float32).reshape(self.shape)
         if self.kind == Kind.F16:
@@ -44,7 +44,7 @@ class Tensor:
         return quants.dequantize(np.ascontiguousarray(self.data), self.kind).reshape(self.shape)
 
     def looked_up(self, rows: NDArray[np.integer]) -> NDArray[np.float32]:
-        """float32 [n, ...]: some rows, dequantised, such as the embeddings of tokens."""
+        """Return some rows as float32 [n, ...], such as the embeddings of tokens."""
         return Tensor(self.data[rows], (len(rows), *self.shape[1:]), self.kind).float32()
 
     def release(self) -> None:
@@ -62,7 +62,7 @@ class Tensor:
             base.madvise(mmap.MADV_DONTNEED, first, length)
 
     def rows(self, order: NDArray[np.integer]) -> Tensor:
-        """The same weight with its rows reordered; exact for every kind."""
+        """Return the same weight with its rows reordered; exact for every kind."""
         ordered = Tensor(np.ascontiguousarray(self.data[order]), self.shape, self.kind)
         self.release()
         return ordered

@@ -1,5 +1,4 @@
-"""Draft heads give the same for rows in any pieces, requests in any batch, and trees as for
-chains."""
+"""Draft heads give the same drafts however rows are split, requests batched, or trees shaped."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +64,7 @@ def test_company_changes_nothing(head):
 
 
 def test_a_node_of_a_tree_says_what_it_says_in_a_chain(head):
-    """The children of a node come from its own path: not from its siblings'."""
+    """The children of a node depend on the node's path only, not on its siblings."""
     if head.masks is not None or head.mask is not None or not head.blocks or head.together > 1:
         pytest.skip("it drafts all levels without knowing the others")
     (tree,) = run_head(head, [asked(head, 6)], apply_network)
@@ -73,7 +72,7 @@ def test_a_node_of_a_tree_says_what_it_says_in_a_chain(head):
     forked = [n for n in range(len(tree)) if tree.parents[n] == ROOT and tree.children(n)]
     assert len(forked) > 1
     for node in forked:
-        # A head that may guess this token only, at first.
+        # A head that may propose only this token at first.
         path = {
             int(tree.tokens[child]): float(tree.estimates[child]) for child in tree.children(node)
         }

@@ -1,4 +1,4 @@
-"""Tiny models of many shapes in the native core, whose pages are there."""
+"""Tiny models of many shapes in the native core, with pages already reserved."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Attention weights of the rows that are asked about, against an independent NumPy forward."""
+"""The attention weights of requested rows equal those of an independent NumPy forward."""
 
 from dataclasses import replace
 from typing import Any
@@ -50,7 +50,7 @@ def test_rows_behind_a_context(name: str, shape: str) -> None:
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("window", [0, 6])
 def test_slots_a_tail_and_rows_that_are_not_stored(name: str, window: int) -> None:
-    """Cached slots in their order, then tail and rows by position, the tail first."""
+    """Weights come for cached slots in order, then tail and new rows by position, tail first."""
     config = replace(CONFIGS["grouped"], sliding_window=window)
     rng = np.random.default_rng(2)
     tokens = rng.integers(0, config.vocab_size, 15)

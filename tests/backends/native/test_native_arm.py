@@ -1,4 +1,4 @@
-"""The core for ARM, compiled by a cross compiler and run under emulation."""
+"""The core for ARM is compiled by a cross compiler and runs under emulation."""
 
 import json
 import os
@@ -17,7 +17,7 @@ KERNELS = {
     "max": ["i8mm", "neon", "portable"], "neoverse-n1": ["neon", "portable"],
     "cortex-a57": ["portable"],
 }  # fmt: skip
-"""Maps emulated processors to the kernels that they run, the best first."""
+"""Emulated processor -> the kernels that it can run, the best first."""
 
 ANSWERS = """
 import json
@@ -58,8 +58,9 @@ def selftest(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("processor", KERNELS)
 def test_the_self_test_passes_on_arm(selftest: str, processor: str) -> None:
-    """The self test compares all that the processor has, bit for bit: ``max`` multiplies with
-    int8 matrices, with dot products and with neither.
+    """The self test compares all kernels that the processor has, bit for bit.
+
+    ``max`` multiplies with int8 matrices, with dot products and with neither.
     """
     done = subprocess.run(
         [EMULATOR, "-cpu", processor, selftest], capture_output=True, text=True, check=False
@@ -71,7 +72,7 @@ def test_the_self_test_passes_on_arm(selftest: str, processor: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("processor", KERNELS)
 def test_the_wheel_decodes_on_arm_as_here(tmp_path: Path, processor: str) -> None:
-    """The wheel in ARM's own Python gives the tokens of this machine, whatever kernels it has."""
+    """The wheel in ARM's own Python gives the same tokens as this machine, with any kernels."""
     if not PYTHON.exists():
         pytest.skip("there is no wheel for ARM; `make wheel-arm64` makes and installs one")
 

@@ -1,4 +1,4 @@
-"""Whatever is out of range is refused by name, and nothing is stored."""
+"""Out-of-range input is refused with the name of its field, and nothing is stored."""
 
 import gc
 import os
@@ -37,7 +37,7 @@ def i32(*values):
     ((0, "\ud800"),), [0] * 20000,
 ], ids=lambda layers: repr(layers)[:40])  # fmt: skip
 def test_the_core_itself_refuses_what_are_no_layers(backend, layers):
-    """The core is called without the checks of the Python class around it."""
+    """The core itself refuses invalid layers, without the checks of its Python class."""
     backend.forward([span([4, 5], [1, 2, 3, 4, 5])])
     row = span([4, 5], [9], 5, slots=i32(-1))
     before = backend.forward([row])[0].logits.numpy()
@@ -213,7 +213,7 @@ def test_a_forked_child_gets_an_error_and_can_make_its_own():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_during_a_forward_does_not_wait_for_it():
-    """The forward's thread does not exist in the child, so nobody would release its lock there."""
+    """The forward's thread does not exist in the forked child, so it could never unlock there."""
     backend, busy = make(BASE, threads=2, pages=64), True
     slots = np.zeros(1, np.int64)
 

@@ -1,4 +1,4 @@
-"""The formats of GGUF files: weights equal to the last bit, and rows that nothing else changes."""
+"""GGUF formats: weights are exact to the last bit, and a row does not depend on other rows."""
 
 from dataclasses import replace
 
@@ -29,11 +29,11 @@ CONFIG = replace(
 
 
 def random_blocks(kind: Kind, shape: tuple[int, int], rng: np.random.Generator) -> Tensor:
-    """Blocks of random bits, except that their factors have a sensible size."""
+    """Return blocks of random bits whose factors have a sensible size."""
     size, count = GGML_QUANT_SIZES[kind]
     blocks = rng.integers(0, 256, (shape[0], shape[1] // size, count), np.uint8)
     for offset in FACTORS[kind]:
-        # Scales of up to 6 bits, and integers of up to 8, multiply the factor.
+        # Scales of up to 6 bits, and integers of up to 8 bits, multiply the factor.
         values = rng.uniform(0.5, 2.0, blocks.shape[:2]) * 2.0**-14
         halves = (values * rng.choice([-1, 1], values.shape)).astype(np.float16)
         blocks[..., offset : offset + 2] = halves[..., None].view(np.uint8)
@@ -62,7 +62,7 @@ def test_every_kind_that_the_core_reads_is_tested():
 @pytest.mark.parametrize("dtype", ["auto", "f32"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_weights_equal_the_gguf_package_to_the_last_bit(kind, dtype):
-    """The layers of this model add nothing, so that its output is the embedding."""
+    """The layers of this model add nothing, so the model's output is the embedding."""
     weights = weights_of(kind)
     zero = {name: Tensor(np.zeros(weights[name].shape, np.float32), weights[name].shape)
             for name in weights if name.endswith((".o", ".down"))}  # fmt: skip
@@ -79,7 +79,7 @@ def test_weights_equal_the_gguf_package_to_the_last_bit(kind, dtype):
 def test_packed_weights_are_hardly_larger_than_the_file(kind):
     weights = weights_of(kind)
     stored = sum(
-        # Panels come in pairs: the head's 77 rows take the room of 96.
+        # Panels come in pairs: the head's 77 rows take the space of 96.
         weight.data.nbytes * (96 / 77 if name == "head" else 1)
         for name, weight in weights.items()
         if weight.kind is kind and name != "embed"
@@ -90,7 +90,7 @@ def test_packed_weights_are_hardly_larger_than_the_file(kind):
 @pytest.mark.first(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_forward_is_that_of_the_weights(kind):
-    """The reference computes in float64; only the rounding of activations to eight bits differs."""
+    """The reference computes in float64; only the 8-bit rounding of activations differs."""
     weights = weights_of(kind, seed=1)
     tokens = np.random.default_rng(2).integers(0, CONFIG.vocab_size, 20)
     got = opened(weights).forward([span(range(8), tokens)])[0].logits.numpy()

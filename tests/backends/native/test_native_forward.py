@@ -1,4 +1,4 @@
-"""The float32 path against an independent NumPy forward and against transformers."""
+"""The float32 path equals an independent NumPy forward and transformers."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ SOME = (0, Half(1, "mlp"), Half(2, "attention"), Half(0, "mlp"))
 
 @pytest.mark.parametrize("name", ["grouped", "biases", "window"])
 def test_halves_of_layers_match_the_torch_backend(name):
-    """Drafts by some halves, over keys and values that all layers have stored."""
+    """Drafts by some halves of layers use keys and values that all layers have stored."""
     pytest.importorskip("torch")
     from paradecode.backends.torch.backend import TorchBackend
 

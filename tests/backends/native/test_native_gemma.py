@@ -1,4 +1,4 @@
-"""Gemma 4's layers on the native core: as in PyTorch, and bit for bit whatever shares a forward."""
+"""Gemma 4's layers on the native core equal PyTorch's; other rows of a forward change no bit."""
 
 from dataclasses import replace
 from functools import partial
@@ -29,13 +29,13 @@ CONFIG = ModelConfig(
     mixture=Mixture(8, 2, 40, normalised=True, scaled=True),
     gemma=Gemma(frozenset({1, 3}), 40, 2, 5e5, 5, 25.0, CANVAS),
 )  # fmt: skip
-"""No size is a multiple of what the kernels like."""
+"""A model none of whose sizes is a multiple of the kernels' block sizes."""
 TEXT = [(7 * i + 3) % 301 for i in range(45)]
 OTHER = [(11 * i + 8) % 301 for i in range(23)]
 
 
 def weights() -> dict[str, Tensor]:
-    """Factors of layers are near 1: near 0 they would make rounding look large."""
+    """Return weights with layer factors near 1; factors near 0 would make rounding look large."""
     found = random_weights(CONFIG)
     for at, name in enumerate(name for name in found if name.endswith((".scale", ".canvas_scale"))):
         factor = np.full(found[name].shape, 0.7 + 0.05 * (at % 13), np.float32)
@@ -61,7 +61,7 @@ def values(logits: Any) -> np.ndarray:
 
 
 def likely(logits: np.ndarray) -> np.ndarray:
-    """The logits [K, V] without the tokens that the core leaves out of a guess."""
+    """Return the logits [K, V] without the tokens that the core leaves out of a guess."""
     below = logits.max(axis=1, keepdims=True) - logits
     found = logits.copy()
     for row, nats in zip(found, below, strict=True):
@@ -72,10 +72,10 @@ def likely(logits: np.ndarray) -> np.ndarray:
 
 
 def written(backend: Any, text: list[int], lot: int, guessed: Any = None) -> list[np.ndarray]:
-    """The logits of a text that enters in lots of rows, then of three canvases behind it.
+    """Return the logits of a text fed ``lot`` rows at a time, then of three canvases after it.
 
     Args:
-        guessed: what stands for the model's own guess.
+        guessed: replaces the model's own guess, if given.
     """
     rows: list[np.ndarray] = []
     for at in range(0, len(text), lot):
@@ -101,7 +101,8 @@ def test_text_and_canvases_are_as_in_pytorch() -> None:
         return ArrayLogits(likely(logits))
 
     wanted = written(reference, TEXT, 45, guessed)
-    # Both read the same guesses, or what one step rounds would grow in the next.
+    # Each backend reads the same guesses; otherwise one step's rounding would grow in the next
+    # step.
     given = iter(guesses)
     found = written(
         made(dtype="f32", kv_dtype="f32"), TEXT, 45,
@@ -112,14 +113,17 @@ def test_text_and_canvases_are_as_in_pytorch() -> None:
         assert (ours.argmax(axis=1) == theirs.argmax(axis=1)).all()
     for dtype, most in (("bf16", 0.2), ("q8", 2.0)):
         found = written(made(dtype=dtype), TEXT, 45)
-        # Of most rows: where two experts nearly tie, a rounded row may go to the other one.
+        # Compare only most rows: where two experts nearly tie, rounding may choose the other
+        # expert.
         assert np.median(np.abs(found[0] - wanted[0]).max(axis=1)) < most
 
 
 @pytest.mark.parametrize("part", ["scale", "guess.gate", "after_experts", "after_mlp", "k_norm"])
 def test_every_part_counts(part: str) -> None:
-    """A changed part changes the logits, so the comparison above can fail. The weights that read a
-    guess count from the second canvas on."""
+    """A changed weight changes the logits, so the comparison above can fail.
+
+    The weights that read a guess take effect from the second canvas on.
+    """
     other = weights()
     usual = written(made(dtype="f32"), TEXT, 45)
     for name in other:
@@ -147,7 +151,7 @@ def test_bits_depend_on_what_a_row_sees(dtype: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_neighbours_change_no_bit() -> None:
-    """A canvas with a guess, one without, and a text, alone and in one forward."""
+    """Canvases with and without a guess, and a text, give the same bits alone and together."""
     backend = made(dtype="q8")
     backend.forward([span(TEXT, 0), span(OTHER, 0, first=8)])
     guess = backend.forward([span(noise(0), 45, Denoise())])[0].logits.tempered(0.5)
@@ -165,7 +169,7 @@ def test_neighbours_change_no_bit() -> None:
 
 
 def test_a_guess_counts_by_its_probabilities() -> None:
-    """Flat guesses, sure ones, and changed ones, beside PyTorch's."""
+    """Flat, certain and changed guesses give the same logits as in PyTorch."""
     torch = pytest.importorskip("paradecode.backends.torch.backend")
     reference = torch.TorchBackend(CONFIG, weights(), dtype="fp64")
     backend = made(dtype="f32", kv_dtype="f32")
@@ -187,7 +191,7 @@ def test_a_guess_counts_by_its_probabilities() -> None:
 
 
 def test_a_damaged_guess_harms_its_own_rows() -> None:
-    """What is no number stays in its row where rows do not see one another."""
+    """NaN stays in its own row if rows do not see one another."""
     backend = made(dtype="q8")
     backend.forward([span(TEXT, 0), span(OTHER, 0, first=8)])
     raw = np.zeros((CANVAS, 301), np.float32)
@@ -211,7 +215,7 @@ def test_slots_are_copied_in_layers_of_both_kinds() -> None:
     backend.copy(slots, slots + 8 * PAGE)
     here, there = (backend.forward([span(noise(0), 45, Denoise(), first=at)])[0] for at in (0, 8))
     np.testing.assert_array_equal(values(here.logits), values(there.logits))
-    # Of float16: three heads of 12 numbers, values padded to 16; and two of 40, padded to 48.
+    # Bytes of float16: three heads of 12 numbers, values padded to 16; and two of 40, padded to 48.
     assert backend.slot_bytes == 2 * (2 * 3 * (12 + 16) + 2 * 2 * (40 + 48))
 
 
@@ -221,7 +225,7 @@ def one(token: int) -> Span:
 
 
 def best_only(backend: NativeBackend, token: int) -> _core.LogitRows:
-    """Logits of which only the best is known."""
+    """Return logits of which only the best one is known."""
     return backend._model().forward([one(token)], None, only_best=True)[0][0]
 
 

@@ -1,5 +1,4 @@
-"""Heads draft whole trees in one native call: the same trees as `run_head`'s, in batches of one
-and more."""
+"""Heads draft whole trees in one native call: the same trees as `run_head`'s, in any batch."""
 
 import gc
 from collections.abc import Sequence
@@ -29,17 +28,19 @@ CONFIG = ModelConfig("t", "llama", VOCABULARY, 24, 8, 2, 1, 8, 8, rope=Rope(dim=
 
 
 APART = ("dflash", "dspark", "falcon", "chimera", "longspec", *CELLS)
-"""Heads that run network by network."""
+"""Kinds of heads that the core runs network by network."""
 
 
 def looks_up(head: Head) -> bool:
-    """Whether the head reads tokens: a Kangaroo adapter does not."""
+    """Return whether the head reads tokens; a Kangaroo adapter does not."""
     return any(step.kind == "lookup" for block in head.blocks for step in block.before.steps)
 
 
 def normed(head: Head) -> Head:
-    """The same head with norms for each attention head of queries and keys, and another network
-    ``back``."""
+    """Return the head with norms for each attention head of queries and keys.
+
+    The copy also has another network ``back``.
+    """
     gain = np.linspace(0.5, 1.5, head.blocks[0].size, dtype=np.float32) if head.blocks else None
     blocks = tuple(replace(b, q_norm=gain, k_norm=gain) for b in head.blocks)
     half = {"half": np.full(head.width, 0.5, np.float32)}
@@ -61,7 +62,7 @@ def head(request: pytest.FixtureRequest, rounded_head: Head) -> Head:
 
 
 class Request:
-    """One request's committed rows, which the head takes in piece by piece."""
+    """The committed rows of one request, which the head reads in several pieces."""
 
     def __init__(self, head: Head, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -90,7 +91,7 @@ def same(tree: TokenTree, other: TokenTree, exactly: bool = False) -> None:
 
 
 def drafts(run, head: Head, rows: Sequence[int], seed: int = 0, **changes) -> list[TokenTree]:
-    """The drafts of one request as its rows are committed piece by piece."""
+    """Return the drafts of one request after each piece of its rows is committed."""
     request = Request(head, seed)
     return [run(head, [request.ask(n, **changes)])[0] for n in rows]
 
@@ -120,8 +121,11 @@ def test_trees_are_those_of_the_oracle(head: Head, changes: dict[str, object]) -
 @pytest.mark.first(3)
 @pytest.mark.parametrize("dtype", ["q8", "q4"])
 def test_rounded_matrices_are_those_that_networks_use(rounded_head: Head, dtype: str) -> None:
-    """The networks use the same packing. Where an 8-bit input is rounded the other way, nodes
-    may change places, so whole paths are compared."""
+    """The core rounds a head's matrices like the matrices of single networks.
+
+    Whole paths are compared, because nodes may change places where an 8-bit input rounds
+    differently.
+    """
 
     def paths(tree: TokenTree) -> set[tuple[int, ...]]:
         return {tuple(tree.tokens_to(node)) for node in range(len(tree))}
@@ -178,7 +182,7 @@ def test_instruction_sets_change_no_bit(rounded_head, isa, monkeypatch):
 
 
 def test_a_memory_ends_with_its_request(rounded_head: Head) -> None:
-    """The memory grows with the request's rows, not with its drafts, and ends with the request."""
+    """A memory grows with the request's rows, not with its drafts, and ends with the request."""
     if not rounded_head.blocks:
         pytest.skip("it has no keys and values")
     heads = NativeHeads(1)
@@ -223,7 +227,7 @@ def test_many_requests_leave_no_memory(rounded_head: Head) -> None:
 
 
 def test_keys_that_no_half_can_hold_end_no_draft(rounded_head: Head) -> None:
-    """A head's states may grow with every level of its own draft."""
+    """A head's states may grow with every level of its own draft; the draft must still succeed."""
     if not rounded_head.blocks:
         pytest.skip("it has no keys")
     blocks = tuple(

@@ -1,4 +1,4 @@
-"""A core that was compiled from other sources than the package is refused by one clear error."""
+"""A core that was compiled from other sources than the package is refused with a clear error."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A row's bits depend on what it sees: not on chunks, slots, neighbours, threads or kernels."""
+"""A row's bits depend on what it sees, not on chunks, slots, other rows, threads or kernels."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -20,7 +20,7 @@ WIDE = replace(
 
 
 def one_by_one(backend, tokens):
-    """The simplest run: one row a forward, pages in order."""
+    """Run the simplest forwards: one row a forward, with pages in order."""
     rows = [
         backend.forward([span(range(page_count(len(tokens))), tokens[i : i + 1], i)])[0]
         for i in range(len(tokens))
@@ -48,8 +48,10 @@ def test_chunks_pages_and_threads(dtype, kv, threads):
 @pytest.mark.parametrize("window", [0, 300])
 @pytest.mark.parametrize("kv", ["f16", "f32"])
 def test_blocks_of_a_long_context_are_merged_alike(kv, window):
-    """Three blocks are merged by one thread as it goes, or left by several threads and merged
-    later."""
+    """Blocks of a long context give the same bits, whoever merges them.
+
+    One thread merges three blocks as it goes, or several threads leave them to be merged later.
+    """
     config = replace(WIDE, context_length=1024, sliding_window=window)
     rng = np.random.default_rng(3)
     tokens = rng.integers(0, 333, 700)
@@ -67,7 +69,7 @@ def test_blocks_of_a_long_context_are_merged_alike(kv, window):
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_a_row_that_sees_nothing_mixes_nothing(threads):
-    """The whole context lies beyond the row's window, and the row is masked from itself."""
+    """A row gets zeros if its window excludes the context and it is masked from itself."""
     config = replace(WIDE, heads=6, kv_heads=1, context_length=4096, sliding_window=300, layers=1)
     backend = make(config, dtype="f32", threads=threads, pages=48)
     tokens = np.random.default_rng(3).integers(0, 333, 600)
@@ -76,7 +78,7 @@ def test_a_row_that_sees_nothing_mixes_nothing(threads):
                  positions=np.array([2000, 601], np.int32),
                  mask=np.array([[False, False], [False, True]]))  # fmt: skip
     alone = span([47], [5], slots=np.full(1, -1, np.int32), mask=np.zeros((1, 1), bool))
-    for _ in range(3):  # What is left of other forwards is not read.
+    for _ in range(3):  # Old buffer contents are not read.
         first = backend.forward([blind])[0].logits.numpy()[0]
         assert (first == backend.forward([alone])[0].logits.numpy()[0]).all()
         assert np.isfinite(first).all()
@@ -115,7 +117,7 @@ def test_a_layer_may_be_finished_by_another_forward():
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_architecture_in_any_batch(name):
-    """Three sequences in one forward, of different lengths, give what each gives alone."""
+    """Three sequences of different lengths give the same results in one forward as alone."""
     config = CONFIGS[name]
     rng = np.random.default_rng(7)
     backend = make(config, dtype="q8")
@@ -154,7 +156,7 @@ def test_every_tree_path_equals_plain_decoding(dtype, kv, context):
         pages = rng.permutation(64)[: page_count(context) + 5]
         if context:
             backend.forward([span(pages, prompt)])
-        # Some of the nodes come in a first forward and are the cached tail of the second.
+        # Some of the nodes run in a first forward and are the cached tail of the second.
         early = int(rng.integers(0, size))
         slots = (context + rng.permutation(80)[:size]).astype(np.int32)
         stored = np.where(rng.random(size) < 0.5, slots, -1).astype(np.int32)

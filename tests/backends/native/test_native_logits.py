@@ -1,4 +1,4 @@
-"""NativeLogits against ArrayLogits, the reference of the protocol, and the screened LM head."""
+"""NativeLogits equals ArrayLogits, the protocol's reference; the screened LM head is exact."""
 
 import math
 from dataclasses import replace
@@ -27,7 +27,7 @@ def both(values):
 
 
 def rows(vocabulary, count=6, seed=0):
-    """Rows of several kinds: spread, flat, peaked, with ties, with bans."""
+    """Return rows of several kinds: spread, flat, peaked, with ties, with bans."""
     rng = np.random.default_rng(seed)
     out = rng.normal(size=(count, vocabulary)).astype(np.float32)
     scales = [6.0, 0.1, 20.0, 3.0, 3.0, 1.0]
@@ -85,7 +85,7 @@ def test_sampling_and_probabilities(warp, vocabulary):
 
 
 def test_sampling_follows_the_distribution():
-    """The test would fail if pruning ever dropped the winner: rare tokens must come up too."""
+    """Rare tokens must be drawn too: the test would fail if pruning ever dropped the winner."""
     values = np.log(np.array([[0.6, 0.3, 0.09, 0.01]], np.float32))
     native, _ = both(np.repeat(values, 20_000, axis=0))
     tokens = native.sample(Warp(1.0), [key(1, i) for i in range(20_000)])
@@ -108,8 +108,10 @@ def test_select_and_bias_leave_the_original_alone():
 
 @pytest.mark.parametrize("vocabulary", [17, 64, 5003])
 def test_every_reduction_sees_the_changes(vocabulary):
-    """Changes are kept beside the rows: rows are changed twice, named twice, banned, and shared
-    by selects."""
+    """Every reduction includes biases, which are stored beside the rows.
+
+    Rows are changed twice, tokens named twice or banned, and rows shared by selects.
+    """
     values = rows(vocabulary)
     rng = np.random.default_rng(2)
     biases = [
@@ -130,7 +132,7 @@ def test_every_reduction_sees_the_changes(vocabulary):
 
 
 def test_many_rows_on_several_threads():
-    """A model's rows are shared among its threads; the bits are those of one row alone."""
+    """A model's threads share its rows; the bits equal those of one row alone."""
     config = replace(BASE, vocab_size=5003)
     span = native_span([0, 1, 2, 3], list(range(40)))
     several, alone = (make(config, threads=n).forward([span])[0].logits for n in (4, 1))

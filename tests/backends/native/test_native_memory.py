@@ -1,4 +1,4 @@
-"""The memory that the native core holds when nothing runs."""
+"""The idle native core holds little memory."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from spans import span as native_span
 
 @pytest.mark.skipif(resident() == 0 or sys.platform == "darwin", reason="says no current memory")
 def test_idle_memory_does_not_follow_the_largest_forwards():
-    """Logits that were freed leave little behind, however many large ones there were at once."""
+    """Freed logits leave little memory in use, however many large ones existed at once."""
     backend = make(replace(BASE, vocab_size=49152), threads=1)
     pages = [0, 1, 2, 3]
     several = [backend.forward([native_span(pages, [*range(64)])])[0].logits for _ in range(2)]

@@ -1,4 +1,4 @@
-"""A host that rounds otherwise gets the same bits from what its own thread computes."""
+"""A host program's rounding mode does not change the core's bits on any thread."""
 
 import ctypes
 import platform
@@ -16,7 +16,7 @@ from paradecode.core.logits import Warp
 from spans import span
 
 UPWARD = {"x86_64": 0x800, "aarch64": 0x400000}
-"""FE_UPWARD of fenv.h."""
+"""The value of FE_UPWARD in fenv.h for each architecture."""
 pytestmark = pytest.mark.skipif(platform.machine() not in UPWARD, reason="fenv.h is not known")
 
 

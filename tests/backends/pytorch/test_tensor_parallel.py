@@ -1,4 +1,4 @@
-"""Two ranks (gloo, CPU) against one, in float64; and ranks that cannot start, die or hang."""
+"""Two ranks (gloo, CPU) give the same results as one rank in float64."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -45,14 +45,14 @@ TOLERANCE = 1e-11
 
 @dataclass
 class Both:
-    """The same model on one rank and on two."""
+    """The same model on one rank and on two ranks."""
 
     one: TorchBackend
     two: ParallelBackend
     config: ModelConfig
 
     def same(self, *spans: Span) -> list[np.ndarray]:
-        """Run spans on both; their logits and hidden states must agree."""
+        """Run spans on one rank and on two; logits and hidden states must agree."""
         wanted, got = self.one.forward(spans), self.two.forward(spans)
         for a, b in zip(wanted, got, strict=True):
             np.testing.assert_allclose(b.logits.values, a.logits.values, rtol=0, atol=TOLERANCE)
@@ -103,7 +103,7 @@ def test_paged_spans_trees_and_copies(both: Both) -> None:
         mask=TREE.visibility, hidden=(0, 2),
     )  # fmt: skip
     both.same(tree)
-    # The path of node 3 moves behind the text: node 2 was in its place. Page 2 has slots 16 to 31.
+    # The path of node 3 moves after the text, where node 2 was. Page 2 has slots 16 to 31.
     for backend in (both.one, both.two):
         backend.copy(np.array([2 * 16 + 8, 2 * 16 + 11]), np.array([2 * 16 + 8, 2 * 16 + 9]))
     kept = np.append(text, [3, 9, 1]).astype(np.int32)

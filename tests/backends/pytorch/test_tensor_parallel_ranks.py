@@ -1,4 +1,4 @@
-"""Ranks of a divided model that cannot start, die, hang or are told to end."""
+"""Ranks of a divided model may fail to start, die, hang or be told to end."""
 
 import os
 import signal
@@ -86,7 +86,7 @@ def repeat(two: ParallelBackend, span: Span) -> None:
     "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
 )
 def test_a_rank_that_dies_or_hangs(how: signal.Signals) -> None:
-    """An error, soon, from every call; no process stays, and a new model can be loaded."""
+    """Every call soon raises an error; no process stays, and a new model can be loaded."""
     config = tiny_config()
     two = open_two(config, seconds=10.0)
     process, folder = two._others[0], Path(two._folder.name)
@@ -110,7 +110,7 @@ def test_a_rank_that_dies_or_hangs(how: signal.Signals) -> None:
 
 
 def test_the_engine_stops_when_its_backend_is_lost() -> None:
-    """It does not go on failing request after request: a server's worker then starts anew."""
+    """The engine stops instead of failing each request, so that a server's worker can restart."""
 
     class Lost(ToyBackend):
         def forward(self, spans: Sequence[Span]) -> list[SpanResult]:

@@ -1,4 +1,4 @@
-"""Other precisions and devices, what is refused, and the end."""
+"""The PyTorch backend with other precisions and devices, refused settings, and closing."""
 
 from dataclasses import replace
 

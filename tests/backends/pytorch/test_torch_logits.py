@@ -1,4 +1,4 @@
-"""TorchLogits is ArrayLogits on a device: every method agrees."""
+"""Every method of TorchLogits agrees with ArrayLogits."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ values = st.one_of(
 
 @st.composite
 def rows(draw: st.DrawFn) -> np.ndarray:
-    """float32 [R, V]; every row has something finite."""
+    """Draw float32 rows [R, V]; every row has a finite value."""
     height, width = draw(st.integers(1, 4)), draw(st.integers(1, 9))
     row = st.lists(values, min_size=width, max_size=width).filter(lambda r: np.isfinite(r).any())
     return np.array([draw(row) for _ in range(height)], np.float32)

@@ -1,4 +1,4 @@
-"""Chimera's head against a plain reading of the paper: every row computed anew, as a sum."""
+"""Chimera's head equals a plain implementation of the paper that computes every row anew."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paradecode.testing.network_reference import apply_network
 
 
 def trigram(w: Numbers, tokens: list[int]) -> np.ndarray:
-    """The state of the last three tokens; the first token stands for those before it."""
+    """Return the state of the last three tokens; missing tokens are replaced by the first one."""
     three = ([tokens[0]] * 2 + tokens)[-3:]
     x = np.concatenate([w["embed_tokens.weight"][token] for token in three])
     x = x + silu(w["trimlp.0.linear.weight"] @ x + w["trimlp.0.linear.bias"])
@@ -26,7 +26,7 @@ def trigram(w: Numbers, tokens: list[int]) -> np.ndarray:
 
 
 def logits(w: Numbers, states: np.ndarray, text: list[int], path: list[int]) -> np.ndarray:
-    """What follows the text and a path of drafted tokens."""
+    """Return the logits after the text and a path of drafted tokens."""
 
     def of(name: str) -> np.ndarray:
         return w[f"layers.0.{name}.weight"]

@@ -1,4 +1,4 @@
-"""Clover's heads against a plain reading of the papers, and what makes them cheap."""
+"""Clover's heads equal a plain implementation of the papers, and draft cheaply."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode.testing.network_reference import apply_network
 
 
 def trunk(w: Numbers, states: np.ndarray) -> np.ndarray:
-    """The last row behind the one layer of Clover, with two heads of queries and one of keys."""
+    """Return the last row after Clover's one layer, with two query heads and one key head."""
 
     def of(name: str) -> np.ndarray:
         return w[f"layers.0.{name}.weight"]

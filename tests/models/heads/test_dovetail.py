@@ -1,4 +1,4 @@
-"""Dovetail's head against a plain reading of the paper: every row computed anew, as a sum."""
+"""Dovetail's head equals a plain implementation of the paper that computes every row anew."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fused(w: Numbers, hidden: np.ndarray, token: int) -> np.ndarray:
 
 
 def hidden_states(w: Numbers, states: list[np.ndarray], tokens: list[int]) -> np.ndarray:
-    """What the last row says, through two layers; the first has no norm before its attention."""
+    """Return the last row after two layers; the first has no norm before its attention."""
     rows = [fused(w, state, token) for state, token in zip(states, tokens)]
     for number in range(2):
         name = f"layers.{number}."
@@ -63,7 +63,7 @@ def test_every_path_is_what_the_paper_says_of_it(tmp_path: Path) -> None:
     final = [normed(row.astype(np.float64), w["verifier_norm.weight"]) for row in states]
 
     def said(path: list[int]) -> np.ndarray:
-        """A state of a row is what the row before it said."""
+        """Return the logits after a path; each new row's state is the previous row's output."""
         rows, tokens = [*final], text.tolist()
         for token in path:
             rows, tokens = [*rows, hidden_states(w, rows, tokens)], [*tokens, token]
@@ -74,7 +74,7 @@ def test_every_path_is_what_the_paper_says_of_it(tmp_path: Path) -> None:
 
 
 def test_an_open_gate_leaves_the_state_alone(tmp_path: Path) -> None:
-    """Where the gate is 1 everywhere, no token is heard."""
+    """If the gate is 1 everywhere, the token has no effect."""
     random_head("dovetail", CONFIG, tmp_path)
     tensors, trees = load_file(tmp_path / "model.safetensors"), []
     states = np.random.default_rng(0).standard_normal((1, D)).astype(np.float32)

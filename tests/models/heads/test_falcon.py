@@ -1,4 +1,4 @@
-"""Falcon's head against a plain reading of the paper, with PyTorch's own LSTM."""
+"""Falcon's head equals a plain implementation of the paper, with PyTorch's own LSTM."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rms(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
 
 
 def guesses(w: Tensors, features: torch.Tensor, tokens: list[int], together: int) -> torch.Tensor:
-    """States of the last ``together`` rows: all rows anew, without any memory."""
+    """Return the states of the last ``together`` rows, computed anew without any memory."""
     lstm = torch.nn.LSTM(2 * D, D, 2, batch_first=True)
     with torch.no_grad():
         for name, tensor in lstm.named_parameters():

@@ -1,4 +1,4 @@
-"""Drafts in GGUF files, written as llama.cpp's converter does, draft what their folders draft."""
+"""Drafts in GGUF files, as llama.cpp's converter writes them, draft the same as their folders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def nothing(name: str) -> np.ndarray:
 
 
 def written(kind: str, folder: Path) -> Path:
-    """A random head as a GGUF file. The tensors of the verifier go in as the head's own."""
+    """Write a random head as a GGUF file, with the verifier's tensors as the head's own."""
     random_head(kind, CONFIG, folder)
     tensors = load_file(folder / "model.safetensors")
     head = tensors.pop("verifier_lm_head.weight")

@@ -1,4 +1,4 @@
-"""Heads that are damaged, or ask for what is not known, give an error that names it."""
+"""Damaged heads, and heads with unsupported settings, give an error that names the cause."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def pickled(folder: Path, value: object) -> Path:
 
 
 def test_pickled_tensors_that_are_larger_than_their_file(tmp_path: Path) -> None:
-    """One number can be any number of numbers; PyTorch does not write them out."""
+    """A pickled tensor may repeat one number any number of times without storing it."""
     torch = pytest.importorskip("torch")
     with pytest.raises(InvalidModel, match="larger than the file"):
         read_head(pickled(tmp_path, {"x": torch.zeros(1).expand(1 << 16)}))
@@ -231,7 +231,7 @@ def test_pickled_tensors_may_share_their_numbers(many: int, tmp_path: Path) -> N
 
 
 def test_pickled_parts_that_are_compressed(tmp_path: Path) -> None:
-    """PyTorch would unpack a thousand times the size of the file."""
+    """PyTorch would unpack a compressed file to a thousand times its size."""
     torch = pytest.importorskip("torch")
     file = pickled(tmp_path, {"x": torch.zeros(1 << 12)}) / "pytorch_model.bin"
     with ZipFile(file) as parts:
@@ -251,7 +251,7 @@ def test_pickles_of_something_else(tmp_path: Path) -> None:
 
 
 def draft(file: Path, **tensors: np.ndarray) -> Path:
-    """A GGUF draft of EAGLE-3 with these tensors."""
+    """Write an EAGLE-3 GGUF draft with these tensors."""
     writer = GGUFWriter(file, "eagle3")
     writer.add_embedding_length(16)
     writer.add_head_count(2)

@@ -1,4 +1,4 @@
-"""LongSpec's layer against a plain reading of its code, and its keys against the target's cache."""
+"""LongSpec's layer equals a plain implementation, and its keys equal the target's cache."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def attention(query: np.ndarray, keys: list, values: list) -> np.ndarray:
 
 
 def logits(w: Numbers, states: np.ndarray, tokens: list[int], window: int) -> np.ndarray:
-    """What follows ``tokens``, of which the last is a guess or the last known one.
+    """Return the logits after ``tokens``; the last token is a guess or the last known one.
 
     Args:
-        states: that entered the target's last layer, of the tokens that it has seen.
+        states: inputs of the target's last layer, for the tokens that the target has read.
     """
 
     def of(part: str, x: np.ndarray, heads: int = 0) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Heads read from folders say what the published code says of the same rows (see README.md)."""
+"""Heads read from folders give the same results as the published code (see README.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Numbers = dict[str, np.ndarray]
 
 
 def reference(name: str, folder: Path) -> tuple[Head, Numbers]:
-    """The head, read from a folder as it is published; and what the code made of it."""
+    """Return the head, read from a published folder, and the published code's results."""
     found = load_file(HERE / f"{name}.safetensors")
     with safe_open(HERE / f"{name}.safetensors", "numpy") as file:
         (folder / "config.json").write_text(file.metadata()["config"])
@@ -43,7 +43,7 @@ def reference(name: str, folder: Path) -> tuple[Head, Numbers]:
 
 
 class Watch:
-    """Runs networks, keeps what ``seen`` makes, and gives ``fed`` the tokens of its later calls."""
+    """Run networks, keep the results of ``seen``, and give ``fed`` the tokens of later calls."""
 
     def __init__(self, *seen: Network, fed: Network | None = None, tokens: Any = ()) -> None:
         self.made: dict[int, list[Array]] = {id(network): [] for network in seen}
@@ -142,7 +142,7 @@ def test_heads_of_medusa(name: str, tmp_path: Path) -> None:
     (tree,) = run_head(head, [asked], watch)
     for number, out in enumerate(head.outs):
         assert np.allclose(watch.of(out)[0], found["logits"][number, -1], atol=3e-5)
-    # Theirs is a tree of ranks, ours of chances: the tokens of a level are the same.
+    # Their tree is ranked by position, ours by probability; the tokens of a level are the same.
     depth = found["mask"].sum(axis=1).astype(int) - 1
     for level in range(1, 5):
         theirs = set(found["candidates"][depth == level].tolist())

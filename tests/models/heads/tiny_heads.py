@@ -1,4 +1,4 @@
-"""A target of the heads that are read plainly here, and how their folders are opened."""
+"""A target for the plainly implemented heads, and a function that opens their folders."""
 
 from __future__ import annotations
 

@@ -1,2 +1,1 @@
-"""Draft heads in Python, on any backend that runs networks. The native core is tested against
-this."""
+"""Draft heads in Python, for any backend that runs networks; tests compare the core with them."""

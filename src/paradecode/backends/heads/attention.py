@@ -1,5 +1,4 @@
-"""Runs new rows through the blocks of a head: their keys and values are kept, and they see
-others."""
+"""Run new rows through the blocks of a head: store their keys and values, and attend."""
 
 from __future__ import annotations
 
@@ -16,7 +15,12 @@ ROWS_AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class NewRows:
-    """The positions of new rows, and which of the uncommitted rows each of them sees."""
+    """The positions of new rows, and which of the uncommitted rows each of them sees.
+
+    Attributes:
+        positions: int64 [n], rotary positions.
+        seen: bool [n, m], over the m newest uncommitted rows.
+    """
 
     positions: NDArray[np.int64]
     seen: NDArray[np.bool_]
@@ -26,10 +30,13 @@ def through(
     head: Head, drafts: Sequence[HeadDraft], at: Sequence[int], states: Sequence[Array],
     tokens: Sequence[NDArray[np.int64]], views: Sequence[NewRows], run: Run,
 ) -> Sequence[Array]:  # fmt: skip
-    """The states of new rows behind all blocks; their keys and values are stored at ``at``.
+    """Run new rows through all blocks; return their states, and store keys and values at ``at``.
 
     Args:
+        at: for each request, the slot of its first new row.
+        states: float32 [n, width] for each request; not read by heads with ``Head.on_text``.
         tokens: tokens of the rows [n], or n-grams [n, grams], the oldest token first.
+        views: positions and visibility of each request's rows.
     """
     for number, block in enumerate(head.blocks):
         items: list[Item] = [{"state": state} for state in states]
@@ -63,7 +70,7 @@ def _first_inputs(
 
 
 def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
-    """Store keys and values of the text's new rows, which the blocks see."""
+    """Store the keys and values of new committed rows, which the blocks see."""
     text = run(head.enter, [{"features": draft.features} for draft in drafts])
     for number, block in enumerate(head.blocks):
         gain = block.text_norm
@@ -78,7 +85,7 @@ def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
             rows = run(block.before, [{"token": tokens} for tokens in seen])
             pairs = [_split(block, made)[1:3] for made in rows]
         for draft, (keys, values) in zip(drafts, pairs):
-            before = len(draft.tokens) - len(keys)  # Rows that are out of sight already.
+            before = len(draft.tokens) - len(keys)  # Rows outside of the window.
             places = draft.start + before + np.arange(len(keys))
             draft.memory.store(
                 number, draft.memory.length + before, block.rotated(keys, gain, places),
@@ -87,32 +94,36 @@ def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
 
 
 def _split(block: Block, made: Array) -> list[Array]:
-    """Split the result of ``block.before`` into queries, keys, values and what goes on beside
-    them."""
+    """Split the result of ``block.before`` into queries, keys, values and the input ``rest``."""
     wide, narrow = block.heads * block.size, block.kv_heads * block.size
     narrow = 0 if block.crosses else narrow
     return np.split(made, np.cumsum([wide, narrow, narrow]), axis=1)
 
 
 def _own_tokens(draft: HeadDraft) -> NDArray[np.int64]:
-    """The token of each new row. If nobody gave the very first one, it is that of the next row."""
+    """Return the token of each new row.
+
+    If the first row's token is unknown, the next row's token is used.
+    """
     recent = draft.memory.recent
     return np.append(recent[-1:] if len(recent) else draft.tokens[:1], draft.tokens[:-1])
 
 
 def _oldest(block: Block, draft: HeadDraft, ahead: int = 0) -> int:
-    """The first slot that is seen from ``ahead`` positions behind the last known token."""
+    """Return the first slot that a row sees ``ahead`` positions after the last known token."""
     known = draft.memory.length + len(draft.tokens)
     return max(0, known + min(ahead - block.window, 0)) if block.window else 0
 
 
 def _attend(q: Array, keys: Array, values: Array, seen: NDArray[np.bool_]) -> Array:
-    """float32 [n, heads * size]: the result of attention. For the last ``seen.shape[1]`` rows,
-    ``seen`` says who sees them; every row sees all earlier rows.
+    """Return the result of attention, float32 [n, heads * size].
+
+    ``seen`` says who sees the last ``seen.shape[1]`` rows; every row sees all earlier rows.
 
     Args:
         q: [n, heads, size].
         keys, values: [kv_heads, m, size].
+        seen: bool [n, up to m].
     """
     rows, heads, size = q.shape
     groups, known, _ = keys.shape

@@ -1,4 +1,4 @@
-"""Drafts of semi-autoregressive heads: rows that see one another guess a block of tokens at once.
+"""Draft with semi-autoregressive heads: rows that see one another guess a block of tokens at once.
 
 The guesses of a block do not depend on one another; those of the next block depend on all of them.
 """
@@ -19,14 +19,14 @@ from paradecode.core.tree import ROOT
 
 @dataclass
 class _GrownBlocks:
-    """The blocks of one tree, by the node that they follow.
+    """The blocks of one draft tree; a block is named by the node that it follows.
 
     Attributes:
-        of: for each node the block that guessed it.
-        above: for each block the block in front of it.
-        states, logits: for each block float32 [together, width or V] of its rows.
-        carried: for each block the states of the LSTM layers behind its rows.
-        slots: for each drafted row in the memory the block that it belongs to.
+        of: node -> the block that guessed it.
+        above: block -> the block before it.
+        states, logits: block -> float32 [together, width or V] of its rows.
+        carried: block -> the states of the LSTM layers after its rows.
+        slots: for each drafted row in the memory, the block to which it belongs.
     """
 
     of: dict[int, int]
@@ -38,10 +38,12 @@ class _GrownBlocks:
 
 
 def grow_in_blocks(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
-    """Take the rows in, and draft blocks until no node is worth a row; returns the number of
-    levels.
+    """Read the committed rows, and draft blocks until no node is worth expanding.
 
     There is no draft while fewer rows are known than see one another.
+
+    Returns:
+        The number of levels, at least 1.
     """
     blocks, taken = _text(head, growing, run)
     lively = [i for i, each in enumerate(blocks) if ROOT in each.logits]
@@ -66,8 +68,11 @@ def grow_in_blocks(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
 def _text(
     head: Head, growing: Sequence[GrowingTree], run: Run
 ) -> tuple[list[_GrownBlocks], list[HeadCarry]]:
-    """Run the committed rows, the last of which guess; returns these, and what the LSTM layers
-    carry on."""
+    """Run the committed rows, and let the last of them guess the first block.
+
+    Returns:
+        The first block of each tree, and the LSTM layers' states after the committed rows.
+    """
     drafts = [each.draft for each in growing]
     entered = run(head.enter, [{"features": draft.features} for draft in drafts])
     none = np.zeros((1, head.width), np.float32)
@@ -75,7 +80,7 @@ def _text(
     before = [draft.memory.carried or fresh for draft in drafts]
     tokens = [draft.tokens[None] for draft in drafts]
     made, after = _along(head, [rows[None] for rows in entered], tokens, before, run)
-    # The rows of the last block that were taken in before are asked once more.
+    # The last rows that were committed earlier guess once more.
     fed = [np.concatenate([each.last, rows[0]]) for each, rows in zip(before, made)]
     again = [len(each.last) for each in before]
     views = []
@@ -102,8 +107,10 @@ def _next(
     head: Head, growing: Sequence[GrowingTree], blocks: Sequence[_GrownBlocks],
     beams: Sequence[Sequence[int]], level: int, run: Run,
 ) -> None:  # fmt: skip
-    """Run a block behind each node of each beam; its rows are those of the block that ends at
-    the node."""
+    """Run a block after each node of each beam.
+
+    Its input rows are the states of the block that ends at the node.
+    """
     inputs, tokens, before, views, at = [], [], [], [], []
     for tree, own, beam in zip(growing, blocks, beams):
         above = [own.of[node] for node in beam]
@@ -143,8 +150,11 @@ def _along(
     head: Head, rows: Sequence[Array], tokens: Sequence[NDArray[np.int64]],
     before: Sequence[HeadCarry], run: Run,
 ) -> tuple[list[Array], list[HeadCarry]]:  # fmt: skip
-    """Run rows [n, m, width] of n texts through the LSTM layers; returns them, and what is
-    carried on."""
+    """Run rows [n, m, width] of n independent sequences through the LSTM layers.
+
+    Returns:
+        The rows after the layers, and the new states of the layers.
+    """
     made = list(rows)
     hidden: list[list[Array]] = [[] for _ in made]
     cells: list[list[Array]] = [[] for _ in made]
@@ -177,14 +187,14 @@ def _along(
 
 
 def _joined(parts: Sequence[HeadCarry]) -> HeadCarry:
-    """Put the carried states of several texts into one object."""
+    """Join the LSTM states of several sequences into one object."""
     hidden = tuple(np.concatenate(each) for each in zip(*(part.hidden for part in parts)))
     cells = tuple(np.concatenate(each) for each in zip(*(part.cells for part in parts)))
     return HeadCarry(hidden, cells, parts[0].last)
 
 
 def _path(tree: GrowingTree, node: int, count: int) -> list[int]:
-    """The last ``count`` tokens up to a node."""
+    """Return the last ``count`` tokens up to a node."""
     tokens: list[int] = []
     while len(tokens) < count:
         tokens.insert(0, tree.tokens[node])

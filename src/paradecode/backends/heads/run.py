@@ -1,6 +1,6 @@
-"""Draft heads on any backend that runs networks: one request makes all levels of a draft.
+"""Run draft heads on any backend that runs networks: one call makes all levels of a draft.
 
-The native core has a loop of its own, in csrc/head.cpp, which is tested against this one.
+The native core has its own loop, in csrc/head.cpp, which is tested against this one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from paradecode.core.tree import ROOT, TokenTree
 def grow_with_cell(
     cell: Cell, out: Network, growing: Sequence[GrowingTree], states: Sequence[Array], run: Run
 ) -> int:
-    """Draft levels until no node is worth a row; returns the number of levels.
+    """Draft level by level until no node is worth expanding; return the number of levels.
 
     Args:
-        out: reads the result of the cell's steps, and gives logits.
-        states: float32 [n, width] of each request; the last row is that of the last known token.
+        out: reads the result of the cell's steps; its result is the logits.
+        states: float32 [n, width] for each request; the last row belongs to the last known token.
     """
     above, width = [rows[-1:] for rows in states], states[0].shape[1]
     beams = [[ROOT] for _ in growing]
@@ -49,14 +49,14 @@ def grow_with_cell(
     return level
 
 
-# Drafts of heads that see the text through the target's states, and new tokens by themselves.
+# Drafts of heads that see committed tokens through the target's states, and new tokens directly.
 
 
 def grow_on_text(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
-    """Take the rows in, and draft level by level; returns the number of levels.
+    """Store the committed rows, and draft level by level; return the number of levels.
 
-    The last known token and each drafted one is a row; it sees the text, the rows of its path, and
-    itself.
+    The last known token and each drafted token is a row, which sees the committed rows, the rows of
+    its path, and itself.
     """
     drafts = [each.draft for each in growing]
     keep_text(head, drafts, run)
@@ -94,8 +94,10 @@ def grow_on_text(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
 
 
 def _gram(known: NDArray[np.int64], tree: GrowingTree, node: int, count: int) -> list[int]:
-    """The last ``count`` tokens up to a node, oldest first; the first known one stands for those
-    before."""
+    """Return the last ``count`` tokens up to a node, oldest first.
+
+    If too few tokens are known, the first known token is repeated in front.
+    """
     tokens: list[int] = []
     while node != ROOT and len(tokens) < count:
         tokens.insert(0, tree.tokens[node])
@@ -106,9 +108,10 @@ def _gram(known: NDArray[np.int64], tree: GrowingTree, node: int, count: int) ->
 
 
 def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTree]:
-    """The drafts of several requests; each level of all of them is one run of each network.
+    """Draft with a head for several requests, and return their trees.
 
-    The estimate of a node is the head's probability of its token, uncorrected.
+    Each network runs once for a level of all drafts. The estimate of a node is the head's own
+    probability of its token.
     """
     started = time.perf_counter()
     growing = [GrowingTree(draft, head.to_target) for draft in drafts]
@@ -118,7 +121,7 @@ def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTre
 
 
 def _grow(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
-    """Take the rows in, and draft in the head's own way; returns the number of levels."""
+    """Read the committed rows, and draft as the head's kind does; return the number of levels."""
     if head.on_text and head.masks is None:
         return grow_on_text(head, growing, run)
     drafts = [each.draft for each in growing]
@@ -135,8 +138,10 @@ def _grow(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
 
 
 def _entered(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
-    """Take the rows in; returns the last state, and with it those that draft in the same
-    forward."""
+    """Run the committed rows; return each request's last state.
+
+    For a head with ``mask``, the states of the mask rows after it are returned, too.
+    """
     features, tokens = [draft.features for draft in drafts], [draft.tokens for draft in drafts]
     ahead = 0
     if head.mask is not None:
@@ -153,8 +158,7 @@ def _entered(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
 
 
 def _masked(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
-    """Take the rows in as keys and values; returns the states of the masks that guess behind
-    them."""
+    """Store the committed rows' keys and values; return the states of the guessing mask rows."""
     assert head.masks is not None
     rows = head.masks.rows
     keep_text(head, drafts, run)
@@ -169,7 +173,7 @@ def _masked(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
 
 
 def _at_once(head: Head, growing: Sequence[GrowingTree], states: Sequence[Array], run: Run) -> None:
-    """Make the guesses of every level independently, then the best tree of them."""
+    """Guess all levels independently, and add the best tree of these guesses."""
     if len(head.outs) == 1:
         rows = [list(each) for each in run(head.outs[0], [{"state": state} for state in states])]
         if head.masks is not None and head.masks.bias is not None:
@@ -189,8 +193,7 @@ def _at_once(head: Head, growing: Sequence[GrowingTree], states: Sequence[Array]
 def _each_knowing_the_one_before(
     head: Head, bias: Network, growing: Sequence[GrowingTree], states: Sequence[Array], run: Run
 ) -> None:
-    """Make the logits of every level at once, and add level by level what the token before
-    changes."""
+    """Guess all levels at once, then correct each level's logits by the token before it."""
     logits = run(head.outs[0], [{"state": state} for state in states])
     beams = [[ROOT] for _ in growing]
     for level in range(len(states[0])):
@@ -209,8 +212,7 @@ def _each_knowing_the_one_before(
 def _level_by_level(
     head: Head, growing: Sequence[GrowingTree], states: Sequence[Array], run: Run
 ) -> int:
-    """Draft levels until no node is worth a row (the dynamic tree of EAGLE-2); returns their
-    number."""
+    """Draft levels until no node is worth expanding (as in EAGLE-2); return their number."""
     bases = [each.draft.memory.length + len(each.draft.tokens) for each in growing]
     beams = [[ROOT] for _ in growing]
     lively = list(range(len(growing)))

@@ -1,4 +1,4 @@
-"""Makes a tree of guesses from a head's logits; ``csrc/head_tree.cpp`` does the same."""
+"""Make a draft tree from a head's logits; ``csrc/head_tree.cpp`` does the same."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from paradecode.core.noise import gumbel
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 
 POOL = 64
-"""Best tokens of a row that are considered when noise reorders them."""
+"""Number of best tokens of a row that are considered when noise reorders them. A higher number
+costs more time and can find more tokens."""
 
 
 class GrowingTree:
-    """A growing tree, whose tokens have the target's ids."""
+    """A draft tree that grows level by level; its tokens are ids of the target."""
 
     def __init__(self, draft: HeadDraft, to_target: NDArray[np.int32] | None) -> None:
         self.draft, self._to_target = draft, to_target
@@ -36,11 +37,11 @@ class GrowingTree:
         return tree.best(self.draft.count)
 
     def token(self, node: int) -> int:
-        """The token of a node; for ROOT the last known token."""
+        """Return the token of a node; for ROOT the last known token."""
         return int(self.draft.tokens[-1]) if node == ROOT else self.tokens[node]
 
     def above(self, node: int) -> set[int]:
-        """The node and its ancestors."""
+        """Return the set of the node and its ancestors."""
         path = set()
         while node != ROOT:
             path.add(node)
@@ -48,7 +49,10 @@ class GrowingTree:
         return path
 
     def extend(self, beam: Sequence[int], logits: Array, level: int) -> list[int]:
-        """Add the likeliest children of each node; returns those to expand, the likeliest first."""
+        """Add the likeliest children of each node in ``beam``; return the nodes to expand next.
+
+        The returned nodes are sorted, the likeliest first.
+        """
         first = len(self.tokens)
         for node, row in zip(beam, logits):
             for token, chance in zip(*self._ranked(row, level)):
@@ -62,9 +66,9 @@ class GrowingTree:
         return [node for node in fresh if self._reach[node] > bar][: self.draft.width]
 
     def cross(self, levels: Sequence[Array]) -> None:
-        """Add the likeliest paths through levels of independent guesses, best first."""
+        """Add the likeliest paths through independent guesses for each level, best first."""
         ranked = [self._ranked(row, level) for level, row in enumerate(levels[: self.draft.depth])]
-        # (reach, parent, level, rank), the best of what may be added next.
+        # (reach, parent, level, rank) of the best nodes that may be added next.
         open_: list[tuple[float, int, int, int]] = [(ranked[0][1][0], ROOT, 0, 0)]
         while open_ and len(self.tokens) < self.draft.count:
             best = max(open_, key=lambda each: each[0])
@@ -88,7 +92,7 @@ class GrowingTree:
         return len(self.tokens) - 1
 
     def _ranked(self, row: Array, level: int) -> tuple[list[int], list[float]]:
-        """The likeliest tokens in the target's ids, with their probabilities."""
+        """Return the likeliest tokens, as ids of the target, and their probabilities."""
         width, scores = self.draft.width, row.astype(np.float64)
         noisy = self.draft.warp.temperature > 0 and len(self.draft.keys) > level
         pool = min(POOL if noisy else width, len(scores))

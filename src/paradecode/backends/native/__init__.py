@@ -1,4 +1,4 @@
-"""The native CPU backend: a C++ core (``csrc/``) and its thin binding."""
+"""The native CPU backend: a C++ core (``csrc/``) and its thin Python binding."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from importlib.util import find_spec
 from paradecode.core.errors import InvalidInput
 
 INTERFACE = 8
-"""Version of the compiled core that this package needs; kInterface in csrc/binding.cpp is the
-same."""
+"""Version of the compiled core that this package needs, equal to kInterface in csrc/binding.cpp."""
 
 
 def core_is_built() -> bool:
-    """Whether the native core was compiled.
+    """Return whether the native core was compiled.
 
     Raises:
-        InvalidInput: if it was compiled from other sources, which this package does not fit.
+        InvalidInput: it was compiled from other sources, which do not fit this package.
     """
     if find_spec("paradecode.backends.native._core") is None:
         return False

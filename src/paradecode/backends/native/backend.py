@@ -36,31 +36,30 @@ from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
 FORMATS = {"q4": 0, "q8": 1, "bf16": 2, "f16": 3, "f32": 4}
-"""Formats that any weight can be converted to, with their numbers in the core (Format in
-types.hpp)."""
+"""Formats to which any weight can be converted, with their numbers in the core (see types.hpp)."""
 
 SOURCES = {
     Kind.F32: 0, Kind.F16: 1, Kind.BF16: 2, Kind.Q4_0: 3, Kind.Q4_1: 4, Kind.Q8_0: 5, Kind.Q4_K: 6,
     Kind.Q5_0: 7, Kind.Q5_1: 8, Kind.IQ4_NL: 9, Kind.Q2_K: 10, Kind.Q3_K: 11, Kind.Q5_K: 12,
     Kind.Q6_K: 13, Kind.IQ4_XS: 14,
 }  # fmt: skip
-"""Kinds of storage that the core reads itself, with their numbers (Source in blocks.hpp)."""
+"""Kinds of storage that the core reads directly, with their numbers (Source in blocks.hpp)."""
 
 OWN = {
     Kind.F32: 4, Kind.F16: 3, Kind.BF16: 2, Kind.Q4_0: 5, Kind.Q4_1: 0, Kind.Q8_0: 1, Kind.Q4_K: 11,
     Kind.Q5_0: 6, Kind.Q5_1: 7, Kind.IQ4_NL: 8, Kind.Q2_K: 9, Kind.Q3_K: 10, Kind.Q5_K: 12,
     Kind.Q6_K: 13, Kind.IQ4_XS: 14,
 }  # fmt: skip
-"""Kind of storage -> format that keeps its weights unchanged; all other kinds become 8-bit."""
+"""Kind of storage -> the format that keeps its weights unchanged; all other kinds become 8-bit."""
 
 ROWS_AT_A_TIME = 4096
 
 
 class NativeBackend:
-    """Runs forwards of one model.
+    """Run forwards of one model on the CPU.
 
-    A row's result depends on what it sees and on nothing else: not on the other rows of the
-    forward, the slots, the number of threads, or the instruction set.
+    The result of a row depends only on what the row sees. It does not depend on the other rows of
+    the forward, the slots, the number of threads, or the instruction set.
 
     Args:
         config: the architecture.
@@ -68,16 +67,17 @@ class NativeBackend:
         dtype: ``auto`` keeps the weights as the checkpoint has them (kinds that the core does not
             know become 8-bit); ``q4``, ``q8``, ``bf16``, ``f16`` or ``f32`` convert every matrix.
         kv_dtype: ``f16`` or ``f32``, for keys and values.
-        threads: how many threads work on a forward, the calling one included; default: the cores
+        threads: number of threads of a forward, including the calling one; default: the cores that
             this process may use.
-        apart: whether the threads are its own, so that its forwards run beside those of other
-            models. Otherwise models with equally many threads share them and take turns.
+        apart: whether the threads are its own, so that its forwards can run at the same time as
+            those of other models. Otherwise models with the same number of threads share them and
+            take turns.
         progress: called with the packed bytes and all bytes, while the weights are packed.
 
     Raises:
-        InvalidInput: if an argument is not one of the above, PARADECODE_ISA cannot be met, or the
-            weights would not fit into this machine's memory.
-        InvalidModel: if a tensor is missing or has another shape than the configuration implies.
+        InvalidInput: an argument has another value, the instruction set of PARADECODE_ISA is not
+            available, or the weights do not fit into this machine's memory.
+        InvalidModel: a tensor is missing or has another shape than the configuration implies.
     """
 
     name = "native"
@@ -116,7 +116,7 @@ class NativeBackend:
             threads=default_threads() if threads is None else threads,
             apart=apart,
         )
-        # Angles must not depend on the host's rounding.
+        # The angles must not depend on the rounding mode that the host program has set.
         self._core: Model | None = in_own_state(
             lambda: make(attentions=_attentions(config), kinds=_kinds(config))
         )
@@ -134,7 +134,7 @@ class NativeBackend:
             core.set_format(name, FORMATS["f32"] if name.endswith(".router") else wanted)
         for name in shapes.keys() - set(matrices):
             core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
-        # Nothing was written yet: memory is taken as it is filled.
+        # Check this before packing: memory is only taken as it is filled.
         packed, memory = sum(core.work_of(name)[0] for name in matrices), physical_memory()
         if memory is not None and packed > memory:
             fix = (
@@ -142,7 +142,7 @@ class NativeBackend:
                 f" {memory / 1e9:.3g} GB: use q4, or a smaller model"
             )
             raise InvalidInput("dtype", dtype, fix)
-        # The core packs without the interpreter's lock: a matrix a thread.
+        # The core packs without Python's global lock, one matrix per thread.
         total = sum(weights[name].data.nbytes for name in matrices)
         with ThreadPoolExecutor(core.threads) as pool:
             filled = pool.map(lambda name: _fill(core, name, weights[name]), matrices)
@@ -157,8 +157,7 @@ class NativeBackend:
 
     @property
     def instruction_set(self) -> tuple[str, str]:
-        """The kernels in use (avx512, avxvnni, avx2, neon, portable, amx), and why these were
-        chosen."""
+        """The instruction set in use (avx512, avxvnni, avx2, neon, portable, amx), and why."""
         name, reason = self._model().isa
         return name, reason
 
@@ -172,10 +171,10 @@ class NativeBackend:
         return sum(nbytes for nbytes, _ in self.work().values())
 
     def work(self) -> dict[str, tuple[int, int]]:
-        """Name of each matrix that a forward reads -> its bytes, and the byte products of one row.
+        """Return name -> (bytes, 8-bit products for one row) for each matrix that a forward reads.
 
-        The products are 0 where the weights are floats. An expert's matrix counts with the share of
-        a row that it computes on average.
+        The products are 0 if the weights are floats. An expert's matrix counts with the share of
+        rows that it computes on average.
         """
         core, shapes = self._model(), self.config.tensors()
         layers = [name for name in shapes if name.startswith("layers.") and len(shapes[name]) == 2]
@@ -183,7 +182,7 @@ class NativeBackend:
         mixture = self.config.mixture
         if mixture is None:
             return work
-        part = mixture.chosen / mixture.experts  # Of the experts, one row needs so many.
+        part = mixture.chosen / mixture.experts  # Share of experts that a row uses.
         return {
             name: (int(size * part), int(products * part)) if ".experts." in name else both
             for name, both in work.items()
@@ -192,20 +191,20 @@ class NativeBackend:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of the keys and values of a token in all layers."""
+        """Bytes of the keys and values of one token in all layers."""
         return self._model().slot_bytes
 
     def profile(self, on: bool) -> dict[str, float]:
-        """Start or stop measuring the time of forwards by part.
+        """Start or stop measuring the time of forwards by kind of work.
 
         Returns:
-            Seconds of each part since the last call, means of the threads; their sum is the
-            duration of the forwards.
+            Seconds of each kind of work since the last call, averaged over the threads; their sum
+            is the duration of the forwards.
         """
         return self._model().profile(on)
 
     def traffic(self, on: bool) -> list[Traffic]:
-        """Start or stop counting the bytes of forwards.
+        """Start or stop counting the bytes that forwards read and write.
 
         Returns:
             One entry for each forward since the last call; each of several steps in one call
@@ -233,7 +232,7 @@ class NativeBackend:
         return [SpanResult(NativeLogits(rows), hidden, shares) for rows, hidden, shares in results]
 
     def _guess(self, span: Span) -> LogitRows | None:
-        """The canvas's guess from the step before, in the core's form."""
+        """Return the canvas's logits of the previous step as an object of the core."""
         assert span.denoise is not None
         check_canvas(self.config, span)
         guess = span.denoise.guess
@@ -272,18 +271,17 @@ class NativeBackend:
 
 
 class Traffic(NamedTuple):
-    """What one forward read and wrote."""
+    """The rows and the memory traffic of one forward."""
 
     rows: int
     context: int
-    """Cached tokens that the forward's spans see, added up."""
+    """Number of cached tokens that the forward's spans see, summed."""
     nbytes: int
-    """How many bytes the weights, the keys and values, the logits and the memory taken from the
-    system have."""
+    """Bytes of weights, keys and values, logits, and memory newly taken from the system."""
 
 
 class NativeLogits:
-    """Logits that stay in C++. ``select``, and a bias of None, copy nothing."""
+    """Logits that stay in C++. ``select``, and ``with_bias`` with a bias of None, copy nothing."""
 
     __slots__ = ("rows",)
 
@@ -292,7 +290,7 @@ class NativeLogits:
 
     @classmethod
     def from_array(cls, values: NDArray[np.floating]) -> NativeLogits:
-        """A copy of an array [R, V] as native logits."""
+        """Copy an array [R, V] into native logits."""
         return cls(logits_from(np.ascontiguousarray(values, np.float32)))
 
     @property
@@ -301,7 +299,7 @@ class NativeLogits:
         return rows, vocabulary
 
     def numpy(self) -> NDArray[np.float32]:
-        """float32 [R, V], a copy; for tests and for callers that need every value."""
+        """Return a copy, float32 [R, V]; for tests and for callers that need every value."""
         return self.rows.numpy()
 
     def select(self, rows: Sequence[int]) -> NativeLogits:
@@ -351,7 +349,7 @@ class NativeLogits:
 
 
 def _attentions(config: ModelConfig) -> list[tuple[int, int, int, bool, list[float]]]:
-    """Each kind of attention of the model, in the core's form."""
+    """Return the core's arguments for each kind of attention of the model."""
     angles = config.rope.inverse_frequencies().tolist()
     window, gemma = config.sliding_window, config.gemma
     usual = (config.kv_heads, config.head_dim, window, gemma is None, angles)
@@ -367,7 +365,7 @@ def _kinds(config: ModelConfig) -> list[int]:
 
 
 def _mixture(mixture: Mixture | None) -> list[int]:
-    """The numbers of a mixture of experts, in the order in which the core takes them."""
+    """Return the numbers of a mixture of experts, in the order of the core's arguments."""
     if mixture is None:
         return []
     return [
@@ -378,7 +376,7 @@ def _mixture(mixture: Mixture | None) -> list[int]:
 
 
 def _fill(core: Model, name: str, weight: Tensor) -> int:
-    """Pack a matrix; returns its bytes in the file."""
+    """Pack a matrix, and return its bytes in the file."""
     for first, source, rows in _pieces(weight):
         core.fill(name, first, source, rows)
     weight.release()
@@ -386,7 +384,7 @@ def _fill(core: Model, name: str, weight: Tensor) -> int:
 
 
 def _pieces(tensor: Tensor) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
-    """The rows of a matrix in pieces: (first row, source, uint8 [rows, bytes per row])."""
+    """Yield the rows of a matrix in pieces: (first row, source, uint8 [rows, bytes per row])."""
     count, columns = tensor.shape
     native = tensor.kind in SOURCES
     data = np.ascontiguousarray(tensor.data)

@@ -1,4 +1,4 @@
-"""Small networks and draft heads on the native core; no model is needed for a network."""
+"""Run small networks and draft heads in the native core; a network needs no loaded model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_networks(network: Network, items: Sequence[Item]) -> list[Array]:
 
 
 def native_network(network: Network) -> NativeNetwork:
-    """The network in the core; it is packed once and kept as long as the Python object."""
+    """Return the packed network of the core, which lives as long as the Python object."""
     if network not in _made:
         _made[network] = _packed(network)
     return _made[network]
@@ -57,12 +57,13 @@ def _packed(network: Network) -> NativeNetwork:
 
 
 class NativeHeads:
-    """Draft heads in the core, with the memories of requests; each is kept as long as its Python
-    object.
+    """The packed draft heads of the core and the memories of requests.
+
+    Each packed object lives as long as its Python object.
 
     Args:
-        threads: number of threads of a draft, with the calling one. A head for which the core has
-            no loop runs network by network, on the calling thread alone.
+        threads: number of threads of a draft, including the calling one. A head without a loop in
+            the core runs network by network, on the calling thread alone.
     """
 
     def __init__(self, threads: int) -> None:
@@ -71,10 +72,10 @@ class NativeHeads:
         self._memories: WeakKeyDictionary[Memory, HeadMemory] = WeakKeyDictionary()
 
     def native(self, head: Head) -> DraftHead:
-        """The head in the core.
+        """Return the packed head.
 
         Raises:
-            InvalidInput: if its networks have other inputs than a head's, or do not fit.
+            InvalidInput: its networks have other inputs than a head's, or do not fit together.
         """
         if head not in self._heads:
             self._heads[head] = _native(head, self.threads)
@@ -85,13 +86,12 @@ class NativeHeads:
         return run_networks(network, items)
 
     def pack(self, head: Head) -> None:
-        """Pack a head for the core's loop, if the core has one for it."""
+        """Pack a head, if the core has a loop for it."""
         if _loops(head):
             self.native(head)
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """Draft with a head; arguments and result are those of
-        :func:`paradecode.backends.heads.run.run_head`."""
+        """Draft with a head, like :func:`paradecode.backends.heads.run.run_head`."""
         if not _loops(head):
             return run_head(head, drafts, self.apply)
         native = self.native(head)  # To pack it once says nothing of later drafts.
@@ -123,7 +123,7 @@ class NativeHeads:
 
 
 def _loops(head: Head) -> bool:
-    """Whether the core has a loop for it; the rows of some heads are the target's to run."""
+    """Return whether the core has a loop for this head; the target runs the rows of some heads."""
     rows = head.prompts is not None or len(head.transfers) > 0
     return not (rows or head.on_text or head.cell is not None or head.lstm)
 

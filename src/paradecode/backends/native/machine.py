@@ -1,4 +1,4 @@
-"""The number of threads that this process may use, and the size of the memory."""
+"""Find out the number of usable threads and the size of the memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def default_threads() -> int:
-    """Cores that this process may run on, cut to the CPU quota of its control group."""
+    """Return the number of cores that this process may use, limited by its cgroup's CPU quota."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -18,7 +18,7 @@ def default_threads() -> int:
 
 
 def physical_memory() -> int | None:
-    """Bytes of this machine's memory, or None where the system does not say."""
+    """Return this machine's memory in bytes, or None if the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -26,7 +26,7 @@ def physical_memory() -> int | None:
 
 
 def _quota(root: Path) -> float | None:
-    """The CPU quota of the control group in cores, or None where there is no limit."""
+    """Return the CPU quota of the control group in cores, or None if there is no limit."""
     try:
         limit, period = (root / "cpu.max").read_text().split()
         return None if limit == "max" else int(limit) / int(period)

@@ -1,4 +1,4 @@
-"""Several steps of several sequences in one call of the core."""
+"""Make several steps of several sequences in one call of the core."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _curves: WeakKeyDictionary[Curve, CostCurve] = WeakKeyDictionary()
 
 
 class NativeStepper:
-    """A sequence in the core; its lookup keeps the text."""
+    """A sequence in the core, which keeps the text for prompt lookup."""
 
     def __init__(
         self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int, scored: bool
@@ -76,7 +76,7 @@ def run_steps(
 
 
 def _core_of(known: WeakKeyDictionary[K, T], key: K, make: Callable[[K], T]) -> T:
-    """The core's counterpart of a Python object, made once."""
+    """Return the core's counterpart of a Python object; it is made once."""
     found = known.get(key)
     if found is None:
         found = known[key] = make(key)

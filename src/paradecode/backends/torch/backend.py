@@ -1,4 +1,4 @@
-"""Packs spans, keeps the paged K/V, and runs the transformer."""
+"""The PyTorch backend: pack spans, keep the paged K/V, and run the transformer."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ class TorchBackend:
         config, weights: the model.
         dtype: ``fp32``, ``fp64`` or ``bf16``; ``auto`` is fp32 on CPU and bf16 on CUDA.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        threads: intra-op threads; None leaves torch's choice.
-        mesh: ranks that divide the model, this process among them; None for the whole model.
+        threads: intra-op threads; None keeps torch's choice.
+        mesh: ranks that divide the model, including this process; None for the whole model.
 
     Raises:
-        InvalidInput: for an unknown dtype or a device that is not there.
-        InvalidModel: if a weight is missing or misshapen.
+        InvalidInput: the dtype is unknown, or the device does not exist.
+        InvalidModel: a weight is missing or misshapen.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class TorchBackend:
         cos, sin = self.model.angles(torch.from_numpy(positions.astype(np.int64)).to(self.device))
         hidden: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
         weights: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
-        # Rows may go on from their states as if they had never left.
+        # States in this type lose nothing, so rows that resume from them compute the same.
         wide = torch.promote_types(self.model.dtype, torch.float32)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -268,7 +268,7 @@ class TorchBackend:
 
 
 class _View:
-    """A span's slots as device indices, computed once for all layers."""
+    """A span's slots as indices on the device, computed once for all layers."""
 
     def __init__(self, span: Span, config: ModelConfig, device: torch.device) -> None:
         base = np.arange(span.context) if span.visible is None else span.visible.astype(np.int64)
@@ -283,7 +283,7 @@ class _View:
         whole = seen
         if config.sliding_window:
             rows = span.positions[:, None].astype(np.int64)
-            # All rows of a canvas see as far back as its first one, and one another.
+            # All rows of a canvas see one another, and as far back as its first row does.
             first = rows if span.denoise is None else rows[:1]
             seen = seen & (at[None, :] > first - config.sliding_window)
         pages = span.pages.astype(np.int64)

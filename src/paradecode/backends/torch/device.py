@@ -1,4 +1,4 @@
-"""Devices of PyTorch by their names."""
+"""Open PyTorch's devices by name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from paradecode.core.errors import InvalidInput
 
 
 def open_device(name: str, field: str = "device") -> torch.device:
-    """The device ``cpu``, ``cuda`` or ``cuda:N``.
+    """Return the device ``cpu``, ``cuda`` or ``cuda:N``.
 
     Args:
-        field: the setting that named it.
+        field: name of the setting with the device, for errors.
 
     Raises:
-        InvalidInput: for another name, or a device that is not there.
+        InvalidInput: the name is another one, or the device does not exist.
     """
     try:
         device = torch.device(name)

@@ -15,10 +15,10 @@ from paradecode.models.weights import Weights
 
 
 class GemmaTransformer(Transformer):
-    """The arithmetic of DiffusionGemma: rows of text are encoded, rows of a canvas decoded.
+    """The computation of DiffusionGemma: rows of text are encoded, rows of a canvas are decoded.
 
     Attributes:
-        canvas: bool [N, 1], which rows of the present forward belong to a canvas.
+        canvas: bool [N, 1], whether each row of the current forward belongs to a canvas.
     """
 
     gemma: Gemma
@@ -43,11 +43,11 @@ class GemmaTransformer(Transformer):
         return super().embed(tokens) * self.config.hidden_size**0.5
 
     def guessed(self, tokens: Tensor, guess: Tensor | None) -> Tensor:
-        """The input of the decoder: float [K, D].
+        """Return the input of the decoder, float [K, D].
 
         Args:
             tokens: int64 [K], tokens of the canvas.
-            guess: [K, V], logits of the last guess, or None before the first one.
+            guess: [K, V], logits of the previous guess, or None before the first guess.
         """
         embedded = self.embed(tokens)
         if guess is not None:
@@ -59,13 +59,13 @@ class GemmaTransformer(Transformer):
     def mix(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         name, half, whole = f"layers.{index}.", self.config.head_dim // 2, index in self.full
         size = self.gemma.head_dim if whole else self.config.head_dim
-        # The angles of both kinds of layers lie side by side.
+        # The angles of sliding and of full layers lie side by side.
         cos, sin = (part[..., half:] if whole else part[..., :half] for part in (cos, sin))
         h = self._norm(x, name + "attn_norm")
         q, k = (self._linear(h, name + part).unflatten(1, (-1, size)) for part in "qk")
         v = k if whole else self._linear(h, name + "v").unflatten(1, (-1, size))
         q, k = self._norm(q, name + "q_norm"), self._norm(k, name + "k_norm")
-        # Scores are not divided by the root of a head's size, as attention does.
+        # Attention divides scores by sqrt(head size); Gemma does not, so the queries are scaled up.
         mixed = attend(index, rotate(q, cos, sin) * size**0.5, rotate(k, cos, sin), self._bare(v))
         return x + self._norm(self._linear(mixed.flatten(1), name + "o"), name + "after_attn")
 
@@ -88,7 +88,7 @@ class GemmaTransformer(Transformer):
         return torch.tanh(super().logits(x) / cap) * cap
 
     def _bare(self, x: Tensor) -> Tensor:
-        """RMSNorm of ``x`` without a gain."""
+        """Return the RMSNorm of ``x`` without a gain."""
         wide = x.to(self.wide)
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.norm_eps)
         return (wide * scale).to(x.dtype)

@@ -1,5 +1,4 @@
-"""A Llama-family forward over packed rows, written to be read. Every other core is tested
-against it."""
+"""A plain Llama-family forward over packed rows; tests compare every other core with it."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Weights
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, q [N, H, d], k [N, G, d], v [N, G, d]) -> [N, H, d]; stores k and v where it must."""
+"""(layer, q [N, H, d], k [N, G, d], v [N, G, d]) -> attention [N, H, d]; also stores k and v."""
 
 
 class Transformer:
-    """Weights on a device, and the arithmetic between the caches.
+    """A model's weights on a device, and all of its computation except the caches.
 
     Args:
         config: the architecture.
@@ -27,9 +26,9 @@ class Transformer:
         device: a torch device.
 
     Attributes:
-        kv_heads: the K/V heads, G, that this process computes.
+        kv_heads: G, the number of K/V heads that this process computes.
         activation: activation function of the MLPs.
-        full: layers that see the whole text, where the others see a window.
+        full: layers with full attention, if the other layers have a sliding window.
     """
 
     def __init__(
@@ -44,23 +43,23 @@ class Transformer:
         self.frequencies = torch.from_numpy(config.rope.inverse_frequencies()).to(device)
 
     def placed(self, name: str, weights: Weights) -> Tensor:
-        """A weight on the device."""
+        """Return a weight as a tensor on the device."""
         return torch.tensor(weights[name].float32(), device=self.device, dtype=self.dtype)
 
     def cached(self, layer: int) -> tuple[int, int]:
-        """Number and size of the K/V heads that a layer has here."""
+        """Return the number and the size of the K/V heads that a layer has in this process."""
         return self.kv_heads, self.config.head_dim
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """int64 [N] -> [N, D]: the embeddings of tokens."""
+        """Return the embeddings of tokens: int64 [N] -> [N, D]."""
         return F.embedding(tokens, self.w["embed"])
 
     def layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """[N, D] -> [N, D]: a layer, that is attention and gated MLP."""
+        """Run a whole layer, attention and gated MLP: [N, D] -> [N, D]."""
         return self.feed(index, self.mix(index, x, cos, sin, attend))
 
     def mix(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """[N, D] -> [N, D]: the attention half of a layer."""
+        """Run the attention half of a layer: [N, D] -> [N, D]."""
         c, name = self.config, f"layers.{index}."
         h = self._norm(x, name + "attn_norm")
         q = self._linear(h, name + "q").unflatten(1, (-1, c.head_dim))
@@ -72,7 +71,7 @@ class Transformer:
         return x + self._linear(mixed.flatten(1), name + "o")
 
     def feed(self, index: int, x: Tensor) -> Tensor:
-        """[N, D] -> [N, D]: the MLP half of a layer, or its experts."""
+        """Run the MLP half of a layer, or its experts: [N, D] -> [N, D]."""
         mixture, name = self.config.mixture, f"layers.{index}."
         h = self._norm(x, name + "mlp_norm")
         if mixture is None or index in mixture.dense:
@@ -80,12 +79,12 @@ class Transformer:
         return x + self._experts(h, name, mixture)
 
     def _mlp(self, h: Tensor, name: str) -> Tensor:
-        """[N, D] -> [N, D]: the gated MLP with the weights below ``name``."""
+        """Run the gated MLP whose weights' names begin with ``name``: [N, D] -> [N, D]."""
         gated = self.activation(self._linear(h, name + "gate")) * self._linear(h, name + "up")
         return self._linear(gated, name + "down")
 
     def _experts(self, h: Tensor, name: str, mixture: Mixture) -> Tensor:
-        """[N, D] -> [N, D]: the weighted sum of the experts that each row was sent to."""
+        """Return the weighted sum of the experts chosen for each row: [N, D] -> [N, D]."""
         weights, chosen = route(
             F.linear(h.to(self.wide), self.w[name + "router"].to(self.wide)),
             self.w[name + "router.bias"].to(self.wide) if mixture.bias else None,
@@ -95,7 +94,7 @@ class Transformer:
         return self._sent(h, name, weights.to(h.dtype), chosen, mixed)
 
     def _sent(self, h: Tensor, name: str, weights: Tensor, chosen: Tensor, mixed: Tensor) -> Tensor:
-        """[N, D]: ``mixed`` plus the results of the ``chosen`` experts [N, k] of each row."""
+        """Return ``mixed`` [N, D] plus the weighted results of the ``chosen`` experts [N, k]."""
         for expert in chosen.unique().tolist():
             rows, places = torch.nonzero(chosen == expert, as_tuple=True)
             part = self._mlp(h[rows], f"{name}experts.{expert}.") * weights[rows, places, None]
@@ -103,12 +102,12 @@ class Transformer:
         return mixed
 
     def logits(self, x: Tensor) -> Tensor:
-        """[R, D] -> [R, V]: the final norm and the LM head, in at least fp32."""
+        """Apply the final norm and the LM head, in at least fp32: [R, D] -> [R, V]."""
         head = self.w["embed" if self.config.tied_head else "head"]
         return F.linear(self._norm(x, "norm"), head).to(self.wide)
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """int64 [N] -> cosines and sines [N, 1, rope.dim / 2]."""
+        """Return the rotary cosines and sines: int64 [N] -> two tensors [N, 1, rope.dim / 2]."""
         angle = positions[:, None].to(torch.float64) * self.frequencies
         scale = self.config.rope.attention_factor
         cos, sin = (scale * angle.cos()).to(self.wide), (scale * angle.sin()).to(self.wide)
@@ -124,7 +123,7 @@ class Transformer:
 
 
 def route(logits: Tensor, bias: Tensor | None, mixture: Mixture) -> tuple[Tensor, Tensor]:
-    """Weights [N, chosen] and experts, int64 [N, chosen], from a router's logits [N, experts]."""
+    """Return weights [N, chosen] and experts, int64 [N, chosen], for logits [N, experts]."""
     scores = logits.sigmoid() if mixture.score == "sigmoid" else logits.softmax(-1)
     ranked = scores if bias is None else scores + bias
     weights = ranked if mixture.biased_weights else scores
@@ -150,9 +149,15 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
-    """Grouped-query attention of one sequence.
+    """Compute the grouped-query attention of one sequence.
 
-    q [K, H, d]; k, v [S, G, d]; seen bool [K, S]. Returns [K, H, d].
+    Args:
+        q: [K, H, d].
+        k, v: [S, G, d].
+        seen: bool [K, S].
+
+    Returns:
+        [K, H, d].
     """
     return F.scaled_dot_product_attention(
         q.transpose(0, 1)[None],
@@ -164,10 +169,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
 
 
 def attention_weights(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
-    """The shares [A, H, S] of the keys k [S, G, d] in the attention of the queries q [A, H, d].
+    """Return the attention weights [A, H, S] of queries q [A, H, d] over keys k [S, G, d].
 
     Args:
-        seen: bool [A, S]; a key that is not seen has the share 0.
+        seen: bool [A, S]; a key that is not seen has weight 0.
     """
     grouped = (q * q.shape[-1] ** -0.5).unflatten(1, (k.shape[1], -1))
     scores = torch.einsum("aghd,sgd->aghs", grouped, k).flatten(1, 2)
@@ -176,5 +181,5 @@ def attention_weights(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
 
 
 def pack(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate along rows; a single part is not copied."""
+    """Concatenate along rows; a single tensor is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))

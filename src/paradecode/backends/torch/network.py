@@ -1,4 +1,4 @@
-"""Runs small networks with PyTorch; training computes gradients through the same operations."""
+"""Run small networks with PyTorch; training computes gradients through the same operations."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from paradecode.core.network import KINDS, Array, Item, Network, Op
 
 
 class TorchNetworks:
-    """Runs small networks on a device, which keeps their float32 tensors while the networks live.
+    """Run small networks on a device, which keeps their float32 tensors while the networks live.
 
-    Rows go to the device and come back as float32.
+    Inputs are moved to the device, and results come back as float32 NumPy arrays.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -44,7 +44,7 @@ class TorchNetworks:
         return [made.cpu().numpy() for made in outputs]
 
     def _here(self, values: NDArray[Any], dtype: type[np.generic]) -> Tensor:
-        # PyTorch warns of memory that it must not write to, as that of a mapped file.
+        # PyTorch warns of read-only memory, such as that of a mapped file.
         return torch.from_numpy(np.require(values, dtype, ["C", "W"])).to(self.device)
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ def compute(
     tensors: Mapping[str, Tensor],
     after: Callable[[Op, Tensor], Tensor] = lambda step, value: value,
 ) -> Tensor:
-    """Run the steps of a network; returns the value of the last step.
+    """Run the steps of a network, and return the value of the last step.
 
     Args:
         inputs: [..., n, width], or whole numbers [..., n]; rows of one item along n.

@@ -1,1 +1,1 @@
-"""Published families of masked diffusion models, one in each file."""
+"""Published families of masked diffusion models, one family in each file."""

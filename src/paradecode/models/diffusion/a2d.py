@@ -1,4 +1,4 @@
-"""A2D of the dllm library (arXiv 2602.22661): Qwen2 and Qwen3 that became diffusion models."""
+"""A2D of the dllm library (arXiv 2602.22661): Qwen2 and Qwen3 turned into diffusion models."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST
 
 BLOCK = 32
-"""Tokens of a block of the published bd3lm models."""
+"""Number of tokens in a block of the published bd3lm models."""
 
 
 def _kind(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
-    """The fields for full attention or for blocks. One class has both, and config.json does not
-    say which, so the model's name decides."""
+    """Return the fields for full attention or for blocks.
+
+    The two kinds of models share one class, and config.json does not say which kind it is. So the
+    model's name decides.
+    """
     found = published(names, r".*-(mdlm|bd3lm)(-v[\d.]+)?")
     attention = values.get("attention")
     if attention is None and found is not None:

@@ -21,11 +21,11 @@ DEFAULTS = {
     "max_position_embeddings": 131072, "sliding_window": 512, "hidden_activation":
     "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "bos_token_id": 2, "eos_token_id": 1,
 }  # fmt: skip
-"""Usual values of keys; transformers leaves out a key whose value is the usual one."""
+"""Default values of keys; transformers leaves out keys that have their default."""
 WIDE, MOST_HEAD = 512, 4096
-"""Usual and largest size of a head that sees the whole text."""
+"""Default and largest size of a head in layers with full attention."""
 PERIOD = 6
-"""One layer in so many sees the whole text, unless config.json lists the kinds of layers."""
+"""One in this many layers has full attention, unless config.json lists the kinds of layers."""
 
 _LAYER = re.compile(r"model\.decoder\.layers\.(\d{1,4})\.(.+)")
 _ENCODER_SCALE = re.compile(r"model\.encoder\.language_model\.layers\.(\d{1,4})\.layer_scalar")
@@ -50,14 +50,14 @@ _IN_LAYER |= {f"self_attn.{name}_proj.weight": name for name in "qkvo"}
 _IN_LAYER |= {f"self_attn.{name}_norm.weight": f"{name}_norm" for name in "qk"}
 _IN_LAYER |= {f"mlp.{name}_proj.weight": name for name in ("gate", "up", "down")}
 SEEN_APART = ("model.encoder.vision_tower.", "model.encoder.embed_vision.")
-"""Beginnings of the names of weights that read images, which are not used."""
+"""Prefixes of the names of weights that read images; they are not used."""
 
 
 def diffusion_gemma(raw: Metadata, name: str) -> ModelConfig:
-    """The configuration that config.json describes.
+    """Return the configuration that config.json describes.
 
     Raises:
-        InvalidModel: for a value that is missing, out of range or not known.
+        InvalidModel: a value is missing, out of range or not supported.
     """
     text = raw.get("text_config", {})
     if not isinstance(text, dict):
@@ -113,7 +113,7 @@ def _full(values: Metadata, layers: int) -> set[int]:
 
 
 def _wide_heads(values: Metadata, full: set[int]) -> tuple[int, int]:
-    """Size and number of the key heads in layers that see the whole text."""
+    """Return the size and the number of the key heads in layers with full attention."""
     usual = values.whole("num_key_value_heads")
     size = values.whole("global_head_dim", WIDE, 2, MOST_HEAD)
     groups = values.whole("num_global_key_value_heads", usual)
@@ -141,13 +141,15 @@ def _rope(values: Metadata, kind: str) -> Metadata:
 
 
 def separated(stored: str, tensor: Tensor, mixture: Mixture | None) -> list[tuple[str, Tensor]]:
-    """Our tensors, with names, in a stored one; nothing if it does not belong to the text's layers.
+    """Split a stored tensor into our tensors, with their names.
+
+    The result is empty if the tensor does not belong to the layers that read text.
 
     Args:
-        mixture: the configuration's mixture, which says how many experts a tensor has.
+        mixture: the configuration's mixture of experts, which says how many experts a tensor has.
 
     Raises:
-        InvalidModel: for a tensor that is not known, or does not hold these experts.
+        InvalidModel: the tensor is unknown, or does not hold these experts.
     """
     if stored.startswith(SEEN_APART) or stored == "lm_head.weight":
         return []

@@ -1,4 +1,4 @@
-"""Dream and DiffuCoder (arXiv 2508.15487, 2506.20639): Qwen2.5 whose logits stay shifted."""
+"""Dream and DiffuCoder (arXiv 2508.15487, 2506.20639): Qwen2.5 with shifted logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts about a family of masked diffusion models that its config.json does not have."""
+"""Facts about a family of masked diffusion models that are missing from its config.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ More = Callable[[Metadata, Sequence[str]], dict[str, Any]]
 
 
 def nothing(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
-    """No further fields, for families whose facts are all in :class:`Family`."""
+    """Return no further fields, for families whose facts are all in :class:`Family`."""
     return {}
 
 
@@ -24,13 +24,13 @@ class Family:
 
     Attributes:
         like: transformers' name of the causal architecture.
-        attention, block_length, shift, decoder: see
-            :class:`paradecode.models.config.ModelConfig`.
-        mask_token: the mask token if config.json does not name it; None: the tokenizer's files do.
-        eos_tokens: ids that end a text, beside those of the files.
-        settings: keys of its config.json -> ours.
+        attention, block_length, shift, decoder: see :class:`paradecode.models.config.ModelConfig`.
+        mask_token: the mask token if config.json does not name it; None: the tokenizer's files name
+            it.
+        eos_tokens: token ids that end a text, beside those in the files.
+        settings: keys of its config.json -> our keys.
         defaults: values for missing keys, where they differ from the causal architecture's.
-        more: gives further fields, which replace the ones above.
+        more: returns further fields, which replace the fields above.
         stored: name of a stored tensor -> its name in the causal architecture, or None if the
             tensor is not used.
     """
@@ -49,6 +49,6 @@ class Family:
 
 
 def published(names: Sequence[str], pattern: str) -> re.Match[str] | None:
-    """The match of the first name that matches ``pattern`` as a whole, in upper or lower case."""
+    """Return the match of the first name that matches the whole ``pattern``, ignoring case."""
     matches = (re.fullmatch(pattern, name, re.IGNORECASE) for name in names)
     return next((match for match in matches if match), None)

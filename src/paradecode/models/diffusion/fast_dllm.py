@@ -1,4 +1,4 @@
-"""Fast-dLLM v2 (arXiv 2509.26328): Qwen2.5 in blocks of 32, whose logits stay shifted."""
+"""Fast-dLLM v2 (arXiv 2509.26328): Qwen2.5 in blocks of 32, with shifted logits."""
 
 from __future__ import annotations
 

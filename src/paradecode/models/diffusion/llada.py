@@ -22,7 +22,7 @@ _ALWAYS = {
     "layer_norm_type": "rms", "layer_norm_with_affine": True, "multi_query_attention": False,
     "rope": True, "scale_logits": False,
 }  # fmt: skip
-"""Switches in its config.json, with the value that all published models have."""
+"""Settings of its config.json, with the value that all published models have."""
 _LAYER = re.compile(r"model\.transformer\.blocks\.(\d{1,5})\.(\w+)\.(weight|bias)")
 _PARTS = {
     "attn_norm": "input_layernorm", "ff_norm": "post_attention_layernorm",
@@ -38,7 +38,7 @@ _NAMES = {
 
 
 def _check(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
-    """Raise InvalidModel for a setting that its code knows but no published model uses."""
+    """Raise InvalidModel if a setting differs from all published models; return no fields."""
     for key, usual in _ALWAYS.items():
         if values.get(key) is not None and values[key] != usual:
             raise InvalidModel(key, values[key], f"LLaDA's models have {usual}; others are unknown")

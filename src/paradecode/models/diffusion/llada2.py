@@ -11,7 +11,7 @@ from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST, MOST_LAYERS, Mixture
 
 EDITS = "edit(threshold=0.95,least=0.9,cache=prefix)"
-"""The sampler of LLaDA2.1, which was trained to correct decided tokens."""
+"""The default method of LLaDA2.1, which was trained to correct decided tokens."""
 _LAYER = re.compile(r"(model\.layers\.\d{1,5}\.)attention\.(\w+)\.(weight|bias)")
 _PARTS = {
     "dense": "self_attn.o_proj", "query_layernorm": "self_attn.q_norm",
@@ -20,7 +20,7 @@ _PARTS = {
 
 
 def llada2(values: Metadata, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Fields of a ``ModelConfig``; only the model's name says whether it is version 2.1."""
+    """Return fields of a ``ModelConfig``; only the model's name says whether it is version 2.1."""
     size = values.whole("moe_intermediate_size", None, 1, MOST)
     shared, dense = (
         0 if values.get(key) is None else values.whole(key, None, 0, most)
@@ -57,9 +57,9 @@ def _stored(name: str) -> str | None:
 
 
 def stored_in_one(name: str) -> tuple[str, str, str] | None:
-    """The names of queries, keys and values, whose rows LLaDA2 stores in one tensor, in this order.
+    """Return the names of queries, keys and values that LLaDA2 stores together, or None.
 
-    None for other tensors.
+    Their rows follow one another in one tensor. Other tensors give None.
     """
     match = _LAYER.fullmatch(name)
     if match is None or match[2] != "query_key_value":

@@ -1,4 +1,4 @@
-"""LLaDA-MoE (arXiv 2509.24389): full attention, experts in the layers."""
+"""LLaDA-MoE (arXiv 2509.24389): full attention, and experts in the layers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from paradecode.models.mixture import MOST, Mixture
 
 
 def llada_moe(values: Metadata, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Fields of a ``ModelConfig``.
+    """Return fields of a ``ModelConfig``.
 
-    Its code never normalises or scales the weights, and its score is always a softmax; settings of
-    the file for these are ignored.
+    LLaDA-MoE's code never normalises or scales the experts' weights, and its score is always a
+    softmax. Settings of the file for these are ignored.
     """
     if values.get("clip_qkv") is not None:
         raise InvalidModel("clip_qkv", values["clip_qkv"], "clipped projections are not known")

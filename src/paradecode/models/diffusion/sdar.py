@@ -11,12 +11,14 @@ from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST, qwen3_moe
 
 _NAME = r"(SDAR|TraDo)-[\d.]+B(-A3B)?-(Base|Chat|Instruct|Sci|Thinking)(-b(\d{1,4}))?"
-"""Names that the publishers give the models; a model without -bN has blocks of 4."""
+"""Names of the published models; a name without -bN means blocks of 4."""
 
 
 def _block_length(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
-    """The block length from config.json, or from the published name, because published files
-    lack it."""
+    """Return the block length from config.json, or from the model's published name.
+
+    Published files lack the block length.
+    """
     if "block_length" in values:
         return {"block_length": values.whole("block_length", None, 1, MOST)}
     found = published(names, _NAME)

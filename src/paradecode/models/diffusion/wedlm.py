@@ -1,4 +1,4 @@
-"""WeDLM (arXiv 2512.22737): Qwen2.5 or Qwen3 that fills masks behind known tokens, causally."""
+"""WeDLM (arXiv 2512.22737): Qwen2.5 or Qwen3 that fills masks after known tokens, causally."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from paradecode.models.metadata import Metadata
 
 
 def _parts(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
-    """Fields for Qwen2.5, which has biases, or Qwen3, which has norms; the defaults are those of
-    its code."""
+    """Return the fields for Qwen2.5, which has biases, or Qwen3, which has norms.
+
+    The defaults are those of WeDLM's code.
+    """
     return {
         "qk_norm": values.flag("qk_norm", False),
         "qkv_bias": values.flag("attention_bias", True),

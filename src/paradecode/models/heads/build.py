@@ -1,4 +1,4 @@
-"""Makes the networks that backends run from a stored head."""
+"""Build the networks that backends run from a stored head."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from paradecode.models.heads.parts import HeadParts, Target
 
 
 def build_head(file: HeadFile, config: ModelConfig, target: Target, vocabulary: int = 0) -> Head:
-    """The networks of a head for a target.
+    """Build a head for a target.
 
     Args:
         config, target: sizes and tensors of the target; a head may use its embedding, final norm
             and LM head.
-        vocabulary: how many of the head's tokens it may guess, those with the lowest ids (which
-            are the commonest in a vocabulary made by merges); 0 for all. Fewer cost less to rank
-            and can be right less often (arXiv 2603.05210).
+        vocabulary: number of the head's tokens that it may propose, those with the lowest ids
+            (which are the most frequent in a BPE vocabulary); 0 for all. Fewer are faster to rank
+            and are less often right (arXiv 2603.05210).
 
     Raises:
-        InvalidModel: if its tensors do not fit together or not to the target, or if it has tensors
-            that are not known: a head that is read in part guesses wrong.
+        InvalidModel: its tensors do not fit together or do not fit the target, or some are unknown:
+            a head of which some tensors are ignored guesses wrong.
     """
     parts = HeadParts(file, config, target, vocabulary, HeadTensors(file))
     try:
@@ -62,7 +62,7 @@ def _eagle(parts: HeadParts) -> Head:
 
 
 def _gated(parts: HeadParts, first: NetworkBuilder, embedded: str) -> str:
-    """Dovetail's fusion (arXiv 2412.18934): for each number a gate between the state and the token.
+    """Add Dovetail's fusion (arXiv 2412.18934): for each number a gate between state and token.
 
     Its matrices are stored as [inputs, outputs].
     """
@@ -182,7 +182,7 @@ def _dflash(parts: HeadParts) -> Head:
 
 
 def _bias(parts: HeadParts, width: int, guessed: int) -> Network:
-    """DSpark's Markov head: what the token before the guess adds to the logits."""
+    """Build DSpark's Markov head: what the token before the guess adds to the logits."""
     t = parts.t
     steps = NetworkBuilder(token=0, state=width)
     rows = t("markov_head.markov_w1.weight", -1, -1)

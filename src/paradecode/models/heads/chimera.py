@@ -10,11 +10,11 @@ from paradecode.models.heads.parts import HeadParts
 
 
 def chimera(parts: HeadParts) -> Head:
-    """Chimera (arXiv 2402.15758), with the parts of kafkayu/Chimera.
+    """Build a head of Chimera (arXiv 2402.15758), with the tensors of kafkayu/Chimera.
 
-    A new token's row is the trigram that ends with it. It sees the target's states of the text and
-    the rows of its path, like in the paper. In the published code, masks differ from level to
-    level, and decoding calls parts that do not exist.
+    A new token's row is the trigram that ends with it. As in the paper, it sees the target's states
+    of the committed tokens and the rows of its path. In the published code, masks differ from level
+    to level, and decoding calls modules that do not exist.
     """
     t, file, config = parts.t, parts.file, parts.config
     width = config.hidden_size

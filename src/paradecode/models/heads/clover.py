@@ -1,4 +1,4 @@
-"""Clover's heads: layers over the text, and a recurrent cell behind each token of a draft."""
+"""Clover's heads: layers over committed tokens, and a recurrent cell after each draft token."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from paradecode.models.heads.parts import HeadParts
 
 
 def clover(parts: HeadParts) -> Head:
-    """Clover (arXiv 2405.00263) or Clover-2 (2408.00264, XiaoBin1992/clover).
+    """Build a head of Clover (arXiv 2405.00263) or Clover-2 (2408.00264, XiaoBin1992/clover).
 
     Clover runs its layer on the target's states, and merges each token into the result. Clover-2
-    merges the first token before its layers, with a cell of its own. No code of Clover was
-    published, so its order, and its residual blocks for each level, are those of Clover-2.
+    merges the first token before its layers, with a separate cell. No code of Clover was published,
+    so the order of its operations, and its residual blocks for each level, are those of Clover-2.
     """
     t, file, width = parts.t, parts.file, parts.config.hidden_size
     t.maybe("embed_tokens.weight", -1, width)
@@ -35,7 +35,7 @@ def clover(parts: HeadParts) -> Head:
 
 
 def _first(parts: HeadParts) -> tuple[Network, ...]:
-    """Clover's cell with the residual blocks of each level behind it."""
+    """Build Clover's cell, followed by the residual blocks of each level."""
     made: list[Network] = []
     while not made or f"clover_head_mlp.{len(made)}.0.linear.weight" in parts.t:
         width, level = parts.config.hidden_size, f"clover_head_mlp.{len(made)}"
@@ -52,8 +52,8 @@ def _first(parts: HeadParts) -> tuple[Network, ...]:
 
 
 def _second(parts: HeadParts) -> tuple[Network, ...]:
-    """Clover-2's first level, which gets its token from the layers, and one network for all
-    others."""
+    """Build Clover-2's first level, which gets its token from the layers, and one network for all
+    other levels."""
     width = parts.config.hidden_size
     made: list[Network] = []
     for name in ("clover_head_mlp", "clover_head_mlp2"):
@@ -71,9 +71,10 @@ def _second(parts: HeadParts) -> tuple[Network, ...]:
 
 
 def _merged(parts: HeadParts, steps: NetworkBuilder, cell: str, state: str, embedded: str) -> str:
-    """The state, plus for each attention head the token's value times the cosine of query and key.
+    """Add, for each attention head, the token's value times the cosine of query and key.
 
-    This is attention to one token, where a softmax would always be 1.
+    The sum starts with the state. This is attention to one token, where a softmax would always be
+    1.
     """
     t, file, width = parts.t, parts.file, parts.config.hidden_size
     size, odd = divmod(width, file.heads)

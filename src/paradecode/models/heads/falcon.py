@@ -1,4 +1,4 @@
-"""Falcon's head: LSTM layers and a layer of attention, whose rows guess a block of tokens."""
+"""Falcon's head: LSTM layers and an attention layer, whose rows guess a block of tokens."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ GATES = ("input", "forget", "candidate", "output")
 
 
 def falcon(parts: HeadParts) -> Head:
-    """Falcon (arXiv 2412.12639, Bestpay-inc/Falcon), with the names of its code.
+    """Build a head of Falcon (arXiv 2412.12639, Bestpay-inc/Falcon), with the names of its code.
 
-    The LSTM runs along the text, like in the paper. (The published code gives ``nn.LSTM`` a batch
-    in place of a sequence, and so carries nothing from row to row.) The last ``k_mask`` rows see
-    one another at any position; in the published code blocks begin at the first row of each call.
+    As in the paper, the LSTM runs along the text. (The published code gives ``nn.LSTM`` a batch in
+    place of a sequence, and so carries nothing from row to row.) The last ``k_mask`` rows see one
+    another at any position; in the published code blocks begin at the first row of each call.
     """
     t, file, width = parts.t, parts.file, parts.config.hidden_size
     first = NetworkBuilder(state=width, token=0)
@@ -31,7 +31,7 @@ def falcon(parts: HeadParts) -> Head:
 
 
 def _lstm(parts: HeadParts, number: int) -> Lstm:
-    """A layer of ``nn.LSTM``, in whose matrices the rows of the gates lie one behind the other."""
+    """Build a layer of ``nn.LSTM``, whose matrices hold the gates' rows one after another."""
     t, width = parts.t, parts.config.hidden_size
     entering = 2 * width if number == 0 else width
     before, x = NetworkBuilder(state=width), "state"

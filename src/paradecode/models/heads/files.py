@@ -26,7 +26,7 @@ NAMES = ("model.safetensors", "medusa_lm_head.safetensors", "pytorch_model.bin",
 _PROMPTS = "adapter_config.json"
 _SCALE = "_scale"
 _PASSED = {"hidden-transfer": "transfer_layers", "m2r2": "stream_layers"}
-"""Kinds of heads without sizes of their own -> the setting that names the target's layers they
+"""Kinds of heads without sizes of their own -> the setting that names the target's layers that they
 enter."""
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "BOOL": "?",
            "I8": "i1"}  # fmt: skip
@@ -35,10 +35,11 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"
 def read_head(path: str | os.PathLike[str]) -> HeadFile:
     """Read a folder of a kind that ``Head`` runs, or a GGUF draft.
 
-    If the folder holds a whole model with a module for multi-token prediction, only that is read.
+    If the folder holds a whole model with a module for multi-token prediction, only the module is
+    read.
 
     Raises:
-        InvalidModel: if a file is missing or damaged, or the head is of a kind that is not known.
+        InvalidModel: a file is missing or damaged, or the head is of an unknown kind.
     """
     folder = Path(path)
     if folder.suffix == ".gguf":
@@ -66,17 +67,17 @@ def write_head(
     head: HeadFile, path: str | os.PathLike[str], config: Mapping[str, Any], layout: str = "eagle3",
     bits: int = 16,
 ) -> None:  # fmt: skip
-    """Write a head so that other engines read it.
+    """Write a head so that other engines can read it.
 
     Args:
         config: the target's config.json in transformers' form (``hidden_size``, ``vocab_size``).
-        layout: ``eagle3`` (the folders of SafeAILab/EAGLE, or of Medusa and Clover for their
-            heads) or ``speculators`` (EAGLE-3 and P-EAGLE).
+        layout: ``eagle3`` (the folders of SafeAILab/EAGLE, or of Medusa and Clover for their heads)
+            or ``speculators`` (EAGLE-3 and P-EAGLE).
         bits: 8 rounds each row of a matrix to 8 bits with a scale, in a file that only this engine
-            reads; otherwise tensors are stored as they are.
+            reads; otherwise tensors are stored unchanged.
 
     Raises:
-        InvalidModel: for a kind that the layout has no place for.
+        InvalidModel: the layout cannot hold a head of this kind.
     """
     three = head.kind in ("eagle3", "p-eagle")
     if layout not in ("eagle3", "speculators") or (layout == "speculators" and not three):
@@ -180,7 +181,7 @@ def _in_8_bits(tensors: Tensors) -> dict[str, NDArray[Any]]:
 
 
 def _in_full(tensors: Tensors) -> dict[str, NDArray[Any]]:
-    """The tensors without scales: matrices in 8 bits are multiplied by their scales."""
+    """Return the tensors without scales: 8-bit matrices are multiplied by their scales."""
     made = {name: t for name, t in tensors.items() if not name.endswith(_SCALE)}
     for name, values in made.items():
         scale = tensors.get(f"{name}{_SCALE}")
@@ -195,7 +196,7 @@ def _in_full(tensors: Tensors) -> dict[str, NDArray[Any]]:
 
 
 def _their_name(kind: str, name: str) -> str:
-    """The published name of a tensor; MTP's names are those of Qwen3-Next."""
+    """Return the published name of a tensor; MTP's names are those of Qwen3-Next."""
     if kind == "longspec":
         start = next((each for each in LONGSPEC.items() if name.startswith(each[1])), ("", ""))
         return start[0] + name[len(start[1]) :]
@@ -262,7 +263,7 @@ def _safetensors(paths: list[Path]) -> dict[str, NDArray[Any]]:
 
 
 def _pickled(path: Path) -> dict[str, NDArray[Any]]:
-    """The tensors of a PyTorch file; nothing else in it is read."""
+    """Return the tensors of a PyTorch file; nothing else in the file is read."""
     try:
         import torch
     except ImportError:

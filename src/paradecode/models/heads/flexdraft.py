@@ -1,4 +1,4 @@
-"""FlexDraft: masks in the target's last layers, with attention of their own (arXiv 2605.20022)."""
+"""FlexDraft: masks in the target's last layers, with separate attention (arXiv 2605.20022)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from paradecode.models.heads.parts import HeadParts
 
 
 def flexdraft(parts: HeadParts) -> Head:
-    """Masks pass copies of the target's last layers, whose projections of attention are the head's.
+    """Build a head whose masks run through copies of the target's last layers.
 
-    The masks see the text like the target: through keys and values that the target's matrices make
-    from the states that enter each layer.
+    The attention projections of these copies are the head's. The masks see committed tokens like
+    the target does: through keys and values that the target's matrices make from the states that
+    enter each layer.
     """
     file, config, t = parts.file, parts.config, parts.t
     check_layers(config)
@@ -71,7 +72,7 @@ def check_layers(config: ModelConfig) -> None:
 
 
 def own_attention(config: ModelConfig) -> list[tuple[str, str]]:
-    """The target's names of the tensors that masks have of their own in a layer -> the head's."""
+    """Return (target's name, head's name) of the attention tensors that masks have of their own."""
     names = [(part, f"{part}_proj.weight") for part in "qkvo"]
     if config.qkv_bias:
         names += [(f"{part}.bias", f"{part}_proj.bias") for part in "qkv"]
@@ -83,7 +84,7 @@ def own_attention(config: ModelConfig) -> list[tuple[str, str]]:
 
 
 def around_attention(config: ModelConfig) -> list[tuple[str, str]]:
-    """The target's names of tensors outside of a layer's attention -> a head's."""
+    """Return (target's name, head's name) of a layer's tensors outside of its attention."""
     names = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
     names |= {part: f"mlp.{part}_proj" for part in ("gate", "up", "down")}
     made = [(ours, f"{theirs}.weight") for ours, theirs in names.items()]
@@ -93,9 +94,10 @@ def around_attention(config: ModelConfig) -> list[tuple[str, str]]:
 
 
 def _calibration(parts: HeadParts, ids: NDArray[np.integer]) -> Network:
-    """The network whose result the last token, once it is known, adds to the logits of all masks.
+    """Build the network by which the last known token changes the logits of all masks.
 
-    The file may have a row for each token of the target, or of its own LM head.
+    Its result is added to the logits. The file may have a row for each token of the target, or of
+    its own LM head.
 
     Args:
         ids: the target's ids of the tokens that may be guessed.

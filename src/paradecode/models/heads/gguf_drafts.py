@@ -1,4 +1,4 @@
-"""Drafts for llama.cpp: EAGLE-3 and DFlash heads in GGUF files."""
+"""Draft heads for llama.cpp: EAGLE-3 and DFlash in GGUF files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ROPE_FACTORS = "rope_freqs.weight"
 
 
 def read_gguf_draft(path: Path) -> HeadFile:
-    """A head in the form of llama.cpp's converter; raises InvalidModel."""
+    """Read a head in the form of llama.cpp's converter; raises InvalidModel."""
     header = read_header(file_bytes(path))
     architecture = header.fields.text("general.architecture")
     if architecture not in ("eagle3", "dflash"):
@@ -71,7 +71,7 @@ def read_gguf_draft(path: Path) -> HeadFile:
 
 
 def _config(architecture: str, header: Header) -> Metadata:
-    """The content that the folder's config.json would have."""
+    """Return the values that the folder's config.json would have."""
     fields = header.fields
 
     def need(key: str, default: int | None = None) -> int:

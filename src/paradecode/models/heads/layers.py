@@ -1,4 +1,4 @@
-"""The layers of a head: Llama's and Qwen's, with the networks before and behind their attention."""
+"""The layers of a head: Llama's and Qwen's, as networks before and after their attention."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Projection = tuple[NDArray[Any], NDArray[Any] | None]
 
 @dataclass(frozen=True)
 class HalfSplit:
-    """A reordering of heads after which element i always turns together with i + size / 2.
+    """A reordering of a head's numbers after which element i is always rotated with i + size / 2.
 
     Attention does not change if the numbers of queries and keys are reordered in the same way.
-    Pairs that do not turn have frequency 0.
+    Pairs that are not rotated have frequency 0.
 
     Attributes:
-        order: old place of each number of a head.
+        order: old index of each number of a head.
         factor: factor of each number.
         frequencies: frequency of each pair.
     """
@@ -44,7 +44,7 @@ class HalfSplit:
         return HalfSplit(order, factor, np.append(rope.inverse_frequencies(), np.zeros(still)))
 
     def rows(self, weight: NDArray[Any], bias: NDArray[Any] | None) -> Projection:
-        """The projection for queries or keys, in the new order."""
+        """Return the projection for queries or keys, in the new order."""
         made = weight.reshape(-1, len(self.order), weight.shape[1])[:, self.order]
         if bias is not None:
             bias = (bias.reshape(-1, len(self.order))[:, self.order] * self.factor).ravel()
@@ -55,12 +55,12 @@ def layers(
     file: HeadFile, t: HeadTensors, first: NetworkBuilder, into: str, rest: str, width: int,
     normed: bool = False, text: bool = False,
 ) -> tuple[Block, ...]:  # fmt: skip
-    """All layers; ``first`` makes the input of the first layer's attention.
+    """Build all layers; ``first`` makes the input of the first layer's attention.
 
     Args:
-        into, rest: names of the first attention's input, and of the value that goes on beside it.
+        into, rest: names of the first attention's input, and of the residual value beside it.
         normed: whether the input is normed already (EAGLE-3's two halves).
-        text: whether the layers make keys and values of the text apart (DFlash).
+        text: whether the layers make keys and values of committed rows separately (DFlash).
     """
     made: list[Block] = []
     while f"layers.{len(made)}.self_attn.q_proj.weight" in t:
@@ -120,8 +120,10 @@ def after_attention(
     file: HeadFile, t: HeadTensors, name: str, after: NetworkBuilder, mixed: str, width: int,
     rest: str = "rest",
 ) -> str:  # fmt: skip
-    """Add the steps behind attention; some layers end with it (Kangaroo). Returns the layer's
-    result."""
+    """Add the steps after attention, and return the name of the layer's result.
+
+    Some layers end after the attention (Kangaroo).
+    """
 
     def linear(x: str, part: str, rows: int, columns: int) -> str:
         weight = t(f"{name}{part}_proj.weight", rows, columns)
@@ -146,8 +148,11 @@ def _of_text(width: int, *projections: Projection) -> Network:
 
 
 def text_of_target(parts: HeadParts, layer: int) -> tuple[Network, NDArray[Any] | None]:
-    """The network that makes a target layer's keys and values from the state that enters it; and
-    the gain of the keys."""
+    """Build the network that makes a target layer's keys and values from the layer's input state.
+
+    Returns:
+        The network, and the gain of the keys' norm or None.
+    """
     steps = NetworkBuilder(state=parts.config.hidden_size)
     keys, values, gain = keys_of_target(parts, layer, steps, "state")
     steps.add("join", keys, values)
@@ -157,8 +162,11 @@ def text_of_target(parts: HeadParts, layer: int) -> tuple[Network, NDArray[Any] 
 def keys_of_target(
     parts: HeadParts, layer: int, steps: NetworkBuilder, state: str
 ) -> tuple[str, str, NDArray[Any] | None]:
-    """A target layer's keys and values, made from the state that enters it; and the gain of the
-    keys."""
+    """Add steps that make a target layer's keys and values from the layer's input state.
+
+    Returns:
+        The names of keys and values, and the gain of the keys' norm or None.
+    """
     config, name = parts.config, f"layers.{layer}."
     rows, width, gain = config.kv_heads * config.head_dim, config.hidden_size, None
     turn = HalfSplit.of(config.rope, config.head_dim)

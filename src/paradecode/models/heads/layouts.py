@@ -1,4 +1,4 @@
-"""Recognises a published head: its method, its sizes, and the names of its tensors."""
+"""Recognise a published head: its method, its sizes, and the names of its tensors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COUNTED = {
     "clover-2": _LAYERS,
     "chimera": {"chimera.num_heads": "chimera_head.0.0.weight"},
 }
-"""Settings that say how many parts there are -> the tensor of the first part."""
+"""Settings that count repeated modules -> the tensor of the first module."""
 _OF_TARGET = ("embed_tokens.weight", "lm_head.weight", "d2t")
 _WITHOUT_USE = ("t2d", "rotary_emb.inv_freq")
 _LONGSPEC = "cross_attn.q_proj.weight"
@@ -54,7 +54,7 @@ LONGSPEC = {
     "post_self_attention_layernorm.": "cross.input_layernorm.", "cross_attn.": "cross.self_attn.",
     "post_cross_attention_layernorm.": "cross.post_attention_layernorm.", "mlp.": "cross.mlp.",
 }  # fmt: skip
-"""Beginnings of names in LongSpec's layer -> ours, with a layer for each attention."""
+"""Prefixes of names in LongSpec's layer -> our prefixes, with a layer for each attention."""
 _MOST_ROWS = 256
 
 _MODULES = {
@@ -82,26 +82,27 @@ class HeadFile:
     Attributes:
         kind: see ``Head.kind``.
         tensors: the tensors under the names of the EAGLE folders, with ``layers.N`` for every
-            layer. Medusa's keep their own names (``0.0.linear.weight``), and so do Clover's,
-            except ``embed_tokens``. MTP's are ``enorm``, ``hnorm``, ``eh_proj``, ``layers.0``
-            and ``norm``. LongSpec's second attention is ``cross``. What M2R2 adds to layer N
-            of its stream is ``stream.N``.
-        taps: layers of the target whose outputs are the features; empty means the usual ones. For
-            Hidden Transfer, the layers behind which the row of each level enters.
-        heads, kv_heads, head_dim: sizes of the attention; 0 where there is none.
+            layer. Medusa's keep their own names (``0.0.linear.weight``), and so do Clover's, except
+            ``embed_tokens``. MTP's are ``enorm``, ``hnorm``, ``eh_proj``, ``layers.0`` and
+            ``norm``. LongSpec's second attention is ``cross``. The tensors that M2R2 adds to layer
+            N of its stream are ``stream.N``.
+        taps: layers of the target whose outputs are the features; empty means the default ones. For
+            Hidden Transfer, the layers after which the row of each level enters.
+        heads, kv_heads, head_dim: sizes of the attention; 0 if there is none.
         epsilon: epsilon of the norms.
         rope: rotary positions of the attention.
-        normed_residual: whether EAGLE-3's layer goes on with the normed state.
+        normed_residual: whether EAGLE-3's residual stream starts with the normed state.
         feeds_normed: whether a draft's next row gets the normed state.
-        normed_features: whether the features are the target's last layer behind its final norm.
+        normed_features: whether the features are the target's last layer after its final norm.
         mask_token: mask token of P-EAGLE, DFlash and DSpark.
         verifier: name of the target, if the file has it.
-        hidden_first: whether an MTP module joins state and token, and not token and state.
+        hidden_first: whether an MTP module joins state and token in this order; otherwise the token
+            comes first.
         gated: whether the layer is one of Qwen3-Next: a gate of the attention's result comes with
             the queries, and norms store their gain minus 1.
-        block_size: rows of a DFlash or FlexDraft draft, with that of the last token; for Falcon,
-            rows that see one another.
-        first_guess: the row of the draft that guesses the first token.
+        block_size: number of rows of a DFlash or FlexDraft draft, including the last token's row;
+            for Falcon, the number of rows that see one another.
+        first_guess: index of the draft's row that guesses the first token.
     """
 
     kind: str
@@ -124,12 +125,10 @@ class HeadFile:
 
 
 def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
-    """The head in a folder, recognised by ``speculators_model_type`` or by the names of its
-    tensors.
+    """Recognise the head in a folder by ``speculators_model_type`` or by its tensors' names.
 
     Raises:
-        InvalidModel: if the head is not known, a size is wrong, or a setting asks for something
-            that is not known.
+        InvalidModel: the head is unknown, a size is wrong, or a setting is not supported.
     """
     said = config.text("speculators_model_type")
     if said is not None and said not in SPECULATORS:
@@ -179,7 +178,7 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
         sizes.number("rms_norm_eps", 1e-6),
         rope,
         normed_residual=config.flag("norm_before_residual"),
-        # SpecForge means something else by it where there is no norm of each layer's features.
+        # Without a norm for each layer's features, SpecForge means something else by this setting.
         feeds_normed=module in ("mtp.", "mtp_layers.", "model.mtp_layers.")
         or (config.flag("norm_output") and (said is not None or "fc_norm.0.weight" in tensors)),
         normed_features=module != "mtp_layers.",
@@ -193,7 +192,7 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
 
 
 def _calibrated(config: Metadata, tensors: Tensors) -> Tensors:
-    """A FlexDraft head's tensors; those of its calibration only if a setting asks for it."""
+    """Return a FlexDraft head's tensors; those of its calibration only if a setting enables it."""
     flag, start = "enable_anchor_bias_logits", "anchor_bias_mlp."
     stored = any(name.startswith(start) for name in tensors)
     wanted = _object(config, "flexdraft_config").flag(flag, stored)
@@ -204,7 +203,7 @@ def _calibrated(config: Metadata, tensors: Tensors) -> Tensors:
 
 
 def _prompts(config: Metadata, tensors: Tensors) -> HeadFile:
-    """The prompt tokens of PPD, in the form in which PEFT stores them."""
+    """Return the prompt tokens of PPD, in the form in which PEFT stores them."""
     prompts = tensors["prompt_embeddings"]
     if prompts.ndim != 2:
         raise InvalidModel("prompt_embeddings", prompts.shape, "give a row for each token")
@@ -218,8 +217,10 @@ def _prompts(config: Metadata, tensors: Tensors) -> HeadFile:
 
 
 def _transfer_layers(config: Metadata) -> tuple[int, ...]:
-    """The layers behind which the rows of Hidden Transfer enter; files name the layers that they
-    enter."""
+    """Return the layers after which the rows of Hidden Transfer enter.
+
+    Files name the next layer, which the rows enter.
+    """
     layers = config.get("transfer_layers")
     if not isinstance(layers, list) or not 1 <= len(layers) <= 16:
         fix = "list the layer, from 0, that the row of each matrix enters: 1 to 16"
@@ -230,7 +231,7 @@ def _transfer_layers(config: Metadata) -> tuple[int, ...]:
 
 
 def _object(config: Metadata, name: str) -> Metadata:
-    """An object in a config, without its null entries; empty if there is none."""
+    """Return an object in a config, without its null entries; empty if there is none."""
     found = config.get(name)
     if found is not None and not isinstance(found, dict):
         raise InvalidModel(name, found, "it must be a JSON object")
@@ -238,10 +239,9 @@ def _object(config: Metadata, name: str) -> Metadata:
 
 
 def module_start(names: Iterable[str]) -> str:
-    """The beginning of the names of a module for multi-token prediction; that of the first of
-    several.
+    """Return the prefix of the names of a multi-token prediction module; empty if there is none.
 
-    Empty if there is none.
+    If there are several modules, the first one's prefix is returned.
     """
     for pattern in _MODULES:
         found = [m[1] for m in (re.fullmatch(pattern, name) for name in names) if m]
@@ -251,8 +251,7 @@ def module_start(names: Iterable[str]) -> str:
 
 
 def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
-    """Tensors under our names; and the beginning of the names of a module for multi-token
-    prediction.
+    """Return the tensors under our names, and the prefix of a multi-token prediction module.
 
     From a whole model with such a module, only the module is kept.
     """
@@ -268,7 +267,7 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
                 theirs = next((part for part in parts if rest.startswith(part)), "")
                 made[parts.get(theirs, "layers.0.") + rest[len(theirs) :]] = values
     elif _LONGSPEC in tensors:
-        # Nothing reads the published layer's own keys and values behind its second norm.
+        # Nothing reads the published layer's own keys and values after its second norm.
         used = {n: v for n, v in tensors.items() if not re.match(r"cross_attn\.[kv]_proj\.", n)}
         for name, values in used.items():
             theirs = next((part for part in LONGSPEC if name.startswith(part)), "")
@@ -311,7 +310,7 @@ def _kind(config: Metadata, tensors: Tensors) -> str:
 
 
 def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tensors) -> None:
-    """Raise InvalidModel for a setting that would change a head's numbers and is not known here."""
+    """Raise InvalidModel for a setting that would change a head's results and is not supported."""
     act = sizes.get("hidden_act")
     if act not in (None, "silu"):
         raise InvalidModel("hidden_act", act, "heads with silu are known")
@@ -350,7 +349,7 @@ def _mask_token(kind: str, config: Metadata, own: Metadata) -> int:
 
 
 def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
-    """Layers whose outputs are tapped; files name the layers that these outputs enter."""
+    """Return the layers whose outputs are tapped; files name the next layers."""
     if kind in ("eagle", "mtp", "clover", "clover-2", "falcon", "chimera", "dovetail"):
         return (-1,)
     if kind == "kangaroo":
@@ -382,7 +381,7 @@ def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
 
 
 def _in_a_row(name: str, ids: object, who: str) -> tuple[int, ...]:
-    """The layers in front of those in ``ids``, counted from 0, which must be consecutive."""
+    """Return the layers before those in ``ids``, counted from 0; ``ids`` must be consecutive."""
     if not isinstance(ids, list) or not 1 <= len(ids) <= 64 or type(ids[0]) is not int:
         raise InvalidModel(name, ids, f"list the layers that {who}")
     entered = range(ids[0], ids[0] + len(ids))
@@ -392,7 +391,7 @@ def _in_a_row(name: str, ids: object, who: str) -> tuple[int, ...]:
 
 
 def d2t_of(offsets: NDArray[Any]) -> NDArray[np.int32]:
-    """int32 [V], the target's ids of a head's tokens, from the offsets in files."""
+    """Return the target's ids of a head's tokens, int32 [V], from the offsets in files."""
     if offsets.dtype.kind not in "iu" or not 0 <= offsets.min(initial=0) <= offsets.max(
         initial=0
     ) < (1 << 24):

@@ -1,4 +1,4 @@
-"""LongSpec's layer: it sees a window of tokens, and what the target's last layer keeps."""
+"""LongSpec's layer: it sees a window of tokens, and keys and values of the target's last layer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from paradecode.models.heads.networks import NetworkBuilder
 from paradecode.models.heads.parts import HeadParts
 
 WINDOW = 512
-"""Positions before its own that a row's self-attention sees, as in the published code."""
+"""Number of earlier positions that a row's self-attention sees, as in the published code."""
 
 
 def longspec(parts: HeadParts) -> Head:
-    """LongSpec (arXiv 2502.17421), with the names of sail-sg/LongSpec.
+    """Build a head of LongSpec (arXiv 2502.17421), with the names of sail-sg/LongSpec.
 
     The layer has two attentions, which are two blocks here. The second one has no keys and values
-    of its own. For the text it uses those of the target's last layer. The target's projections make
-    them once more, from the state that enters that layer, so nothing is read from the cache. All of
-    them are kept, in training as well, even if the target's own layer sees a window.
+    of its own. For committed tokens it uses those of the target's last layer. The target's
+    projections compute them again from the state that enters that layer, so nothing is read from
+    the target's cache. All of them are kept, in training as well, even if the target's own layer
+    has a sliding window.
     """
     t, file, config = parts.t, parts.file, parts.config
     width = config.hidden_size
@@ -33,7 +34,7 @@ def longspec(parts: HeadParts) -> Head:
             raise InvalidModel(name, own, f"the target's keys, which it reads, have {theirs}")
     first = NetworkBuilder(token=0)
     embedded = parts.embedded(first)
-    # The published code turns both attentions as the target's, whatever the file says.
+    # The published code rotates both attentions like the target's, whatever the file says.
     made = layers(replace(file, rope=config.rope), t, first, embedded, embedded, width)
     if len(made) != 1 or "layers.0.input_layernorm.weight" not in t:
         fix = "a layer with self_attn and input_layernorm is known: get a complete file"
@@ -47,7 +48,7 @@ def longspec(parts: HeadParts) -> Head:
 
 
 def _crossing(parts: HeadParts) -> Block:
-    """Attention to the target's keys and values, and the MLP."""
+    """Build the attention to the target's keys and values, and the MLP."""
     t, file, config, width = parts.t, parts.file, parts.config, parts.config.hidden_size
     steps = NetworkBuilder(state=width)
     turn, wide = HalfSplit.of(config.rope, config.head_dim), file.heads * config.head_dim

@@ -1,4 +1,4 @@
-"""M2R2: a second stream beside the target's own, which is ahead of it (arXiv 2502.02040)."""
+"""M2R2: a second residual stream beside the target's, which runs ahead of it (arXiv 2502.02040)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from paradecode.models.heads.parts import HeadParts
 
 
 def m2r2(parts: HeadParts) -> Head:
-    """The stream passes layers of the target, to each of which the file adds a little.
+    """Build a head whose stream runs through layers of the target; the file adds a little to each.
 
-    A state holds the inputs of all these layers in the target, side by side. The stream has the
-    first place, and begins as the input of the first layer. In a layer, the queries are the
-    stream's own; keys and values are the target's, made once more by the target's matrices from the
-    input of the layer. This is why the state holds the inputs of all layers.
+    A state holds the inputs of all these layers in the target, side by side. The stream comes first
+    in it, and begins as the input of the first layer. In a layer, the queries are the stream's own;
+    the target's matrices compute keys and values again from the layer's input. This is why the
+    state holds the inputs of all layers.
     """
     file, config, width = parts.file, parts.config, parts.config.hidden_size
     check_layers(config)
@@ -38,7 +38,7 @@ def m2r2(parts: HeadParts) -> Head:
 
 
 def _block(parts: HeadParts, number: int, layer: int) -> Block:
-    """Layer ``number`` of the stream, from 0, which passes the target's layer ``layer``."""
+    """Build layer ``number`` of the stream, from 0, which uses the target's layer ``layer``."""
     config, width, name = parts.config, parts.config.hidden_size, f"layers.{number}."
     wide, asked = len(parts.file.taps) * width, config.heads * config.head_dim
     own = replace(parts.file, tensors=_layer(parts, number, layer), epsilon=config.norm_eps)
@@ -66,8 +66,10 @@ def _block(parts: HeadParts, number: int, layer: int) -> Block:
 
 
 def _layer(parts: HeadParts, number: int, layer: int) -> dict[str, Array]:
-    """The tensors of a target layer, without its keys and values, under a head's names, with the
-    additions: a matrix of low rank for the queries, and units for the MLP."""
+    """Return a target layer's tensors, without keys and values, under a head's names.
+
+    The head's additions are included: a matrix of low rank for the queries, and units for the MLP.
+    """
     t, config, width, name = parts.t, parts.config, parts.config.hidden_size, f"layers.{number}."
     names = [(ours, f"self_attn.{theirs}") for ours, theirs in own_attention(config)
              if ours[0] not in "kv"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Builds networks from the tensors of a head; every tensor that is used is checked."""
+"""Build networks from the tensors of a head; every tensor that is used is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class HeadTensors:
     """The tensors of a head, by name and shape.
 
     Attributes:
-        unread: names of tensors that nothing has used yet.
+        unread: names of tensors that were not used yet.
     """
 
     def __init__(self, file: HeadFile) -> None:
@@ -27,7 +27,7 @@ class HeadTensors:
         return name in self._all
 
     def __call__(self, name: str, *shape: int) -> NDArray[Any]:
-        """A tensor; -1 in ``shape`` stands for any size. Raises InvalidModel that names it."""
+        """Return a tensor; -1 in ``shape`` means any size. Raises InvalidModel that names it."""
         if name not in self._all:
             raise InvalidModel(name, None, "the head lacks this tensor: get a complete file")
         found = self._all[name]
@@ -42,16 +42,16 @@ class HeadTensors:
     def projection(
         self, name: str, rows: int, columns: int
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Matrix [rows, columns] and bias."""
+        """Return a matrix [rows, columns] and its bias or None."""
         return self(f"{name}.weight", rows, columns), self.maybe(f"{name}.bias", rows)
 
     def gain(self, name: str, width: int) -> NDArray[Any]:
-        """The gain of a norm; Qwen3-Next stores it minus 1."""
+        """Return the gain of a norm; Qwen3-Next stores it minus 1."""
         return self(name, width) + np.float32(self._added)
 
 
 class NetworkBuilder:
-    """Builds a network; methods add steps and return the names of their values."""
+    """Build a network step by step; methods add steps and return the names of their values."""
 
     def __init__(self, **inputs: int) -> None:
         self.inputs, self.ops, self.tensors = inputs, list[Op](), dict[str, Array]()
@@ -60,7 +60,7 @@ class NetworkBuilder:
         self, kind: str, *values: str, tensor: NDArray[Any] | None = None, number: float = 0.0,
         count: int = 0, same: str = "",
     ) -> str:  # fmt: skip
-        """Add a step. ``same`` names an earlier step with the same tensor."""
+        """Add a step. ``same`` names an earlier step whose tensor is used again."""
         out = f"v{len(self.ops)}"
         if tensor is not None:
             self.tensors[out] = np.ascontiguousarray(tensor, np.float32)
@@ -78,12 +78,12 @@ class NetworkBuilder:
         return self.add("scale", unit, tensor=gain)
 
     def norm_each(self, x: str, gains: list[NDArray[Any]], epsilon: float) -> str:
-        """Norms of equal parts of x, side by side, each over its part alone."""
+        """Norm equal slices of x separately, and join them side by side."""
         parts, width = len(gains), len(gains[0])
         made = ""
         for number, gain in enumerate(gains):
             inside, gained = np.zeros((2, parts, width), np.float32)
-            # The mean is over all parts, of which this one alone is not 0.
+            # The mean is over all slices, of which only this one is not 0.
             inside[number], gained[number] = 1, gain / np.sqrt(np.float32(parts))
             alone = self.add("scale", x, tensor=inside.ravel())
             unit = self.add("divide", alone, self.add("rms", alone, number=epsilon / parts))
@@ -92,7 +92,7 @@ class NetworkBuilder:
         return made
 
     def mean(self, x: str, width: int) -> str:
-        """The mean of each row's numbers, repeated ``width`` times."""
+        """Add the mean of each row's numbers, repeated ``width`` times."""
         others = self.add("scale", self.add("centre", x), tensor=-np.ones(width))
         return self.add("add", x, others)
 
@@ -102,7 +102,7 @@ class NetworkBuilder:
         return self.add("shift", self.add("scale", half, tensor=2 * ones), tensor=-ones)
 
     def part(self, x: str, begin: int, count: int) -> str:
-        """``count`` numbers of each row of x, from ``begin`` on."""
+        """Take ``count`` numbers of each row of x, starting at index ``begin``."""
         return self.add("part", x, number=begin, count=count)
 
     def same(self, x: str, width: int) -> str:

@@ -1,5 +1,4 @@
-"""The parts from which heads of several kinds are built: entries, embeddings, norms and LM
-heads."""
+"""Components from which heads of several kinds are built: inputs, embeddings, norms, LM heads."""
 
 from __future__ import annotations
 
@@ -31,7 +30,10 @@ class HeadParts:
     t: HeadTensors
 
     def enter_last(self, normed: bool = True) -> Network:
-        """A network from features to states: the target's last layer, behind its final norm."""
+        """Build the network from features to states, for features of the target's last layer.
+
+        It applies the target's final norm if ``normed``.
+        """
         width = self.config.hidden_size
         steps = NetworkBuilder(features=width)
         if normed:
@@ -41,17 +43,17 @@ class HeadParts:
         return steps.network()
 
     def final_gain(self) -> Array:
-        """The gain of the target's final norm."""
+        """Return the gain of the target's final norm."""
         name = "verifier_norm.weight"
         return self.t(name, self.config.hidden_size) if name in self.t else self.target("norm")
 
     def of_target(self, name: str, *shape: int) -> Array:
-        """A tensor of the target, unless the head's file brings one along."""
+        """Return a tensor of the target, or the copy in the head's file if it has one."""
         own = f"verifier_{name}"
         return self.t(own, *shape) if own in self.t else self.target(name)
 
     def enter_taps(self) -> tuple[tuple[int, ...], NetworkBuilder]:
-        """The tapped layers, and the network ``fc`` of their features."""
+        """Return the tapped layers, and the builder with the network ``fc`` of their features."""
         file, t, hidden = self.file, self.t, self.config.hidden_size
         taps = file.taps or (1, self.config.layers // 2 - 1, self.config.layers - 4)
         if min(taps) < 0 or max(taps) >= self.config.layers:
@@ -77,7 +79,7 @@ class HeadParts:
         return steps.add("lookup", "token", tensor=rows)
 
     def out(self, width: int, normed: bool) -> tuple[Network, NDArray[np.int32] | None]:
-        """The network from a state to logits, and the target's ids of the head's tokens."""
+        """Build the network from a state to logits; also return the target's ids of its tokens."""
         steps = NetworkBuilder(state=width)
         x = self.norm(steps, "state", width) if normed else "state"
         rows, ids = self.kept("lm_head.weight", width)
@@ -88,8 +90,7 @@ class HeadParts:
         return steps.norm(x, self.t.gain("norm.weight", width), self.file.epsilon)
 
     def back(self, width: int) -> Network | None:
-        """The network that makes the input of a draft's next row, if this is not the state
-        itself."""
+        """Build the network that makes a draft's next input from a state; None keeps the state."""
         if not self.file.feeds_normed:
             return None
         steps = NetworkBuilder(state=width)
@@ -97,8 +98,10 @@ class HeadParts:
         return steps.network()
 
     def kept(self, name: str, width: int) -> tuple[NDArray[Any], NDArray[np.int32] | None]:
-        """The rows of an LM head that may be guessed, and their ids if these are not the row
-        numbers."""
+        """Return the rows of an LM head that may be guessed, and their token ids.
+
+        The ids are None if they are the row indices.
+        """
         if name in self.t:
             rows = self.t(name, -1, width)
         elif "verifier_lm_head.weight" in self.t:

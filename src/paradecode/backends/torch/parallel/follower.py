@@ -1,5 +1,4 @@
-"""``python -m paradecode.backends.torch.parallel.follower``: a rank that repeats the first one's
-calls.
+"""``python -m paradecode.backends.torch.parallel.follower``: a rank that repeats the first's calls.
 
 The first line of stdin is JSON: the rank's place and the model's configuration. Weights come from
 the first rank. Commands come through torch.distributed as plain JSON and bytes (``messages.py``).
@@ -42,7 +41,7 @@ def main() -> None:
 
 
 def follow(backend: TorchBackend, commands: dist.ProcessGroup) -> None:
-    """Repeat every command of the first rank, until it says ``close``."""
+    """Repeat every command of the first rank, until the command is ``close``."""
     while True:
         do, values, arrays = hear(commands)
         if do == "reserve":
@@ -59,7 +58,7 @@ def follow(backend: TorchBackend, commands: dist.ProcessGroup) -> None:
 
 
 def _nothing(config: ModelConfig) -> Weights:
-    """Zeros in the shapes of the model, which take no memory."""
+    """Return zeros in the shapes of the model's weights; they take no memory."""
     zero = np.float32(0)
     return {
         name: Tensor(np.broadcast_to(zero, shape), shape)

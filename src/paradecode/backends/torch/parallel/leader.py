@@ -1,4 +1,4 @@
-"""The first rank: it starts the other ranks, and tells them every call."""
+"""The first rank: it starts the other ranks, and sends them every call."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ Result = TypeVar("Result")
 
 
 class ParallelBackend(TorchBackend):
-    """A model divided among processes of this machine, seen from the first of them.
+    """The first process of a model that is divided among processes of this machine.
 
-    It is a backend like any other: the engine runs here, and every call that touches the model is
-    broadcast to the other ranks, which repeat it on their parts. They are started, and ended, by
-    this object. What travels is JSON and arrays of numbers; nothing is pickled. A process can hold
-    one divided model at a time.
+    It is used like any other backend. The engine runs in this process, and every call that concerns
+    the model is broadcast to the other ranks, which repeat it on their parts. This object starts
+    and ends the other ranks. Messages are JSON and arrays of numbers; nothing is pickled. A process
+    can hold one divided model at a time.
 
     Args:
         config, weights, dtype: see :class:`TorchBackend`.
-        ranks: number of processes, with this one; at least 2.
+        ranks: number of processes, including this one; at least 2.
         device: ``cpu``, or ``cuda`` for the devices ``cuda:0`` to ``cuda:{ranks - 1}``.
-        threads: threads of each rank; None divides the CPU's among ranks on the CPU.
+        threads: threads of each rank; None divides the CPU's threads among ranks on the CPU.
         seconds: time after which a rank that does not answer counts as dead.
 
     Raises:
-        InvalidInput: if the ranks do not divide the model, or the devices are not there.
-        InvalidModel: if a weight is missing or misshapen.
-        BackendLost: if a rank did not start, and, from any call, if one has died or does not
-            answer. The model must be loaded again then.
+        InvalidInput: the ranks do not divide the model, or the devices do not exist.
+        InvalidModel: a weight is missing or misshapen.
+        BackendLost: a rank did not start; any later call raises it if a rank has died or does not
+            answer. The model must then be loaded again.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ParallelBackend(TorchBackend):
         _check(config, weights, ranks, dtype, device)
         if threads is None and device == "cpu":
             threads = max(1, torch.get_num_threads() // ranks)
-        # Ranks talk over the loopback interface only: gloo does not ask who connects.
+        # Ranks use the loopback interface only: gloo does not check who connects.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
         self._seconds = seconds
         self._folder = tempfile.TemporaryDirectory(prefix="paradecode-ranks-")
@@ -161,7 +161,7 @@ class ParallelBackend(TorchBackend):
 
 
 def _check(config: ModelConfig, weights: Weights, ranks: int, dtype: str, device: str) -> None:
-    """Check what otherwise only some ranks would find out, while others wait for them."""
+    """Check now what later only some ranks would notice, while the others wait for them."""
     if not dist.is_available():
         raise BackendError("this PyTorch was built without torch.distributed; install another")
     if dtype != "auto" and dtype not in DTYPES:
@@ -178,8 +178,8 @@ def _check(config: ModelConfig, weights: Weights, ranks: int, dtype: str, device
 
 
 def _start(place: Place, config: ModelConfig) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C in the terminal is the first rank's to answer. What it prints
-    # goes to stderr; stdin stays open for as long as this process lives.
+    # A session of its own: the first rank alone handles Ctrl-C in the terminal. What the other rank
+    # prints goes to stderr; its stdin stays open for as long as this process lives.
     process = subprocess.Popen(
         FOLLOWER, stdin=subprocess.PIPE, stdout=sys.__stderr__, start_new_session=True
     )

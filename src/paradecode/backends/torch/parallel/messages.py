@@ -1,5 +1,4 @@
-"""Messages from the first rank to the others: JSON, and the bytes of arrays. Nothing is
-unpickled."""
+"""Messages from the first rank to the others: JSON and the bytes of arrays, without pickle."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ ARRAYS = (
     "pages", "tokens", "positions", "slots", "logits", "visible", "tail", "tail_positions", "mask",
     "embeddings", "resume",
 )  # fmt: skip
-"""Fields of a span that are arrays; the others are numbers."""
+"""Fields of a span that are arrays; the other fields are numbers."""
 
 Arrays = Sequence[NDArray[Any]]
 
@@ -38,7 +37,7 @@ def tell(group: dist.ProcessGroup, do: str, values: Any = None, arrays: Arrays =
         arrays: arrays of numbers, in any shapes.
 
     Raises:
-        InvalidInput: for arrays of objects; nothing was sent then.
+        InvalidInput: an array holds objects; nothing was sent then.
     """
     for array in arrays:
         if array.dtype.hasobject:
@@ -55,7 +54,7 @@ def tell(group: dist.ProcessGroup, do: str, values: Any = None, arrays: Arrays =
 
 
 def hear(group: dist.ProcessGroup) -> tuple[str, Any, list[NDArray[Any]]]:
-    """Receive what :func:`tell` broadcast: the command, its values and its arrays."""
+    """Receive a command of :func:`tell`, and return its name, its values and its arrays."""
     size = torch.zeros(1, dtype=torch.int64)
     dist.broadcast(size, 0, group=group)
     data = torch.empty(int(size), dtype=torch.uint8)
@@ -71,7 +70,7 @@ def hear(group: dist.ProcessGroup) -> tuple[str, Any, list[NDArray[Any]]]:
 
 
 def flat(spans: Sequence[Span]) -> tuple[list[dict[str, Any]], list[NDArray[Any]]]:
-    """Spans as values and arrays; ``None`` among the arrays of a span is left out and noted."""
+    """Convert spans to JSON values and arrays; fields that are None are left out."""
     values, arrays = [], []
     for span in spans:
         given = [name for name in ARRAYS if getattr(span, name) is not None]
@@ -86,7 +85,7 @@ def flat(spans: Sequence[Span]) -> tuple[list[dict[str, Any]], list[NDArray[Any]
 
 
 def spans_of(values: Sequence[dict[str, Any]], arrays: Arrays) -> list[Span]:
-    """The spans that :func:`flat` has flattened."""
+    """Rebuild the spans from the results of :func:`flat`."""
     spans, left = [], iter(arrays)
     for entry in values:
         own: dict[str, Any] = {name: next(left) for name in entry.pop("arrays")}
@@ -103,12 +102,12 @@ def spans_of(values: Sequence[dict[str, Any]], arrays: Arrays) -> list[Span]:
 
 
 def _layer(value: Any) -> int | Half:
-    """A layer, or a half of one, which is a list in JSON."""
+    """Return a layer, or half of a layer, which JSON holds as a list."""
     return Half(*value) if isinstance(value, list) else value
 
 
 def config_values(config: ModelConfig) -> dict[str, Any]:
-    """A configuration as JSON values."""
+    """Return a configuration as JSON values."""
     values = asdict(config)
     if config.mixture is not None:
         values["mixture"]["dense"] = sorted(config.mixture.dense)
@@ -116,7 +115,7 @@ def config_values(config: ModelConfig) -> dict[str, Any]:
 
 
 def config_of(values: dict[str, Any]) -> ModelConfig:
-    """The configuration that :func:`config_values` wrote, checked like any other."""
+    """Rebuild the configuration from :func:`config_values`, and check it like any other."""
     rope, mixture = values.pop("rope"), values.pop("mixture")
     if mixture is not None:
         mixture = Mixture(**mixture | {"dense": frozenset(mixture["dense"])})

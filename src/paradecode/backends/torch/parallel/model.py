@@ -1,4 +1,4 @@
-"""The transformer with its weights divided among ranks (Megatron-LM, arXiv 1909.08053)."""
+"""A transformer whose weights are divided among ranks (Megatron-LM, arXiv 1909.08053)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ BY_INPUT = {"o", "down"}
 
 
 def placement(name: str) -> Placement:
-    """How the ranks hold a weight: its rows divided, its columns divided, or the whole on each
-    rank.
+    """Return how the ranks hold a weight: its rows divided, its columns divided, or replicated.
 
     In a pair of matrices the first is divided by its outputs and the second by its inputs. Such a
-    pair needs one sum over the ranks, behind the second: before it, no rank needs the attention
-    heads or inner MLP rows of another. ``embed`` and ``head`` are divided by token.
+    pair needs one sum over the ranks, after the second matrix: before it, no rank needs the
+    attention heads or inner MLP rows of another rank. ``embed`` and ``head`` are divided by token.
     """
     bias = name.endswith(".bias")
     part = name.removesuffix(".bias").rpartition(".")[2]
@@ -34,7 +33,7 @@ def placement(name: str) -> Placement:
 
 
 def check_division(config: ModelConfig, ranks: int) -> None:
-    """Raise InvalidInput if the model cannot be divided into equal parts."""
+    """Raise InvalidInput if the ranks cannot hold equal parts of the model."""
     sizes = {"kv_heads": config.kv_heads, "intermediate_size": config.intermediate_size}
     if config.mixture is not None:
         sizes["mixture.expert_size"] = config.mixture.expert_size
@@ -48,18 +47,18 @@ def check_division(config: ModelConfig, ranks: int) -> None:
 
 
 class DividedTransformer(Transformer):
-    """One rank's part of a model. All ranks make the same calls in the same order with the same
-    tokens.
+    """One rank's part of a divided model.
 
-    Activations between layers are whole and equal on every rank; heads and inner MLP rows are
-    divided. Weights come from the first rank; those of the others are not read. Sums over ranks are
-    taken in the weights' dtype, so results differ from one rank's by rounding.
+    All ranks make the same calls in the same order with the same tokens. Activations between layers
+    are whole and equal on every rank; heads and inner MLP rows are divided. Weights come from the
+    first rank; those of the other ranks are not read. Sums over ranks use the weights' dtype, so
+    results differ from an undivided model by rounding.
 
     Args:
-        mesh: one dimension, on the type of ``device``.
+        mesh: a mesh with one dimension, on the type of ``device``.
 
     Raises:
-        InvalidInput: if the ranks do not divide the heads or an MLP.
+        InvalidInput: the ranks do not divide the heads or an MLP.
     """
 
     def __init__(
@@ -77,11 +76,11 @@ class DividedTransformer(Transformer):
 
     def placed(self, name: str, weights: Weights) -> Tensor:
         placed = distribute(super().placed(name, weights), self.mesh, [placement(name)])
-        # What each rank holds whole, and what it multiplies by itself, are plain tensors.
+        # Weights that a rank multiplies without communication are plain tensors.
         return placed if name in ("embed", "head") else placed.to_local()
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Look up the tokens that each rank has; the sum over ranks is the embedding."""
+        """Look up the tokens that each rank holds; the sum over ranks is the embedding."""
         return self._whole(F.embedding(self._same(tokens), self.w["embed"]))
 
     def logits(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How the processes of one divided model connect."""
+"""Connect the processes of one divided model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 PATIENCE = timedelta(days=3650)
-"""Time that a rank waits for a command: long, because the model may be idle. It notices at once
-when the first rank ends."""
+"""Time that a rank waits for a command. It is long because the model may be idle; when the first
+rank ends, the other ranks notice that at once."""
 
 START = 600.0
-"""Seconds within which all ranks must have connected."""
+"""Seconds within which all ranks must have connected; a higher value allows slower starts."""
 
 PAUSE = 0.05
 """Seconds between two checks of which ranks have connected."""
@@ -25,11 +25,11 @@ PAUSE = 0.05
 
 @dataclass(frozen=True)
 class Place:
-    """What a process must know to connect.
+    """The settings with which a rank connects to the others.
 
     Attributes:
-        rank, ranks: its number, and how many ranks there are.
-        store: a file that all ranks can open, in a folder that nobody else can.
+        rank, ranks: index of this rank, and number of ranks.
+        store: a file that all ranks can open, in a folder that no other user can open.
         device: ``cpu``, or ``cuda``: then rank r takes ``cuda:r``.
         dtype, threads: see :class:`paradecode.backends.torch.backend.TorchBackend`.
         seconds: time after which a rank that does not answer counts as dead.
@@ -54,17 +54,17 @@ class Place:
 def join(
     place: Place, check: Callable[[], None] = lambda: None
 ) -> tuple[DeviceMesh, dist.ProcessGroup]:
-    """Connect with the other ranks; returns when all are there.
+    """Connect with the other ranks; return when all are connected.
 
     Args:
-        check: called while others are missing; it raises if they will not come.
+        check: called while other ranks are missing; it raises if they will not come.
 
     Returns:
         The mesh for tensors (gloo on the CPU, NCCL on CUDA), and the group for commands (gloo).
 
     Raises:
-        TimeoutError: if they do not all come within ``START`` seconds.
-        RuntimeError: if one ends meanwhile.
+        TimeoutError: not all ranks connect within ``START`` seconds.
+        RuntimeError: a rank ends meanwhile.
     """
     store = dist.FileStore(place.store, place.ranks)
     store.set(f"rank-{place.rank}", "here")
@@ -84,7 +84,7 @@ def join(
         world_size=place.ranks,
         timeout=timedelta(seconds=place.seconds),
     )
-    # A send waits for its receiver: the first rank must notice one that does not come.
+    # A send waits for its receiver, so the first rank must notice a receiver that never comes.
     wait = timedelta(seconds=place.seconds) if place.rank == 0 else PATIENCE
     commands = dist.new_group(backend="gloo", timeout=wait)
     assert commands is not None
