@@ -186,9 +186,6 @@ def test_results_are_marked_that_cannot_be_checked_or_paid_for_the_screen() -> N
             found["changed"].append(file.name)
     marks = json.loads(MARKS.read_text("utf-8"))
     kinds = {kind: sorted(about["files"]) for kind, about in marks.items()}
-    for file in kinds.pop("screen", []):  # Since then the core builds the screen when it loads.
-        commit = json.loads((RESULTS / file).read_text("utf-8"))["commit"].rstrip("+")
-        assert git("merge-base", "--is-ancestor", "53de513", commit).returncode, f"unmark {file}"
     assert {kind: kinds[kind] for kind in found} == found
 
 
