@@ -1,4 +1,4 @@
-// Draft heads: networks that guess what follows, level after level, in one call; core/network.py
+// Draft heads: networks that guess what follows, level after level, in one call; core/head.py
 // says what they are.
 #pragma once
 

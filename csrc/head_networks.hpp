@@ -1,4 +1,4 @@
-// What a draft head is made of; core/network.py says what it does.
+// What a draft head is made of; core/head.py says what it does.
 #pragma once
 
 #include <cstdint>
