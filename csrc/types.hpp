@@ -78,8 +78,8 @@ inline constexpr std::uint8_t kLevels[16] = {1,   24,  45,  63,  79,  93,  106, 
 
 // A weight [rows, cols] packed in panels of 16 outputs.
 //
-// Integers: blocks as `Packing` says; what the bytes mean is in panels.hpp, which writes them, and in
-// unpack.hpp, which the kernels read them with. Floats: 16 values for each input.
+// Integers: blocks as `Packing` says; what the bytes mean is in panels.hpp, which writes them, and
+// in unpack.hpp, which the kernels read them with. Floats: 16 values for each input.
 //
 // Panels come in pairs that are `pair_stride` apart, so that gate and up can be interleaved and
 // read as one stream.
