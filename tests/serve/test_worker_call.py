@@ -19,7 +19,7 @@ async def read(call: WorkerCall) -> list[wire.OutputEvent]:
 
 
 def test_what_came_before_anybody_read_is_read() -> None:
-    """Events that arrived before anybody read are read, also if the whole answer is there."""
+    """Events that came before the first reader are kept for it, also of a complete answer."""
 
     async def go() -> None:
         call = WorkerCall(question(2))

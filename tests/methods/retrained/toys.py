@@ -67,7 +67,7 @@ def decoded(
 
 
 def check_rows_are_its_own(spec: str, factory: Factory, jobs: Sequence[Job]) -> None:
-    """Other methods do not read the rows that it has stored of a text."""
+    """Check that rows which one method stored for a text are not read by other methods."""
 
     def engine() -> Engine:
         return Engine(factory(KINDS[0]), limits_of(), LetterText)

@@ -229,10 +229,11 @@ class Source:
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
 
     def exit(self, seq: TokenSequence) -> ExitRows | None:
-        """Return an object that lets the verification continue from this draft's rows, or None.
+        """Return an early exit: the verification goes on after the layers that drafted.
 
-        The layers must be the first ones of the model. The result is None in a batch as well,
-        because all requests of a batch share one forward of all layers.
+        It does not compute these layers again. The result is None if the drafting layers are not
+        the first layers of the model. It is None in a batch, too, because all requests of a batch
+        share one forward of all layers.
         """
         layers = self.layers
         if not layers or seq.neighbours or layers != tuple(range(len(layers))):

@@ -215,7 +215,7 @@ class ChatRequest(Sampled):
 
 
 def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[str, Any]]:
-    """Return the messages in the form for templates; see :meth:`ChatRequest.prompt`."""
+    """Return the messages as dictionaries for chat templates; see :meth:`ChatRequest.prompt`."""
     return [_for_template(message, template_has_tools) for message in messages]
 
 

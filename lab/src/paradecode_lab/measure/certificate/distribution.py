@@ -78,7 +78,7 @@ This control is wrong with any drafts. A control that accepts too often is nearl
 model is good.
 """
 DRAFTED = 0.5
-"""The least share of requests whose first forward must verify a draft."""
+"""Least share of requests whose first forward verified a draft; with less there is no verdict."""
 LOOKS = (32, 16, 8, 4, 2, 1)
 """A control is tested after the whole number of samples divided by each of these, in order.
 

@@ -47,7 +47,7 @@ EXITS = ("kangaroo", "m2r2")
 The target's layers up to there run on each draft token.
 """
 OF_ROWS = ("ppd", "hidden-transfer", "flexdraft")
-"""Heads that add rows to the forward, which pass the target's own layers."""
+"""Heads that add rows to the target's forward; these rows go through the target's own layers."""
 Array = NDArray[np.float32]
 
 

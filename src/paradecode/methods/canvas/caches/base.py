@@ -80,10 +80,10 @@ class CacheRule:
         self._asked = decision.refresh
 
     def due(self, window: Window, every: int = 0) -> bool:
-        """Whether everything must be computed again; call it once for each plan.
+        """Return whether everything must be computed again.
 
-        It must at the start of a block, if a policy asked for it, and after every ``every``
-        forwards.
+        This is so at the start of a block, when a policy asked for it, and after every ``every``
+        forwards. Call it exactly once for each plan, because it counts the forwards.
         """
         fresh = window.block != self._block or self._asked or 0 < every <= self._age
         self._block, self._age = window.block, 1 if fresh else self._age + 1

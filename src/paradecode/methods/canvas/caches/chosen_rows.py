@@ -88,12 +88,13 @@ class GreedyDelayedKV(CacheRule):
 
 @declare("cache", "recap", guarantee="lossy", paper="ReCAP", arxiv="2505.19089")
 class Recap(CacheRule):
-    """ReCAP (arXiv 2505.19089): a forward of everything chooses a group, and local ones fill it.
+    """ReCAP (arXiv 2505.19089): a full forward chooses a group, and local forwards fill the group.
 
-    The group is what the full forward decided and the masks of the window that it was surest of
-    next. Each of the ``local`` forwards that follow computes the group alone, every time anew,
-    against the keys and values that the full forward has for all other positions. So what was just
-    decided in the group is taken into account, and nothing outside of it changes.
+    The group has the positions that the full forward decided, and those masks of the window about
+    which it was next most certain. Each of the ``local`` forwards that follow computes the group
+    alone, every time anew, against the keys and values that the full forward has for all other
+    positions. So what was just decided in the group is taken into account, and nothing outside of
+    it changes.
 
     The paper decodes images in an order that the full forward fixes; here the policy ranks the
     group's masks anew after each local forward. A group that is filled early ends early.

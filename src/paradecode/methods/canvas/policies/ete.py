@@ -124,7 +124,7 @@ class ExploreThenExploit(Policy):
         return int((sure >= self.threshold).sum()), float(np.log(sure).sum())
 
     def _reach(self, view: View) -> Marks:
-        """bool [K]: masked positions in the block or in those ``ahead`` of it."""
+        """Return bool [K]: the masked positions of the block and of the next ``ahead`` blocks."""
         window = view.window
         limit = window.end + self.ahead * (window.end - window.start)
         return view.canvas.masked[view.positions] & (view.positions < limit)
