@@ -1,4 +1,4 @@
-"""Speculative decoding with nothing but a backend: draft, verify in one forward, sample exactly.
+"""Speculative decoding with only a backend: draft, verify in one forward, sample exactly.
 
 python examples/speculate_in_50_lines.py "Say this twice: red green blue." [TEMPERATURE]
 """
@@ -14,7 +14,7 @@ from paradecode.models.catalogue import open_model
 
 
 def draft(tokens, most=8):
-    """Prompt lookup: what followed the last two tokens where they occurred before."""
+    """Prompt lookup: return the tokens that followed an earlier copy of the last two tokens."""
     for start in range(len(tokens) - 3, -1, -1):
         if tokens[start : start + 2] == tokens[-2:]:
             return tokens[start + 2 : start + 2 + most]
@@ -22,7 +22,7 @@ def draft(tokens, most=8):
 
 
 def decode(backend, tokens, end, stops, warp, choose):
-    """Append to ``tokens`` until there are ``end``; returns the number of forwards."""
+    """Append to ``tokens`` until it has ``end`` tokens; return the number of forwards."""
     pages, done, forwards = np.arange(-(-end // PAGE), dtype=np.int32), 0, 0
     backend.reserve(len(pages))
     while len(tokens) < end and tokens[-1] not in stops:
@@ -34,7 +34,7 @@ def decode(backend, tokens, end, stops, warp, choose):
         forwards += 1
         for p, token in zip(result.logits.probabilities(warp), [*guess, None]):
             accepted = token is not None and choose(2, p=(1 - p[token], p[token]))
-            if not accepted:  # The rest of p is the distribution behind a rejection.
+            if not accepted:  # After a rejection, sample from the rest of p.
                 p[slice(0) if token is None else token] = 0
                 token = int(choose(len(p), p=p / p.sum()))
             tokens.append(token)

@@ -1,4 +1,4 @@
-"""Models of Paradecode for the command ``llm``."""
+"""A plugin that gives Paradecode's models to the command ``llm``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SETTINGS = ("decoder", "max_tokens", "temperature", "top_p", "seed")
 
 @lru_cache(maxsize=1)
 def opened(model: str | None) -> LLM:
-    """The model of that name; a conversation uses it again."""
+    """Open the model of that name; later calls for the same name reuse it."""
     return LLM(model)
 
 
 @llm.hookimpl
 def register_models(register: Callable[..., None]) -> None:
-    """Add the model ``paradecode``."""
+    """Register the model ``paradecode`` with ``llm``."""
     register(Paradecode())
 
 
@@ -50,10 +50,10 @@ class Paradecode(llm.Model):
         response: llm.Response,
         conversation: llm.Conversation | None,
     ) -> Iterator[str]:
-        """Yield the answer in pieces, or as one piece without ``stream``.
+        """Yield the answer in pieces, or as one piece if ``stream`` is false.
 
         Raises:
-            llm.ModelError: with Paradecode's message.
+            llm.ModelError: with Paradecode's error message.
         """
         options = prompt.options
         given = {name: getattr(options, name) for name in SETTINGS}
@@ -78,7 +78,7 @@ class Paradecode(llm.Model):
 
 
 def messages_of(prompt: llm.Prompt) -> list[dict[str, str]]:
-    """The conversation up to and including the prompt."""
+    """Return the messages of the conversation, up to and including the prompt."""
     return [
         {
             "role": message.role,

@@ -1,1 +1,1 @@
-"""Trained files that Paradecode finds by name: nothing imports this package."""
+"""Trained files that Paradecode finds by this package's name; no code imports the package."""

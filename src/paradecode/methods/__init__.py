@@ -1,6 +1,6 @@
-"""Methods. They import the core only: a decoder never sees a model, a batch or a device.
+"""Decoding methods. They import the core only: a decoder never sees a model, a batch or a device.
 
-The package can be called: ``paradecode.methods()`` is a table of all methods.
+The package itself can be called: ``paradecode.methods()`` returns a table of all methods.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from paradecode.core.result_table import ResultTable
 
 class _Methods(ModuleType):
     def __call__(self) -> ResultTable:
-        """Every method, built in or installed: name, family, guarantee, what it needs, summary.
+        """Return a table of all methods: name, family, guarantee, what each needs, and summary.
 
-        ``needs`` is empty where a method works at once, and these methods come first in their
-        family. It names a draft model, or what has to be trained or found first.
+        It lists built-in and installed methods. ``needs`` is empty for a method that works at once;
+        such methods come first in their family. Otherwise it names a draft model, or what must be
+        trained or found first.
         """
         from paradecode.methods.specs import methods
 

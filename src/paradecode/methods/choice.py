@@ -1,4 +1,4 @@
-"""The method that a caller chose: by its name, in vLLM's form, or with a tuned profile."""
+"""Choose the method that a caller named: by its name, in vLLM's form, or with a tuned profile."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class Profile:
-    """What ``paradecode tune`` has found.
+    """The method that ``paradecode tune`` found for a model.
 
     Attributes:
         decoder: spec of the method.
-        model: name of the model that it was tuned for.
-        record: the whole file, with how the method was found and what was measured.
+        model: name of the model for which it was tuned.
+        record: the whole file, including how the method was found and what was measured.
     """
 
     decoder: str
@@ -56,14 +56,13 @@ class Profile:
 
 
 AUTO = "auto"
-"""The default method of the model's family."""
+"""The name that stands for the default method of the model's family."""
 DEFAULT_DECODERS = {"autoregressive": "prompt-lookup", "diffusion": "threshold"}
 PLAIN_DECODERS = {"autoregressive": "greedy", "diffusion": "static"}
-"""The plain method of each family, which decodes one token a forward; others are compared with
-it."""
+"""Family -> its plain method, which decodes one token a forward and is the baseline for others."""
 
 Decoder = str | Mapping[str, Any] | Spec | None
-"""A method as callers write it; None is plain decoding."""
+"""A method as callers write it; None means plain decoding."""
 
 
 def choose(
@@ -72,10 +71,12 @@ def choose(
     profile: str | PathLike[str] | None = None,
     spelled: Callable[[str], str] = str,
 ) -> Spec | Profile | str | None:
-    """The caller's choice; :data:`AUTO` and None (plain decoding) depend on the model's family.
+    """Return the caller's choice; :data:`AUTO` and None (plain decoding) stay as they are.
+
+    They stay because they depend on the model's family, which is not known here.
 
     Args:
-        spelled: how the caller writes the names of these settings, for errors.
+        spelled: name of a setting -> how the caller writes that name, for errors.
 
     Raises:
         InvalidInput: two of the three settings were given, or the one is not understood.
@@ -93,7 +94,7 @@ def choose(
 
 
 def _configured(config: str | Mapping[str, Any]) -> Spec:
-    """A method in vLLM's form, in which ``model`` is also the folder of a draft head."""
+    """Read a method in vLLM's form, in which ``model`` may also be the folder of a draft head."""
     if isinstance(config, str) and config.lstrip().startswith("{"):
         name, given = name_and_settings(config)
     elif isinstance(config, Mapping):
@@ -108,12 +109,12 @@ def _configured(config: str | Mapping[str, Any]) -> Spec:
 
 
 def spec_for(decoder: Decoder, model: str, families: Sequence[str], own: str = "") -> Spec:
-    """The method for a model; raises InvalidInput if the model cannot be decoded so.
+    """Return the method for a model; raise InvalidInput if it cannot decode this model.
 
     Args:
         model: the model's name.
-        families: families of methods that can decode it, the preferred one first.
-        own: the method for ``auto``, if it is not the family's usual one.
+        families: families of methods that can decode the model, the preferred one first.
+        own: the method for ``auto`` where it is not the family's default; empty for the default.
     """
     if not families:
         raise InvalidInput("model", model, "it is not causal, and has no mask token")
@@ -142,8 +143,10 @@ def check_draft_model(decoder: Spec, loaded: str | None) -> None:
 
 
 def with_settings(decoder: Spec, rest: dict[str, Any]) -> Spec:
-    """The method with those entries of ``rest`` that are its settings, which are removed from
-    ``rest``: LLaDA's scripts call ``generate(steps=...)``."""
+    """Move the entries of ``rest`` that are settings of the method into it; return the new spec.
+
+    Moved entries are removed from ``rest``. LLaDA's scripts call ``generate(steps=...)``.
+    """
     method = decoder.method
     known = {*(entry.name for entry in method.parameters), *method.names} - {"model"}
     own = own_names({name: rest.pop(name) for name in [*rest] if name in known}, method.names)

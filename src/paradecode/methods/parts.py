@@ -1,8 +1,7 @@
-"""The registry of the parts of methods, by kind and name: what each promises and which settings it
-has.
+"""The registry of the parts of methods, by kind and name, with their guarantees and settings.
 
-A part is a dataclass, which one decorator adds here. Kinds are ``method``,
-``drafter``, ``budget``, ``verifier``, ``schedule``, ``policy``, ``blocks`` and ``cache``.
+A part is a dataclass that a decorator adds to the registry. Kinds are ``method``, ``drafter``,
+``budget``, ``verifier``, ``schedule``, ``policy``, ``blocks`` and ``cache``.
 """
 
 from __future__ import annotations
@@ -30,33 +29,40 @@ else:
 
 
 def parameter(default: Any, low: float, high: float, help: str) -> Any:
-    """A number from ``low`` to ``high``; with a default of True or False, a switch."""
+    """Declare a setting: a number from ``low`` to ``high``, or a switch for a bool ``default``."""
     return field(default=default, metadata={"low": low, "high": high, "help": help})
 
 
 def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
-    """One of the texts ``choices``."""
+    """Declare a setting whose value is one of the texts ``choices``."""
     return field(default=default, metadata={"choices": choices, "help": help})
 
 
 def part(default: str, kind: str, help: str) -> Any:
-    """A part of the registry with settings of its own: ``cache=prefix(refresh=8)``.
+    """Declare a setting that names another part and its settings: ``cache=prefix(refresh=8)``.
 
     The field holds the text; :func:`paradecode.methods.parts.make` builds the part.
 
     Args:
-        kind: ``budget``, ``verifier``, ``drafter``, ``policy``, ``blocks`` or ``cache``.
+        kind: the other part's kind: ``budget``, ``verifier``, ``drafter``, ``policy``, ``blocks``
+            or ``cache``.
     """
     return field(default=default, metadata={"kind": kind, "help": help})
 
 
 def text(reads: Callable[[str], Any], help: str) -> Any:
-    """A text, empty by default, that ``reads`` understands; it raises ValueError for others."""
+    """Declare a setting whose value is a text, empty by default.
+
+    ``reads`` parses the text, and raises ValueError for a text that it does not understand.
+    """
     return field(default="", metadata={"reads": reads, "help": help})
 
 
 def local_path(help: str) -> Any:
-    """A file of this machine, empty for none. Requests to a server may not set it."""
+    """Declare a setting whose value is the path of a file on this machine; empty means no file.
+
+    Requests to a server may not set it.
+    """
     return field(default="", metadata={"local": True, "help": help})
 
 
@@ -68,7 +74,7 @@ class Parameter:
     """One setting of a part: its default, its bounds (numbers) or choices (texts), and its help.
 
     A ``local`` setting names a file of this machine: code and command lines may set it, but a
-    server must not take it from a request. ``kind`` is the kind of part that the text names, with
+    server must not take it from a request. ``kind`` is set where the value names a part with
     settings of its own. ``reads`` parses a text of a special form, or raises ValueError.
     """
 
@@ -88,14 +94,14 @@ class Parameter:
         return self.choices if self.kind is None else tuple(known(self.kind))
 
     def check(self, where: str, value: Any, trusted: bool = True) -> Any:
-        """The value, converted.
+        """Check a value for this setting, and return it converted to the setting's type.
 
         Args:
-            where: name of the part with this setting, for errors.
+            where: name of the part that has this setting, for errors.
             trusted: False for a value from a request, which may not name files of this machine.
 
         Raises:
-            InvalidInput: if it does not fit.
+            InvalidInput: if the value has a wrong type, is out of bounds or is not allowed.
         """
         where = f"{where}.{self.name}"
         if isinstance(self.default, bool):
@@ -122,16 +128,16 @@ class Part:
     """An entry of the registry.
 
     Attributes:
-        kind, name: together unique; ``name`` is what users write.
-        guarantee: see :data:`paradecode.core.decoder.Guarantee`; a method with this part keeps at
-            most this guarantee.
-        training: what has to be trained first; ``none`` for nothing.
-        paper, arxiv, url: the publication that it comes from.
+        kind, name: unique as a pair; ``name`` is what users write.
+        guarantee: see :data:`paradecode.core.decoder.Guarantee`; a method that uses this part has
+            no stronger guarantee.
+        training: what must be trained first, or ``none``.
+        paper, arxiv, url: the publication that describes it.
         parameters: its settings.
-        aliases: names in other engines.
-        names: other engines' names of settings -> ours.
-        build: keyword settings -> the part.
-        summary, idea, when: parts of its docstring; see :func:`told`.
+        aliases: the part's names in other engines.
+        names: a setting's name in other engines -> its name here.
+        build: function from keyword settings to the part.
+        summary, idea, when: sections of the part's docstring; see :func:`told`.
     """
 
     kind: str = "method"
@@ -152,12 +158,12 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Part):
-    """A whole method: ``build`` makes a decoder.
+    """A whole method; its ``build`` makes a decoder.
 
     Attributes:
         family: ``autoregressive`` or ``diffusion``.
-        models: names of the models it needs beside the target (``draft``).
-        under: settings -> the guarantee under them; None if settings do not change it.
+        models: names of the models that it needs besides the target model, such as ``draft``.
+        under: function from settings to the guarantee with them; None if settings do not change it.
     """
 
     family: str = "autoregressive"
@@ -170,7 +176,10 @@ _ALIASES: dict[tuple[str, str], str] = {}
 
 
 def register(part: Part) -> None:
-    """Add a part. A taken name is an error, unless the same class is registered again."""
+    """Add a part to the registry; the same class may be registered again.
+
+    Raise InvalidInput if another part of this kind has the name.
+    """
     table = TABLE.setdefault(part.kind, {})
     before = table.get(part.name)
     if before is not None and before.summary != part.summary:
@@ -181,7 +190,7 @@ def register(part: Part) -> None:
 
 
 def as_dataclass(cls: Class) -> Class:
-    """The class as a dataclass, which it may be already."""
+    """Make the class a dataclass unless it is one already, and return it."""
     if "__dataclass_fields__" not in vars(cls):
         dataclass(cls)  # It changes the class and returns the same one.
     return cls
@@ -189,10 +198,10 @@ def as_dataclass(cls: Class) -> Class:
 
 @dataclass_transform(field_specifiers=(field,))
 def declare(kind: str, name: str, **about: Any) -> Callable[[Class], Class]:
-    """Class decorator: make a dataclass the part ``name``.
+    """Return a class decorator that registers a dataclass as the part ``name``.
 
     Args:
-        about: ``paper``, ``arxiv``, ``guarantee`` and the like; see :class:`Part`.
+        about: attributes of :class:`Part`, such as ``paper``, ``arxiv`` and ``guarantee``.
     """
 
     def add(cls: Class) -> Class:
@@ -215,15 +224,15 @@ def method(
     loop: Callable[[Any, dict[str, Any]], Any] | None = None,
     **about: Any,
 ) -> Callable[[Class], Class]:
-    """Class decorator: make a dataclass the method ``name``.
+    """Return a class decorator that registers a dataclass as the method ``name``.
 
     Args:
-        schedule: whether it runs a draft model and the target at the same time.
-        kind: kind of the part that it is as well, such as ``drafter``.
-        shared: settings of the loop that runs it, which come behind its own.
-        loop: makes a decoder of an object of the class and the loop's settings. Without it the
-            class has a ``decode`` of its own.
-        about: ``paper``, ``family``, ``models`` and the like; see :class:`Method`.
+        schedule: whether the method runs a draft model and the target at the same time.
+        kind: kind under which the class is registered as well, such as ``drafter``.
+        shared: settings of the loop that runs the method; they follow the method's own settings.
+        loop: function that makes a decoder from an object of the class and the loop's settings.
+            Without it, the class has its own ``decode``.
+        about: attributes of :class:`Method`, such as ``paper``, ``family`` and ``models``.
     """
 
     def add(cls: Class) -> Class:
@@ -247,15 +256,17 @@ def method(
 
 
 def known(kind: str) -> Mapping[str, Part]:
-    """Every part of a kind: built in, registered by the program, or installed by another
-    package."""
+    """Return name -> part for all parts of a kind, sorted by name.
+
+    They are built in, registered by the program, or installed by another package.
+    """
     _load()
     table = TABLE.get(kind, {})
     return {name: table[name] for name in sorted(table)}
 
 
 def find(kind: str, name: str) -> Part | None:
-    """A part by its name or alias; hyphens may be written as underscores."""
+    """Return a part by its name or alias, or None; hyphens may be written as underscores."""
     _load()
     table = TABLE.get(kind, {})
     for key in (name.strip().lower(), name.strip().lower().replace("_", "-")):
@@ -267,20 +278,20 @@ def find(kind: str, name: str) -> Part | None:
 
 
 def near(kind: str, name: str) -> str:
-    """The fix for an unknown name: the names that resemble it, and the command that lists all."""
+    """Return the fix for an unknown name: similar names, and the command that lists all names."""
     aliases = (alias for of, alias in _ALIASES if of == kind and "_" not in alias)
     return meant(name, [*known(kind), *aliases], f"use one of {LISTED}")
 
 
 def read(kind: str, where: str, text: Any, trusted: bool = True) -> tuple[Part, dict[str, Any]]:
-    """The part that ``name`` or ``name(key=value, ...)`` describes, and its checked settings.
+    """Parse ``name`` or ``name(key=value, ...)``; return the part and its checked settings.
 
     Args:
-        where: the setting that chooses it.
+        where: name of the setting that chooses the part, for errors.
         trusted: see :meth:`Parameter.check`.
 
     Raises:
-        InvalidInput: naming ``where``.
+        InvalidInput: naming ``where``, for an unknown part or a wrong setting.
     """
     name, given = name_and_settings(text) if isinstance(text, str) and text.strip() else ("", {})
     found = find(kind, name)
@@ -298,10 +309,10 @@ def make(kind: str, text: str, where: str = "", **more: Any) -> Any:
 def checked(
     part: Part, where: str, given: Mapping[str, Any], trusted: bool = True
 ) -> dict[str, Any]:
-    """The checked settings of a part under their own names, given by names or aliases.
+    """Check a part's settings, given by names or aliases; return them under their own names.
 
     Raises:
-        InvalidInput: for a setting that is unknown, does not fit, or is given under two names.
+        InvalidInput: for a setting that is unknown, has a wrong value, or is given under two names.
     """
     entries = {entry.name: entry for entry in part.parameters}
     settings = {}
@@ -316,7 +327,7 @@ def checked(
 
 
 def written(name: str, settings: Mapping[str, Any]) -> str:
-    """The text ``name(key=value,...)``, which :func:`read` reads."""
+    """Write a part as the text ``name(key=value,...)``, which :func:`read` reads."""
     inside = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
     return f"{name}({inside})" if inside else name
 
@@ -326,7 +337,7 @@ def _written(value: Any) -> str:
 
 
 def parameters_of(cls: type) -> tuple[Parameter, ...]:
-    """The fields of a dataclass that were declared with ``parameter``, ``choice`` and the like."""
+    """Return the fields of a dataclass that declare settings, as :class:`Parameter` objects."""
     return tuple(_parameter(entry) for entry in fields(cls) if "help" in entry.metadata)
 
 
@@ -345,10 +356,10 @@ class Told(TypedDict):
 
 
 def told(docstring: str | None) -> Told:
-    """The sections of a part's docstring: ``summary`` (its first line), ``when``, and ``idea``.
+    """Split a part's docstring into ``summary`` (its first line), ``when`` and ``idea``.
 
-    ``when`` is the paragraph that begins with "When: ", if there is one; ``idea`` is the rest,
-    paragraphs divided by an empty line.
+    ``when`` is the paragraph that begins with "When: ", or empty. ``idea`` is all other paragraphs,
+    with empty lines between them.
     """
     first, *rest = cleandoc(docstring or "").split("\n\n")
     marked = [text for text in rest if text.startswith("When: ")]
@@ -371,14 +382,14 @@ def _read_text(where: str, value: Any, reads: Callable[[str], Any]) -> str:
 
 @cache
 def load_room(name: str) -> None:
-    """Import every module of a package, so that each adds its parts to the registry."""
+    """Import all modules of a package, so that each module adds its parts to the registry."""
     for module in walk_packages(import_module(name).__path__, name + "."):
         import_module(module.name)
 
 
 @cache
 def _load() -> None:
-    """Import the methods' own folder, and the entry points of other packages."""
+    """Import the methods of this package, and the entry points of other packages."""
     load_room(__name__.rpartition(".")[0])
     for entry in entry_points(group="paradecode.decoders"):
         entry.load()

@@ -1,4 +1,4 @@
-"""Spec texts, ``name(key=value, ...)`` or a JSON object, and how they are read."""
+"""Parse specs of methods: texts ``name(key=value, ...)`` or JSON objects."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paradecode.core.errors import InvalidInput
 
 LISTED = "those that `paradecode methods` lists"
 MAX_SPEC = 4096
-"""The most characters of a spec, and of one text in it."""
+"""The largest number of characters in a spec, and in one text of it; longer ones are refused."""
 MAX_DEPTH = 16
-"""The most brackets inside one another."""
+"""The largest number of nested brackets in a spec; deeper specs are refused."""
 
 _NAME = re.compile(r"[A-Za-z_][\w.+-]*\s*(\(.*\))?", re.DOTALL)
 """A value without quotes: a word, a part's name, or a part with settings in brackets."""
@@ -22,7 +22,7 @@ _QUOTED_OR_SIGN = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DO
 
 
 def parts_of(text: str) -> list[str]:
-    """The text cut at each ``+`` outside of brackets and quotes; a JSON object stays whole."""
+    """Split the text at each ``+`` outside of brackets and quotes; keep a JSON object whole."""
     if len(text) > MAX_SPEC or text.lstrip().startswith("{"):
         return [text]
     try:
@@ -32,7 +32,7 @@ def parts_of(text: str) -> list[str]:
 
 
 def name_and_settings(text: str) -> tuple[str, dict[str, Any]]:
-    """The name in a text without ``+``, and its settings; an empty name is ``greedy``.
+    """Parse one spec without ``+``; return its name and its settings. An empty name is ``greedy``.
 
     Raises:
         InvalidInput: for a text that is no spec, or a setting that is given twice.
@@ -60,7 +60,10 @@ def name_and_settings(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _cut(text: str, mark: str) -> list[str]:
-    """Cut at each ``mark`` outside of brackets and quotes; ValueError if these do not match."""
+    """Split the text at each ``mark`` outside of brackets and quotes.
+
+    Raise ValueError if brackets or quotes do not match, or brackets are nested too deeply.
+    """
     pieces, depth = [""], 0
     for part in _QUOTED_OR_SIGN.findall(text):
         depth += (part in "([{") - (part in ")]}")
@@ -92,10 +95,10 @@ def _value(text: str) -> Any:
 
 
 def named(given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The ``method`` of an object (a list of names is a fusion), and its other entries.
+    """Return the ``method`` of an object and its other entries; a list of names means a fusion.
 
     Raises:
-        InvalidInput: for an object without such a name.
+        InvalidInput: for an object without a method's name.
     """
     settings = dict(given)
     name = settings.pop("method", None)

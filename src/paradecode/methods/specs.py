@@ -1,4 +1,4 @@
-"""Methods by name, and specs: a method with its settings, or several drafters fused into one."""
+"""Specs: a method with its settings, or several drafters fused into one method."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paradecode.methods.parts import Method, checked, parameters_of, written
 from paradecode.methods.spec_text import name_and_settings, named, parts_of
 
 MOST_PARTS = 4
-"""The most drafters of a fusion."""
+"""The largest number of drafters in a fusion."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Spec:
     """A method with checked settings; calling it builds a fresh decoder for one request.
 
     Attributes:
-        draft_model: the small model that the spec names for a method that needs one.
-        parts: drafters of a fusion; ``settings`` are then the loop's, and concern the whole.
+        draft_model: name of the small draft model, if the spec names one.
+        parts: the drafters of a fusion; ``settings`` then belong to the loop that runs the fusion.
     """
 
     method: Method
@@ -46,12 +46,12 @@ class Spec:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The method's guarantee under these settings."""
+        """The method's guarantee with these settings."""
         under = self.method.under
         return weakest(self.method.guarantee, under(self.settings) if under else "exact")
 
     def changed(self, settings: Mapping[str, Any]) -> Spec:
-        """The same spec with some settings replaced. Raises InvalidInput."""
+        """Return the same spec with some settings replaced; raise InvalidInput for wrong ones."""
         if self.parts:
             parts = [(part.method.name, part.given) for part in self.parts]
             return fusion(parts, {**self.settings, **settings})
@@ -85,17 +85,17 @@ def find(name: str) -> Method:
 
 
 def parse(spec: str | Mapping[str, Any] | Spec | None, trusted: bool = True) -> Spec:
-    """Read ``name``, ``name(key=value, ...)``, a JSON object, or a mapping with ``method``.
+    """Parse ``name``, ``name(key=value, ...)``, a JSON object, or a mapping with ``method``.
 
-    ``a(x=1)+b`` is one method made of two drafters; in a mapping ``method`` may also be a list of
-    them. None, ``none`` and ``""`` are plain decoding.
+    ``a(x=1)+b`` is one method made of two drafters; in a mapping, ``method`` may also be a list of
+    their names. None, ``none`` and ``""`` mean plain decoding.
 
     Args:
         trusted: False for a spec that came over a network: it may not name files of this machine.
 
     Raises:
-        InvalidInput: naming the method or the setting that is not understood, or that is given
-            under two names.
+        InvalidInput: naming the method or setting that is not understood, or the setting that is
+            given under two names.
     """
     if isinstance(spec, Spec):
         return spec
@@ -115,7 +115,9 @@ def parse(spec: str | Mapping[str, Any] | Spec | None, trusted: bool = True) -> 
 
 
 def configured(method: Method, given: Mapping[str, Any], trusted: bool = True) -> Spec:
-    """A method with settings by their names or aliases; ``model`` is a draft method's small model.
+    """Return a method with settings, given by their names or aliases.
+
+    The entry ``model`` is the small draft model of a method that drafts with one.
 
     Raises:
         InvalidInput: see :func:`parse`.
@@ -136,13 +138,13 @@ def configured(method: Method, given: Mapping[str, Any], trusted: bool = True) -
 def fusion(
     parts: Sequence[tuple[str, Mapping[str, Any]]], shared: Mapping[str, Any], trusted: bool = True
 ) -> Spec:
-    """The method made of ``parts`` (names and settings).
+    """Return one method that fuses the drafters ``parts`` (pairs of name and settings).
 
-    Settings of the loop concern the whole, wherever they are written. ``shared`` settings (of a
-    JSON object) go to every part that has them.
+    Settings of the loop apply to the whole fusion, wherever they are written. ``shared`` settings
+    (from a JSON object) go to every drafter that has them.
 
     Raises:
-        InvalidInput: for a part that cannot be fused, or a setting nobody knows.
+        InvalidInput: for a drafter that cannot be fused, or a setting that no drafter has.
     """
     if len(parts) > MOST_PARTS:
         raise InvalidInput("decoder", len(parts), f"fuse at most {MOST_PARTS} drafters")
@@ -211,7 +213,7 @@ def fusion(
 
 
 def _drafter(spec: Spec) -> Drafter:
-    """A new drafter of a part of a fusion, without the rest of the loop."""
+    """Build a new drafter for one part of a fusion, without the loop that would run it."""
     part = registered.find("drafter", spec.method.name)
     if part is None:
         raise InvalidInput("decoder", str(spec), "fuse methods that draft and verify")

@@ -1,4 +1,4 @@
-"""Trained parts of methods: a checked file that is read once for all requests, and its network."""
+"""Trained parts of methods: their files, which are checked and read once, and their networks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ Args = ParamSpec("Args")
 Read = Callable[Concatenate[str, Args], T]
 
 MOST_KEPT = 4
-"""Files of one kind that stay in memory; beyond that, the file unused longest goes."""
+"""The largest number of files of one kind in memory; the file unused longest goes first."""
 
 
 def read_once(field: str) -> Callable[[Read[Args, T]], Read[Args, T]]:
-    """Decorate a function that reads the file at a path; its other arguments are hashable.
+    """Decorate a function that reads a file, so that it reads an unchanged file only once.
+
+    The function's first argument is the path; its other arguments must be hashable.
 
     Args:
-        field: the user's name for the file. InvalidInput for a path without a file has that name.
+        field: the user's name for the file. The InvalidInput for an unreadable path names it.
     """
 
     def decorated(read: Read[Args, T]) -> Read[Args, T]:
@@ -50,19 +52,19 @@ def read_once(field: str) -> Callable[[Read[Args, T]], Read[Args, T]]:
 P = TypeVar("P", bound="TrainedPart")
 
 THETA = 10000.0
-"""Base of the rotary positions in trained parts."""
+"""Base of the rotary position embeddings in trained parts."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedPart:
-    """A trained part of one kind; subclasses say what its file holds and what is computed from it.
+    """A trained part of one kind; subclasses define the contents of its file and its network.
 
     Attributes:
-        kind: the kind that the file names.
-        field: the users' name for the file, for errors.
-        sizes: name of a fact that is a whole number -> its largest value; the least is 1.
-        facts: sizes and settings.
-        tensors: name -> float32.
+        kind: the kind that is written in the file.
+        field: the user's name for the file, for errors.
+        sizes: name of a fact that is a whole number -> its largest value; the smallest is 1.
+        facts: sizes and settings, by name.
+        tensors: name -> float32 tensor.
     """
 
     kind: ClassVar[str]
@@ -73,24 +75,24 @@ class TrainedPart:
     tensors: Mapping[str, Array]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name -> shape of each tensor in the file."""
+        """Return name -> shape for each tensor in the file."""
         raise NotImplementedError
 
     def wrong(self) -> str | None:
-        """The fault of self.facts whose sizes are right, or None."""
+        """Return what is wrong with ``facts`` (whose sizes are checked already), or None."""
         return None
 
     def inputs(self) -> dict[str, int]:
-        """Name -> size of each input of the network."""
+        """Return name -> width for each input of the network."""
         raise NotImplementedError
 
     def steps(self) -> tuple[Op, ...]:
-        """The operations of the network, in order."""
+        """Return the operations of the network, in order."""
         raise NotImplementedError
 
     @staticmethod
     def weights(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """The network's tensors, from those of the file; NumPy arrays or PyTorch tensors."""
+        """Compute the network's tensors from the tensors of the file (NumPy or PyTorch)."""
         return dict(tensors)
 
     @cached_property
@@ -110,7 +112,7 @@ class TrainedPart:
 
     @classmethod
     def open(cls: type[P], path: str) -> P:
-        """The part in a file, read and checked once for all requests.
+        """Return the part in a file, which is read and checked once for all requests.
 
         Raises:
             InvalidInput: for a file that is missing, damaged or of another kind.
@@ -120,16 +122,21 @@ class TrainedPart:
 
     @classmethod
     def needed(cls: type[P], method: str, path: str, command: str) -> P:
-        """The part that a method needs; raises InvalidInput if no file is named, and like
-        :meth:`open`."""
+        """Open the part that a method needs.
+
+        Raise InvalidInput like :meth:`open`, and if ``path`` is empty; the error then names
+        ``command``, which trains a part.
+        """
         if not path:
             fix = f"train one: {command} FILE, then {cls.field}=FILE"
             raise InvalidInput(f"{method}.{cls.field}", "", fix)
         return cls.open(path)
 
     def check(self, method: str, model: ModelFacts, *names: str) -> None:
-        """Raise InvalidInput if the part was trained for a model whose sizes of these names
-        differ."""
+        """Raise InvalidInput if the part was trained for a model of other sizes.
+
+        ``names`` are the sizes that must agree, such as ``hidden_size``.
+        """
         for name in names:
             if self.facts[name] != getattr(model, name):
                 fix = f"its file is for {name} {self.facts[name]}, not {getattr(model, name)}"
@@ -137,7 +144,7 @@ class TrainedPart:
                 raise InvalidInput(where, model.name, f"{fix}: train one for this model")
 
     def expect(self, inputs: Mapping[str, Array]) -> None:
-        """Raise InvalidInput if it was trained with inputs of other widths."""
+        """Raise InvalidInput if the part was trained with inputs of other widths."""
         for name, width in self.inputs().items():
             if inputs[name].shape[1] != width:
                 fix = f"{name} has {inputs[name].shape[1]} here: train one with these models"
@@ -157,7 +164,7 @@ class TrainedPart:
 
 
 def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Op, ...]:
-    """Steps for x @ weight + bias."""
+    """Return the operations that compute x @ weight + bias."""
     if bias is None:
         return (Op(out, "linear", (x,), (weight,)),)
     product = f"{out}.product"
@@ -165,8 +172,11 @@ def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Op, 
 
 
 def rms_norm(out: str, x: str, gain: str | None = None, epsilon: float = 1e-6) -> tuple[Op, ...]:
-    """Steps for x divided by its root mean square, times ``gain``; the value ``out.rms`` is the
-    former."""
+    """Return the operations that divide x by its root mean square.
+
+    If ``gain`` names a tensor, the result is multiplied by it. The value ``out.rms`` is the root
+    mean square.
+    """
     rms = Op(f"{out}.rms", "rms", (x,), (), 0, epsilon)
     if gain is None:
         return (rms, Op(out, "divide", (x, rms.out)))
@@ -177,7 +187,11 @@ def rms_norm(out: str, x: str, gain: str | None = None, epsilon: float = 1e-6) -
 def layer_steps(
     out: str, x: str, prefix: str, places: tuple[str, str], heads: int
 ) -> tuple[Op, ...]:
-    """Steps of a Llama layer; ``places`` names the positions and the groups of its attention."""
+    """Return the operations of one Llama layer.
+
+    ``places`` names two inputs of its attention, which have a whole number for each row: its
+    position and its group. A row sees rows whose group is at most its own.
+    """
     p, asked = prefix, (f"{out}.Q", f"{out}.K", f"{out}.V", *places)
     return (
         *rms_norm(f"{out}.h", x, f"{p}attn_norm"),
@@ -196,7 +210,7 @@ def layer_steps(
 
 
 def layer_shapes(prefix: str, width: int, inner: int) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of the tensors of :func:`layer_steps`."""
+    """Return name -> shape for the tensors that :func:`layer_steps` reads."""
     square, wide = (width, width), (width, inner)
     made: dict[str, tuple[int, ...]] = {"attn_norm": (width,), **dict.fromkeys("qkvo", square)}
     made |= {"mlp_norm": (width,), "gate": wide, "up": wide, "down": (inner, width)}
@@ -206,7 +220,7 @@ def layer_shapes(prefix: str, width: int, inner: int) -> dict[str, tuple[int, ..
 def check_shapes(
     field: str, path: str, tensors: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise InvalidInput unless exactly these tensors are there, with these shapes."""
+    """Raise InvalidInput unless the tensors have exactly the names and shapes of ``shapes``."""
     found = {name: values.shape for name, values in tensors.items()}
     if found != dict(shapes):
         wrong = sorted(set(found.items()) ^ set(shapes.items()))[0]
@@ -214,7 +228,7 @@ def check_shapes(
 
 
 def size_in(field: str, path: str, facts: Facts, name: str, most: int) -> int:
-    """A whole number from 1 to ``most`` among the facts; raises InvalidInput."""
+    """Return the fact ``name``; raise InvalidInput if it is no whole number from 1 to ``most``."""
     value = facts.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise InvalidInput(field, path, f"its {name} is {value!r:.40}, not from 1 to {most}")

@@ -1,4 +1,4 @@
-"""Routers: which layers run, against a reading of the algorithm without engine and cache."""
+"""FiRST runs the same layers as a plain implementation without engine and cache."""
 
 from dataclasses import replace
 from functools import partial
@@ -27,14 +27,16 @@ def routers(layers: int, width: int, seed: int = 0) -> Routers:
 @pytest.fixture(scope="module")
 def of_toy(tmp_path_factory):
     path = tmp_path_factory.mktemp("routers") / "toy"
-    made = routers(2, WIDTH)  # The toy's states are four numbers of one size, and a token.
+    made = routers(2, WIDTH)  # A toy's state holds four numbers of equal size and a token id.
     replace(made, tensors={**made.tensors, "weight": np.array([[1, -1, 1, -1, 0]])}).save(path)
     return path
 
 
 def by_the_book(model, prompt, made, count):
-    """Greedy tokens and their layers; the reference computes the whole text again for each
-    token, in float64."""
+    """Return greedy tokens and the layers that run; reference implementation in float64.
+
+    It computes the whole text again for each token.
+    """
     import torch
 
     text, kept = list(prompt), [0]
@@ -67,7 +69,7 @@ def test_the_plain_reading_gives_the_same_tokens(tmp_path):
         wanted = [by_the_book(model, prompt, made, 10) for prompt in prompts]
         found = llm.complete(prompts, decoder=f"first(routers='{path}')", max_tokens=10)
     assert [one.token_ids for one in found] == [tokens for tokens, _ in wanted]
-    assert len({tuple(kept) for _, kept in wanted}) > 1  # By the prompt.
+    assert len({tuple(kept) for _, kept in wanted}) > 1  # The layers depend on the prompt.
     assert all(1 < len(kept) < 6 for _, kept in wanted)
 
 
@@ -104,7 +106,7 @@ def test_which_layers_are_kept():
         assert sure.layers(entered, 0.5) == (0, *(n + 1 for n in range(3) if signs[n]))
         assert sure.layers(7 * entered, 0.5) == sure.layers(entered, 0.5)
         assert sure.layers(entered, 0.0) == (0, 1, 2, 3)
-    for sign in (1, -1):  # No float32 overflows.
+    for sign in (1, -1):  # Large float32 inputs do not overflow.
         huge = replace(made, tensors={**made.tensors, "weight": np.full((3, 3), sign * 3e38, "f4")})
         with np.errstate(all="raise"):
             assert huge.layers(entered, 0.5) == ((0, 1, 2, 3) if sign > 0 else (0,))

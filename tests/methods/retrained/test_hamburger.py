@@ -1,4 +1,4 @@
-"""Token groups against a reading of the algorithm without engine, cache and networks."""
+"""HAMburger writes the same groups as a plain implementation without engine, cache and networks."""
 
 from dataclasses import replace
 from itertools import chain
@@ -22,7 +22,7 @@ ASKED = ("copy: Ana Bob", "add: 47 + 85", "sort: 3 1 2", "reverse: Ben Sam Art I
 
 
 def parts(layers: int, width: int, heads: int, most: int = 3) -> TokenGroups:
-    """Random networks; about every other group goes on."""
+    """Create random networks with which about every second group goes on."""
     facts = {"layers": layers, "hidden_size": width, "heads": heads, "inner": 20, "blocks": 2,
              "most": most}  # fmt: skip
     random, made = np.random.default_rng(3), {}
@@ -39,7 +39,7 @@ def path(tmp_path_factory):
 
 
 def mixed(q, k, v, heads, places):
-    """Causal attention [n, D] for one query row at the last place, in loops over heads."""
+    """Compute causal attention [n, D] for one query row at the last position, head by head."""
     out = []
     for part in np.split(np.arange(q.shape[-1]), heads):
         keys = [turned(row[part], place) for row, place in zip(k, places)]
@@ -76,7 +76,7 @@ def ends(w, state):
 
 
 def by_the_book(model, prompt, made, count, confidence):
-    """Greedy tokens and groups: the whole text again for each group, in float64."""
+    """Return groups of greedy tokens; the whole text is computed again for each, in float64."""
     import torch
 
     w = {name: tensor.astype(np.float64) for name, tensor in made.tensors.items()}
@@ -88,7 +88,7 @@ def by_the_book(model, prompt, made, count, confidence):
         cos, sin = model.angles(torch.tensor(places))
         for layer in range(6):
             x = model.layer(layer, x, cos, sin, attend_causally)
-            if layer in (0, 2, 3, 5):  # Where quarters of six layers end.
+            if layer in (0, 2, 3, 5):  # The last layer of each quarter of six layers.
                 taps.append(x[-1].numpy())
         state, group = taps[-1], []
         while True:
@@ -116,7 +116,7 @@ def test_the_plain_reading_gives_the_same_groups(path):
             assert [one.token_ids for one in found] == [[*chain(*groups)] for groups in wanted]
             # The prompt takes two forwards, of which the second is the first group's.
             assert [one.stats.forwards - 1 for one in found] == [len(groups) for groups in wanted]
-            # What is written from the head alone is no row of the model.
+            # Forwards of the output head alone do not count as rows of the model.
             rows = [len(prompt) - 1 + len(groups) for prompt, groups in zip(prompts, wanted)]
             assert [one.stats.rows for one in found] == rows
             sizes |= {len(group) for groups in wanted for group in groups}
@@ -130,7 +130,7 @@ def engine() -> Engine:
 
 
 def test_another_worker_goes_on_with_the_same_groups(path):
-    """Also inside of a group, and where whole rows of the same text are cached."""
+    """This holds inside a group too, and if plain decoding has cached rows of the same text."""
     pytest.importorskip("torch")
     spec, made = f"hamburger(parts='{path}',confidence=0.5)", engine()
     for prompt in ([4, 5], list(range(20, 59))):
@@ -141,7 +141,7 @@ def test_another_worker_goes_on_with_the_same_groups(path):
             if begun == 11:
                 decoded(made, [*prompt, *whole[:11]], "greedy", SamplingParams(max_tokens=1))
             assert decoded(made, prompt, spec, params, whole[:begun]) == whole
-        # And others find none of its rows.
+        # Other methods do not reuse its cached rows.
         again, greedy = [*prompt, *whole], SamplingParams(max_tokens=5)
         plain = [decoded(one, again, "greedy", greedy) for one in (made, engine())]
         assert plain[0] == plain[1]

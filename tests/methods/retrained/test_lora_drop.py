@@ -1,4 +1,4 @@
-"""Dropped layers: tokens, keys and values, against a reading without engine and cache."""
+"""LoRA-Drop gives the same tokens as a plain implementation without engine and cache."""
 
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ def adapters(layers: int, width: int, dropped: list[int], size: float) -> DropAd
 
 
 def deep(kind=None):
-    """A toy of five layers; its states survive no sum, so its LoRA must be zero."""
+    """Create a toy of five layers; sums destroy its states, so its LoRA must be zero."""
     config = replace(toy_config(29, CONTEXT), layers=5)
     return {TARGET: ToyBackend(config, surprise=600)}
 
@@ -40,7 +40,7 @@ def of_toy(tmp_path_factory):
 
 
 def by_the_book(model, prompt, made, window, count):
-    """Greedy tokens: one token at a time, each layer with the keys and values that it was given."""
+    """Return greedy tokens; each runs alone, with keys and values only in layers that it ran."""
     import torch
 
     from paradecode.backends.torch.model import attention

@@ -1,4 +1,4 @@
-"""Lexical units: what is kept, against a reading of the algorithm without engine and cache."""
+"""Lexical units keep the same tokens as a plain implementation without engine and cache."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ EOS = 3
 
 
 def by_the_book(model, prompt, params, count, least):
-    """Tokens and forwards: every row computed from its whole text, one row at a time."""
+    """Return the tokens and the number of forwards; each row is computed from its whole text."""
     sampler = Sampler(params, np.array(prompt, np.int32), [EOS])
     text, forwards = [], 0
     while len(text) < params.max_tokens and EOS not in text:
@@ -78,8 +78,7 @@ def test_what_every_method_promises(case):
 
 @pytest.mark.parametrize("allowed", [0, 1, 2])
 def test_a_unit_ends_where_no_token_may_follow(allowed):
-    """A row without an allowed token is an error if the output begins there, and else ends the
-    unit."""
+    """A row without an allowed token ends the unit; if the row is the first one, it is an error."""
 
     def token(logits, row, path):
         if row == allowed:

@@ -1,4 +1,4 @@
-"""DiffusionGemma: its layers and its sampler equal transformers', and what it cannot do is said."""
+"""DiffusionGemma's layers and sampler equal those of transformers, and limits raise errors."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tiny_gemma import gemma_span as span
 torch = pytest.importorskip("torch")
 PROMPT = [2, 5, 9, 33, 17, 21, 8, 4, 44, 50]
 CLOSE = 3e-4
-"""transformers has norms and softmax in float32, in a float64 model, too."""
+"""Largest difference of logits; transformers computes norms and softmax in float32."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def backend(folder: Path, change: Any = None) -> Any:
 
 
 def canvases(made: Any) -> list[np.ndarray]:
-    """Logits of the prompt, then of three canvases that read the guess before."""
+    """Return logits of the prompt, then of three canvases that each read the last guess."""
     found, guess = [made.forward([span(PROMPT, 0)])[0].logits.values], None
     for step in range(3):
         tokens = [(7 * i + 11 * step) % VOCABULARY for i in range(CANVAS)]
@@ -97,7 +97,7 @@ def test_text_and_canvases_are_read_as_transformers_reads_them(folder: Path, the
         assert (ours.argmax(1) == other.argmax(1)).all()
 
     def swapped(weights: Any) -> Any:
-        """The factors of encoder and decoder, exchanged."""
+        """Exchange the scale factors of the encoder and the decoder."""
         other = dict(weights)
         for name in weights:
             if name.endswith(".scale") and "router" not in name:
@@ -106,7 +106,7 @@ def test_text_and_canvases_are_read_as_transformers_reads_them(folder: Path, the
         return other
 
     for ours, other in zip(canvases(backend(folder, swapped)), wanted, strict=True):
-        assert np.abs(ours - other).max() > 100 * CLOSE  # So the comparison can fail.
+        assert np.abs(ours - other).max() > 100 * CLOSE  # The comparison can fail.
 
 
 def randoms(seed: int, start: int, steps: int) -> list[np.ndarray]:
@@ -119,7 +119,10 @@ def randoms(seed: int, start: int, steps: int) -> list[np.ndarray]:
     (3, 2.0, 1, 0.005), (12, 2.0, 0, 0.8), (12, 40.0, 1, 2.5), (12, 40.0, 2, 2.5),
 ])  # fmt: skip
 def test_the_sampler_is_the_published_one(llm, theirs, steps, bound, stable, sure, monkeypatch):
-    """The same random tokens, and best tokens in place of drawn ones: three canvases."""
+    """Three canvases equal the published sampler's, given the same random tokens.
+
+    The best tokens stand in for drawn ones.
+    """
     from transformers.models.diffusion_gemma import generation_diffusion_gemma as published
 
     drawn = [each for i in range(3)
@@ -134,7 +137,7 @@ def test_the_sampler_is_the_published_one(llm, theirs, steps, bound, stable, sur
     begun = theirs._prepare_denoiser_inputs
 
     def begin(**given: Any) -> Any:
-        while len(drawn) > sum(lengths):  # What the last canvas did not need.
+        while len(drawn) > sum(lengths):  # Drop random tokens that the last canvas did not use.
             drawn.pop(0)
         lengths.pop()
         return begun(**given)
@@ -157,7 +160,7 @@ def test_the_sampler_is_the_published_one(llm, theirs, steps, bound, stable, sur
     refined = [step.canvas for step in ours.trace if step.canvas is not None]
     assert len(refined) == len(seen) - 3  # One canvas more than forwards in each of theirs.
     if steps == 12:
-        assert len(refined) < 3 * steps  # Some canvases were done early.
+        assert len(refined) < 3 * steps  # Some canvases end before their last step.
         assert bound > 2 or any(step.revoked for step in refined)
 
 
@@ -204,7 +207,7 @@ def test_a_prompt_is_shared_and_the_text_goes_on(folder: Path) -> None:
         assert again.token_ids == first.token_ids
         assert len(first.token_ids) == 2 * CANVAS + 3
         assert again.stats.cached_tokens >= 32
-        # The last canvas stands whole behind the text, whatever is left of max_tokens.
+        # The last canvas has its full length, even where max_tokens cuts the text.
         shorter = llm.complete([prompt], **{**params, "max_tokens": CANVAS + 1})[0]
         assert shorter.token_ids == first.token_ids[: CANVAS + 1]
 

@@ -1,4 +1,4 @@
-"""WeDLM: fills, text, keys and values, against a reading of its decoder without a cache."""
+"""WeDLM fills, writes and caches the same as a plain decoder without a cache."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,7 +43,7 @@ def toy(surprise: int = 500, **facts: Any) -> ToyBackend:
 
 
 def served(backend: Backend, *jobs: tuple[str, Any, Any], **more: Any) -> list[LiveSequence]:
-    """The requests (method, prompt, parameters) together, in one engine."""
+    """Serve the requests (method, prompt, parameters) at the same time in one engine."""
     engine = Engine({TARGET: backend}, Limits(kv_tokens=8192), LetterText)
     return engines.served(engine, jobs, **more)
 
@@ -54,7 +54,10 @@ def fills_of(sequence: LiveSequence) -> list[dict[int, int]]:
 
 
 def one_forward(model: ToyBackend, tokens: list[int], places: list[int]) -> np.ndarray:
-    """float64 [rows, V]: a causal forward over the whole text, of rows at any places."""
+    """Return float64 logits [rows, V] of a causal forward over the whole text.
+
+    ``places`` are the rows' positions, in any order.
+    """
     rows = np.arange(len(tokens), dtype=np.int32)
     span = Span(
         pages=np.empty(0, np.int32), tokens=np.array(tokens, np.int32),
@@ -65,10 +68,10 @@ def one_forward(model: ToyBackend, tokens: list[int], places: list[int]) -> np.n
 
 
 def by_the_book(model, prompt, given, size, entropy, distance):
-    """What the paper's decoder emits, and what each of its forwards fills (offset -> token).
+    """Return the tokens that the paper's decoder emits, and the fills of each forward.
 
-    Its last forward only stores and emits. Masks behind ``max_tokens`` are not fed, and a mask is
-    never chosen; the rest is its code, step by step.
+    A fill maps an offset to a token id. The last forward fills nothing. Masks after ``max_tokens``
+    are not fed, and a mask is never chosen; otherwise the steps are those of the paper's code.
     """
     params = SamplingParams(**given)
     text, output, fills = list(prompt), [], []
@@ -117,11 +120,11 @@ def test_forward_by_forward_it_is_the_published_decoder(size, entropy, distance)
         assert made.output == output
         assert fills_of(made) == fills
         assert made.forwards == len(fills)
-        if made.finish_reason == "length":  # Else something may be filled behind the end.
+        if made.finish_reason == "length":  # Otherwise, masks after the end may be filled.
             assert len(fills) <= len(output)
     several = [len(fill) > 1 for _, fills in wanted for fill in fills]
     assert any(several) == (size > 1 and entropy > 0)
-    if entropy == 0.9:  # Some are filled before those to their left.
+    if entropy == 0.9:  # Some masks are filled before masks to their left.
         assert any(
             min(fill) > min(set(range(40)) - {at for one in fills[:step] for at in one})
             for _, fills in wanted
@@ -130,13 +133,13 @@ def test_forward_by_forward_it_is_the_published_decoder(size, entropy, distance)
 
 
 def test_other_windows_and_the_order_matter() -> None:
-    """The oracle can fail: each setting gives another text."""
+    """Each setting gives another text, so a comparison with the plain decoder can fail."""
     texts = {tuple(by_the_book(toy(), TEXTS[0], PARAMS[0], *s)[0]) for s in SETTINGS}
     assert len(texts) >= 4
 
 
 def stored(backend: Any, rows: np.ndarray) -> list[np.ndarray]:
-    """What is cached in these physical rows, layer by layer."""
+    """Return what the cache holds in these physical rows, layer by layer."""
     if isinstance(backend, ToyBackend):
         return [layer[rows] for layer in backend.values]
     return [layer[rows].numpy() for kind in (backend.keys, backend.values) for layer in kind]
@@ -199,7 +202,7 @@ def test_later_requests_share_its_text() -> None:
 
 
 def test_a_long_prompt_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts keep neighbours from waiting for the whole prompt."""
+    """A long prompt is read in several forwards, so other requests run between them."""
     rows: list[int] = []
     model, forward = toy(), ToyBackend.forward
 
@@ -243,7 +246,7 @@ def test_constraints_hold(temperature: float) -> None:
     assert made.finish_reason == "stop"
     matcher = constraint.follow((EOS,))
     assert all(matcher.allows(made.output[:at], token) for at, token in enumerate(made.output))
-    assert made.forwards < len(made.output)  # What is forced is certain.
+    assert made.forwards < len(made.output)  # A token that the constraint forces has entropy 0.
 
 
 def test_the_native_core_gives_equal_bits_in_any_batch() -> None:

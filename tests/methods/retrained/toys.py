@@ -1,4 +1,4 @@
-"""The toy with a placeholder, and requests to it."""
+"""A toy model with a placeholder token, requests to it, and checks that several methods share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ PARAMS = (
 
 
 class Silent(ToyBackend):
-    """Never says the placeholder by itself, so plain decoding needs no ban."""
+    """A toy that never predicts the placeholder by itself, so plain decoding needs no ban."""
 
     def head(self, states, tokens):
         logits = super().head(states, tokens)
@@ -39,7 +39,7 @@ class Silent(ToyBackend):
 
 
 def toy(kind: Kind = KINDS[0], made: type[ToyBackend] = ToyBackend) -> dict[str, Backend]:
-    """Often surprised, so that placeholders differ."""
+    """Create a toy whose tokens are often surprising, so that placeholders differ."""
     return {TARGET: made(toy_config(29, CONTEXT, masked=True), surprise=900)}
 
 
@@ -48,7 +48,7 @@ def silent(kind: Kind) -> dict[str, Backend]:
 
 
 def outputs(spec: str, factory: Factory, batch: int, jobs: Sequence[Job]) -> list[LiveSequence]:
-    """The requests through an engine that runs so many at the same time."""
+    """Serve the requests in an engine that runs ``batch`` of them at the same time."""
     known = parse(spec)
     run = Run("own", Subject(spec, known, known.guarantee), Bench(KINDS[0], factory))
     return run.serve(jobs, limits_of(batch=batch, step_tokens=64))
@@ -67,7 +67,7 @@ def decoded(
 
 
 def check_rows_are_its_own(spec: str, factory: Factory, jobs: Sequence[Job]) -> None:
-    """Check that rows which one method stored for a text are not read by other methods."""
+    """Check that other methods do not read the rows that this method has cached for a text."""
 
     def engine() -> Engine:
         return Engine(factory(KINDS[0]), limits_of(), LetterText)
@@ -80,10 +80,10 @@ def check_rows_are_its_own(spec: str, factory: Factory, jobs: Sequence[Job]) -> 
 
 
 def check_resumed(spec: str, factory: Factory, jobs: Sequence[Job], cached: bool = False) -> None:
-    """Another worker goes on with a text as the first one would have.
+    """Check that another worker continues a text as the first worker would have done.
 
     Args:
-        cached: whether it has whole rows of the text by another method.
+        cached: whether plain decoding has already cached rows of the text on the other worker.
     """
     for job, sequence in zip(jobs, outputs(spec, factory, 1, jobs), strict=True):
         for begun in (1, len(sequence.output) // 2):
@@ -95,7 +95,10 @@ def check_resumed(spec: str, factory: Factory, jobs: Sequence[Job], cached: bool
 
 
 def check_refused(method: str, refused: Mapping[Any, str]) -> None:
-    """Files of a method's trained part, in ``{}``, and what the error says of each."""
+    """Check the error for each file of a trained part; ``refused`` maps a path to its message.
+
+    The path replaces ``{}`` in ``method``.
+    """
     with LLM("paradecode/tiny-autoregressive", threads=1) as llm:
         for path, fix in refused.items():
             with pytest.raises(InvalidInput, match=fix):
@@ -103,7 +106,7 @@ def check_refused(method: str, refused: Mapping[Any, str]) -> None:
 
 
 def in_float64(model: str) -> Any:
-    """A model that is read layer by layer, by hand."""
+    """Return a float64 model whose layers a test calls one by one."""
     torch = pytest.importorskip("torch")
     from paradecode.backends.torch.model import Transformer
 

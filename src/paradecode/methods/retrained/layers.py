@@ -1,5 +1,8 @@
-"""Methods of models that were retrained with parts beside them: routers choose layers, adapters
-replace layers, and a small decoder writes groups of tokens that the model reads as one row."""
+"""Methods for models that were retrained together with small trained parts.
+
+Routers choose which layers run, LoRA adapters stand in for layers, and a small decoder writes
+groups of tokens that the model then reads as one row.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from paradecode.methods.trained import TrainedPart, layer_shapes, layer_steps, l
 
 
 class DropAdapters(TrainedPart):
-    """A LoRA for each layer that may be dropped; the fact ``dropped`` lists these, ascending."""
+    """A LoRA for each layer that may be dropped; the fact ``dropped`` lists them, ascending."""
 
     kind, field = "dropped layers 1", "adapters"
     sizes: ClassVar = {"layers": 1 << 10, "hidden_size": 1 << 16, "rank": 1 << 10}
@@ -50,11 +53,11 @@ class DropAdapters(TrainedPart):
 
     @cached_property
     def pieces(self) -> list[tuple[tuple[int, ...], Network | None]]:
-        """Runs of layers, from the first to the last; each dropped run has a network that replaces
-        it.
+        """The model's layers as runs, in order; each run of dropped layers has a network instead.
 
-        The network's inputs are ``x``, the input of the run, and the last output of each of its
-        layers, under the layer's number.
+        A run is a tuple of layer numbers. Its network is None for layers that always run. The
+        network's inputs are ``x``, the input of the run, and the last output of each layer of the
+        run, under the layer's number.
         """
         dropped = self.facts["dropped"]
         runs = groupby(range(self.facts["layers"]), dropped.__contains__)
@@ -81,10 +84,10 @@ ROUTERS = "paradecode train first"
 
 
 class Routers(TrainedPart):
-    """A small router for each layer but the first: it says whether a text with this prompt needs
-    the layer.
+    """A small linear router for each layer but the first decides whether a prompt needs the layer.
 
-    Its input is what enters the layer at the prompt's last token, divided by the rms; it is linear.
+    A router's input is the layer's input at the prompt's last token, divided by its root mean
+    square.
     """
 
     kind = "layer routers 1"
@@ -99,10 +102,11 @@ class Routers(TrainedPart):
         return {"weight": (routed, self.facts["hidden_size"]), "bias": (routed,)}
 
     def layers(self, entered: NDArray[np.floating], threshold: float) -> tuple[int, ...]:
-        """The layers to keep; the first layer is always kept.
+        """Return the numbers of the layers to keep, ascending; the first layer is always kept.
 
         Args:
             entered: float32 [layers - 1, hidden size], the input of each layer but the first.
+            threshold: least score, from 0 to 1, of a layer that is kept.
         """
         entered = entered.astype(np.float64)  # Large weights do not overflow.
         rms = np.sqrt(np.square(entered).mean(1) + 1e-6)
@@ -115,13 +119,15 @@ class Routers(TrainedPart):
 class FirstLayers:
     """Routers read the prompt and choose, once, the layers that decode this sequence.
 
-    The prompt runs through all layers. Every token behind it runs through the chosen ones only, and
-    has keys and values in these only. Nothing verifies what they write.
+    The prompt runs through all layers. Every token after the prompt runs through the chosen layers
+    only, and has keys and values in the chosen layers only. Nothing verifies these tokens.
 
-    The paper pools a layer's input over the prompt. Here a router reads the last token of it, so
-    the choice does not depend on what of the prompt was cached. The first layer always runs.
+    The paper pools a layer's input over the prompt. Here a router reads the prompt's last token
+    alone, so the choice does not depend on how much of the prompt was cached. The first layer
+    always runs.
 
-    When: the model was made by ``paradecode train first``, is deep, and a loss may be borne.
+    When: the model was made by ``paradecode train first``, it is deep, and some loss of quality is
+    acceptable.
     """
 
     routers: str = local_path("file of `train first`")
@@ -133,7 +139,7 @@ class FirstLayers:
     def decode(self, seq: TokenSequence) -> Steps:
         self.trained.check("first", facts := seq.about(), "layers", "hidden_size")
         inner = range(facts.layers - 1)
-        # What another worker began has more tokens than the prompt: they run as they did there.
+        # A resumed text already has output: only the prompt runs through all layers.
         ahead = seq.prompt_length - 1 - (len(seq.tokens) - len(seq.pending))
         if ahead > 0:
             yield Forward(seq.pending[:ahead])
@@ -147,25 +153,26 @@ class FirstLayers:
             seq.commit(coupled(seq, EMPTY, reply))
 
 
-# Many tokens skip some layers: a LoRA corrects each skipped layer's latest output.
+# Most tokens skip some layers: a LoRA corrects the output of each skipped layer.
 
 ADAPTERS = "paradecode train lora-drop"
 
 
 @method("lora-drop", guarantee="lossy", training=ADAPTERS, paper="LoRA-Drop", arxiv="2601.02569")
 class LoraDrop:
-    """Skip some layers for most tokens; a LoRA corrects what these layers gave an earlier token.
+    """Skip some layers for most tokens; a LoRA corrects the output that a layer gave earlier.
 
-    The prompt runs through all layers, and so does every ``window`` + 1st token behind it: a
-    *refresh*. The tokens between leave the trained layers out. They have no keys and values there,
-    so a refresh sees in these layers only the prompt and the refreshes before it. In the place of a
-    layer's output they have that of the last refresh, plus a LoRA of what would enter the layer.
-    Nothing verifies what they write.
+    The prompt runs through all layers. After it, one token of every ``window`` + 1 runs through all
+    layers as well: a *refresh*. The tokens between two refreshes skip the layers that have a LoRA.
+
+    A skipped layer stores no keys and values for a token. A refresh therefore sees, in that layer,
+    only the prompt and earlier refreshes. The skipped layer's output is its output at the last
+    refresh, plus a LoRA of its present input. Nothing verifies the tokens.
 
     The first and the last layer always run.
 
-    When: the LoRA was made by ``paradecode train lora-drop``, the model is large, and a loss may be
-    borne.
+    When: the LoRA was made by ``paradecode train lora-drop``, the model is large, and some loss of
+    quality is acceptable.
     """
 
     adapters: str = local_path("file of `train lora-drop`")
@@ -173,7 +180,7 @@ class LoraDrop:
 
     def __post_init__(self) -> None:
         self.trained = DropAdapters.needed("lora-drop", self.adapters, ADAPTERS)
-        self.outputs: dict[int, Array] = {}  # Of the dropped layers at the last refresh.
+        self.outputs: dict[int, Array] = {}  # Layer -> its output at the last refresh.
 
     def decode(self, seq: TokenSequence) -> Steps:
         self.trained.check("lora-drop", seq.about(), "layers", "hidden_size")
@@ -188,13 +195,18 @@ class LoraDrop:
             if refresh:
                 refreshed = np.append(refreshed, np.int32(at))
             at += 1
-            if at == len(seq.tokens):  # What another worker began has tokens behind the prompt.
+            if at == len(seq.tokens):  # A resumed text already has output.
                 seq.commit(coupled(seq, EMPTY, reply))
 
     def token(
         self, seq: TokenSequence, at: int, refreshed: NDArray[np.int32], refresh: bool
     ) -> Generator[Request, Any, Reply]:
-        """Run the token at this position, piece by piece; the reply is that of the last layers."""
+        """Run the token at position ``at`` through all runs of layers; return the last reply.
+
+        Args:
+            refreshed: int32, positions of the prompt and of the refreshes so far.
+            refresh: whether this token runs through all layers.
+        """
         place = np.array([at], np.int32)
         x: Any = None
         for layers, instead in self.trained.pieces:
@@ -202,7 +214,7 @@ class LoraDrop:
                 last = {str(layer): self.outputs[layer] for layer in layers}
                 x = yield Apply(instead, {"x": x, **last})
                 continue
-            # The first piece appends the row, and the others add their layers to it.
+            # The first run of layers appends the row; later runs add their keys and values to it.
             appends = at == len(seq.tokens) - len(seq.pending)
             ends = layers[-1] == self.trained.facts["layers"] - 1
             reply = yield Forward(
@@ -221,16 +233,20 @@ class LoraDrop:
         return reply
 
 
-# Token groups: one row for several tokens, and one row's keys and values for all of them.
+# Token groups: several tokens share one row, and so one row of keys and values.
 
 
 class TokenGroups(TrainedPart):
-    """Three networks of width D (arXiv 2505.20438).
+    """Three networks that merge, continue and end groups of tokens (arXiv 2505.20438).
 
-    ``merge`` makes a row of a group's embeddings ``x`` [n, D]: their ``mean``, which asks each of
-    them by attention. ``unroll`` is a small decoder over the model's states at a row and the
-    embeddings of what this row has written so far, ``x``; its last row says the next token.
-    ``ends`` is the chance that what a state ``x`` says ends its group.
+    D is the model's hidden size. ``merge`` makes one row from a group's embeddings ``x`` [n, D]:
+    their ``mean`` is the query of an attention over them.
+
+    ``unroll`` is a small decoder. Its input ``x`` holds the model's states at a row, then the
+    embeddings of the tokens written since; its last output row predicts the next token.
+
+    ``ends`` gives the probability that the token which a state ``x`` predicts is the last token of
+    its group.
     """
 
     kind, field = "token groups 1", "parts"
@@ -255,7 +271,7 @@ class TokenGroups(TrainedPart):
         return made
 
     def taps(self) -> tuple[int, ...]:
-        """The layers whose states are read: the last of each quarter of the model."""
+        """Return the layers whose states are read: the last layer of each quarter of the model."""
         count = self.facts["layers"]
         return tuple(sorted({max(count * part // 4 - 1, 0) for part in (1, 2, 3, 4)}))
 
@@ -280,8 +296,11 @@ class TokenGroups(TrainedPart):
 
 
 def merge_steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
-    """Steps of ``merge``. ``outside`` is 1 for rows that pad a group, else 0. ``zeros`` keeps rows
-    unrotated."""
+    """Return the operations of the network ``merge``.
+
+    Its input ``outside`` is 1 for rows that pad a group, else 0. Its input ``zeros`` gives every
+    row position 0, so attention does not rotate the rows.
+    """
     return (
         Op("place", "lookup", ("places",), ("merge.places",)),
         Op("word", "join", ("x", "place")),
@@ -294,8 +313,11 @@ def merge_steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
 
 
 def unroll_steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
-    """Steps of ``unroll``: Llama layers, causal over ``places``; each row of ``x`` is first
-    scaled to size 1."""
+    """Return the operations of the network ``unroll``: Llama layers with causal attention.
+
+    The input ``places`` holds the rows' positions. Each row of ``x`` is first divided by its root
+    mean square.
+    """
     steps, how = rms_norm("0", "x"), (("places", "places"), facts["heads"])
     for block in range(facts["blocks"]):
         steps += layer_steps(f"{block + 1}", f"{block}", f"{block}.", *how)
@@ -320,16 +342,17 @@ COMMAND = "paradecode train hamburger"
 class Hamburger:
     """The model reads the tokens of a group as one row, and a small decoder writes the next group.
 
-    A group's row is at the place of its last token, and is in that token's slot of the cache; the
-    slots of the others are never written and never seen. Each token of the prompt has a row of its
-    own. The first token of the next group is the model's own; the others come from the small
-    decoder, which stops where a group probably ends. Nothing verifies them.
+    A group's row has the position of the group's last token, and is stored in that token's slot of
+    the cache. The slots of the group's other tokens are never written and never read. Each token of
+    the prompt has a row of its own.
 
-    The paper saves memory for keys and values as well; here the slots that stay empty are not given
-    back.
+    The model itself predicts the first token of the next group. The small decoder writes the other
+    tokens, and stops where the group probably ends. Nothing verifies these tokens.
 
-    When: the model was made by ``paradecode train hamburger``, its texts have runs of tokens that
-    follow from one another, and a loss may be borne.
+    The paper also saves memory for keys and values; here the empty slots stay reserved.
+
+    When: the model was made by ``paradecode train hamburger``, its texts have runs of predictable
+    tokens, and some loss of quality is acceptable.
     """
 
     parts: str = local_path("file of `train hamburger`")
@@ -355,7 +378,7 @@ class Hamburger:
     def read(
         self, seq: TokenSequence, begin: int, end: int, slots: NDArray[np.int32]
     ) -> Generator[Request, Any, Reply]:
-        """Run the tokens from ``begin`` to ``end`` as one row, which sees ``slots``."""
+        """Run the tokens from position ``begin`` to ``end`` as one row that sees ``slots``."""
         place, row = np.array([end - 1], np.int32), None
         if end - begin > 1:
             words, zeros = seq.embed(seq.tokens[begin:end]), np.zeros(end - begin, np.int64)
@@ -368,11 +391,15 @@ class Hamburger:
         ))  # fmt: skip
 
     def write(self, seq: TokenSequence, at: int, reply: Reply) -> Generator[Request, Any, int]:
-        """Write the next group from position ``at`` on; returns its length."""
+        """Write the next group from position ``at`` on; return its number of tokens.
+
+        Tokens that another worker already wrote are kept. ``reply`` holds the model's states and
+        logits for the row before the group.
+        """
         rows, count = np.concatenate(list(reply.hidden.values())), 0
         state = rows[-1:]
         while True:
-            if at + count == len(seq.tokens):  # What another worker wrote is there already.
+            if at + count == len(seq.tokens):  # A resumed text already has some tokens.
                 seq.commit(coupled(seq, EMPTY, reply))
             count += 1
             if seq.finished or count == self.most:
@@ -385,5 +412,5 @@ class Hamburger:
             state = (yield Apply(self.trained.unroll, {"x": rows, "places": np.arange(len(rows))}))[
                 -1:
             ]
-            # The model's last norm and its head alone.
+            # No layer runs: only the model's last norm and its output head.
             reply = yield Forward(token, store=Store.NONE, layers=(), resume=state)

@@ -1,6 +1,7 @@
-"""A canvas of random tokens is refined as a whole: DiffusionGemma's sampler.
+"""DiffusionGemma's sampler: it refines all tokens of a canvas that begins as random tokens.
 
-This file has the loop, the tokens that are kept and drawn, and the report of each step.
+This file has the loop, the choice of the tokens that are kept or drawn again, and each step's
+report.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ Tokens = NDArray[np.int32]
 
 
 def check(seq: TokenSequence) -> None:
-    """Raise InvalidInput for a model of another kind, or for parameters that the sampler cannot
-    follow."""
+    """Raise InvalidInput if the model is no DiffusionGemma or the request is not supported.
+
+    Constraints and penalties are not supported.
+    """
     if not seq.about().canvas_length:
         fix = "renoise refines random tokens, as DiffusionGemma does: use a model of this kind"
         raise InvalidInput("model", seq.about().name, fix)
@@ -34,8 +37,11 @@ def check(seq: TokenSequence) -> None:
 
 
 def surest(entropies: NDArray[np.float64], bound: float) -> NDArray[np.bool_]:
-    """bool [K]: positions with the least entropies, whose sum without the largest is at most
-    ``bound``."""
+    """Choose the positions with the lowest entropies, as many as ``bound`` allows.
+
+    Return bool [K]. The chosen entropies, without the largest of them, sum to at most ``bound``
+    nats.
+    """
     order = np.argsort(entropies, kind="stable")
     inside = np.cumsum(entropies[order]) - entropies[order] <= bound
     kept = np.zeros(len(entropies), bool)
@@ -44,16 +50,20 @@ def surest(entropies: NDArray[np.float64], bound: float) -> NDArray[np.bool_]:
 
 
 def random_tokens(seed: int, start: int, step: int, size: int, vocabulary: int) -> Tokens:
-    """int32 [size]: random tokens of a canvas that begins at ``start``, for positions that are
-    not kept."""
+    """Return int32 [size]: random token ids for a canvas that begins at position ``start``.
+
+    The ids are a function of ``seed``, ``start`` and ``step`` alone.
+    """
     base = key(seed, start, Purpose.DRAFT)
     drawn = uniform(key(base, step), np.arange(size))
     return (drawn * vocabulary).astype(np.int32)
 
 
 def chosen(seq: TokenSequence, guess: Logits, at: Tokens, step: int) -> Tokens:
-    """int32: a token for each position ``at`` [K]: the best one, or drawn with the noise of this
-    step."""
+    """Return int32 [K]: for each position of ``at`` [K] the best token, or a drawn one.
+
+    ``step`` chooses the noise for the draw.
+    """
     if seq.sampler.warp.temperature == 0:
         return guess.argmax()
     base = key(seq.sampler.seed, step, Purpose.ORDER)
@@ -61,7 +71,7 @@ def chosen(seq: TokenSequence, guess: Logits, at: Tokens, step: int) -> Tokens:
 
 
 def allowed(seq: TokenSequence, logits: Logits) -> Logits:
-    """The logits with the request's biases; ends of a text are banned before ``min_tokens``."""
+    """Return the logits with the request's biases; before ``min_tokens``, no text may end."""
     params, size = seq.params, logits.shape[0]
     added = dict(params.logit_bias or {})
     early = added | dict.fromkeys(seq.sampler.stop_ids.tolist(), -np.inf)
@@ -76,7 +86,7 @@ def _sparse(added: dict[int, float]) -> Bias:
 
 
 class ShownCanvas:
-    """Reports one canvas: in each step the positions that became sure, or changed."""
+    """Reports each step of one canvas: the positions whose token was kept, changed or dropped."""
 
     def __init__(self, seq: TokenSequence, length: int) -> None:
         self.seq, self.length = seq, length
@@ -87,7 +97,7 @@ class ShownCanvas:
         self.seq.fill([], self._said(kept, tokens, guess), [])
 
     def end(self, best: Tokens, guess: Logits, raw: Logits) -> None:
-        """Report that the canvas is finished and its best tokens are text."""
+        """Report that the canvas is finished, and add its best tokens to the text."""
         rows, count = range(self.length), self.seq.params.logprobs
         said = best[: self.length].tolist()
         logprobs = [] if count is None else token_logprobs(raw, rows, said, count)
@@ -121,21 +131,23 @@ class ShownCanvas:
     },
 )  # fmt: skip
 class Renoise:
-    """Keep what the model is sure of on a canvas of random tokens, and draw the rest anew.
+    """On a canvas of random tokens, keep those that the model is sure of, and draw the others anew.
 
-    The sampler that Google published with DiffusionGemma. The text so far is written into the cache
-    by the model as an encoder. Then a canvas behind it begins as random tokens. In each forward the
-    model, as a decoder, guesses all tokens of the canvas at once; it reads its last guess, too. The
-    surest tokens are kept whose entropies, without the largest of them, add up to at most
-    ``entropy`` (EB-Sampler, arXiv 2505.24857); all others become random again. Guesses are made at
-    a temperature that falls from ``hottest`` to ``coolest``. The canvas is done when its best
-    tokens were the same in ``stable`` steps before and their mean entropy is below ``confidence``.
-    Then the best tokens are text.
+    This is the sampler that Google published with DiffusionGemma. The model as an encoder writes
+    the text so far into the cache. Then a canvas of random tokens begins after the text. In each
+    forward the model as a decoder guesses all tokens of the canvas, and also reads its last guess.
 
-    At temperature 0 a kept token is the best one, else it is drawn: at temperature 1 as published.
-    The random tokens are a function of the seed.
+    The tokens with the lowest entropies are kept: their entropies, without the largest, sum to at
+    most ``entropy`` (EB-Sampler, arXiv 2505.24857). All other tokens become random again. Guesses
+    are made at a temperature that falls from ``hottest`` to ``coolest``.
 
-    When: the model is a DiffusionGemma. No other model can be decoded so.
+    The canvas is done when two conditions hold: its best tokens equal those of the last ``stable``
+    steps, and their mean entropy is below ``confidence``. Then the best tokens become text.
+
+    At temperature 0 a kept token is the best one. At other temperatures it is drawn; the published
+    sampler uses temperature 1. The random tokens are a function of the seed.
+
+    When: the model is a DiffusionGemma. This method cannot decode other models.
     """
 
     steps: int = parameter(48, 1, 4096, "most forwards of a canvas")
@@ -152,7 +164,7 @@ class Renoise:
             yield from self._canvas(seq)
 
     def _canvas(self, seq: TokenSequence) -> Generator[Forward, Reply, None]:
-        """Refine the canvas behind the text, and report every step."""
+        """Refine one canvas after the text, and report every step."""
         facts, start = seq.about(), len(seq.tokens)
         size = min(facts.canvas_length, facts.context_length - start)
         noise = partial(random_tokens, seq.sampler.seed, start, size=size,

@@ -1,4 +1,4 @@
-"""Masks or placeholders behind the known tokens, which a retrained causal model reads."""
+"""Methods for retrained causal models that read masks or placeholders after the known tokens."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ from paradecode.methods.parts import method, parameter
 class Wedlm(Policy):
     """Fill a window of masks in any order, with causal attention and the cache of plain decoding.
 
-    The window begins with the first mask behind the text. In a forward its known tokens stand in
-    front of its masks, each at its own position, so that every mask sees all that is known and the
-    attention stays causal. Masks are filled whose entropy, plus ``distance`` for each position
-    after the first mask, is below the threshold; if there is none, the one with the least. Tokens
-    before the first mask are text: they run at the head of the next forward, and what it stores of
-    them are the keys and values of plain decoding, which later requests share.
+    The window begins at the first mask after the text. A forward reads the window's known tokens
+    before its masks, each at its own position. Every mask thus sees all known tokens, and attention
+    stays causal.
 
-    Entropies are of what may be chosen: not of the mask token, or of what a constraint forbids.
-    A text is shown when it is filled; the paper's code waits for the forward that stores it. Masks
-    end with ``max_tokens``.
+    A mask is filled if its entropy, plus ``distance`` for each position after the first mask, is
+    below ``entropy``. If no mask qualifies, the one with the lowest sum is filled. Tokens before
+    the first mask become text. The next forward begins with them and stores their keys and values,
+    as plain decoding does, so later requests can share them.
+
+    Entropies leave out the mask token and tokens that a constraint forbids. Text is shown as soon
+    as it is filled; the paper's code waits for the forward that stores it. There are no masks
+    beyond ``max_tokens``.
 
     When: the model is a WeDLM, or was made by ``paradecode train wedlm``.
     """
@@ -81,7 +83,7 @@ def check(facts: ModelFacts) -> None:
         raise InvalidInput("model", facts.name, f"{fix}`paradecode train wedlm` has made")
 
 
-# Lexical units: placeholders behind the text predict the tokens after the next one as well.
+# Lexical units: placeholders after the text predict more tokens than the next one.
 
 
 @method(
@@ -92,19 +94,21 @@ def check(facts: ModelFacts) -> None:
     arxiv="2405.15208",
 )
 class LexicalUnits:
-    """A model that was trained for it writes a run of sure tokens in one forward.
+    """A model that was trained for this method writes a run of sure tokens in one forward.
 
-    Placeholders stand behind the text, and each says the token after its place. The first token is
-    always kept; each of the others is kept if the ones before it are, and the model gives it at
-    least ``threshold``. Nothing verifies them. Kept tokens are fed again in the next forward, with
-    their true keys and values; those of placeholders are dropped.
+    Placeholders stand after the text, and each predicts the token after its position. The first
+    predicted token is always kept. Every other token is kept if all tokens before it are kept and
+    its probability is at least ``threshold``. Nothing verifies the tokens.
 
-    The paper's abstract says what is trained and what is gained. Thresholds, the end of a unit (a
-    placeholder that says "placeholder") and the rule that a placeholder does not repeat the token
-    before it are our reading.
+    The next forward reads the kept tokens again and stores their true keys and values. Keys and
+    values of placeholders are dropped.
 
-    When: the model was made by ``paradecode train lud``, its texts have runs of tokens that follow
-    from one another, and a loss may be measured and borne.
+    The paper's abstract states the training and the gain. Three things are our reading: the
+    thresholds, a placeholder that predicts "placeholder" as the end of a unit, and the rule that a
+    placeholder does not repeat the token before it.
+
+    When: the model was made by ``paradecode train lud``, its texts have runs of predictable tokens,
+    and some loss of quality can be measured and accepted.
     """
 
     placeholders: int = parameter(4, 0, 16, "placeholders behind the text; 0 is plain decoding")
@@ -123,7 +127,11 @@ class LexicalUnits:
             seq.commit(self.unit(seq, reply.logits, mask))
 
     def unit(self, seq: TokenSequence, logits: Logits, mask: int) -> Verdict:
-        """The first token, and the tokens behind it that the model is sure of."""
+        """Return the first token, and the tokens after it that the model is sure of.
+
+        ``logits`` [rows, V] come from the last token and the placeholders; ``mask`` is the
+        placeholder's token id.
+        """
         sampler, rows = seq.sampler, logits.shape[0]
         banned = np.array([mask], np.int32), np.array([-np.inf], np.float32)
         usable = logits.with_bias([banned] * rows)
