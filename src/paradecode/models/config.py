@@ -1,132 +1,52 @@
-"""The configuration of a model: one record for every architecture of the Llama family."""
+"""The configuration of a model: its sizes, and the list of its layers' parts."""
 
 from __future__ import annotations
 
-import math
-import warnings
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from paradecode.core.checks import attributes, checked, flag, number, one_of, whole
 from paradecode.core.errors import InvalidModel
-from paradecode.models.gemma import Gemma
 from paradecode.models.mixture import MOST_EXPERTS, MOST_LAYERS, Mixture
+from paradecode.models.parts import Attention, Feed, Layer, Shapes
+from paradecode.models.rope import Rope as Rope
 
-_POSITIVE = number(1e-12, 1e12)
-
-
-@dataclass(frozen=True)
-class Rope:
-    """Rotary position embedding, always in the half-split layout (element i pairs with i + d/2).
-
-    Attributes:
-        theta: base of the wavelengths.
-        dim: number of leading dimensions of a head that are rotated (partial rotary when <
-            head_dim).
-        scaling: ``none``, ``linear``, ``llama3``, ``yarn`` or ``longrope``.
-        factor, low_freq_factor, high_freq_factor, original_context: parameters of the scaling.
-        attention_factor: cosines and sines are multiplied by it (yarn, longrope).
-        beta_fast, beta_slow: yarn's correction range, in rotations.
-        truncate: whether yarn's correction range is rounded to whole pairs.
-        factors: one divisor for each rotated pair, or empty. They replace ``scaling``; GGUF files
-            store the llama3 scaling in this form.
-    """
-
-    theta: float = checked(_POSITIVE, 10000.0)
-    dim: int = 64
-    scaling: str = checked(one_of("none", "linear", "llama3", "yarn", "longrope"), "none")
-    factor: float = checked(_POSITIVE, 1.0)
-    low_freq_factor: float = checked(_POSITIVE, 1.0)
-    high_freq_factor: float = checked(_POSITIVE, 4.0)
-    original_context: int = checked(whole(1, 1 << 39), 8192)
-    attention_factor: float = checked(_POSITIVE, 1.0)
-    beta_fast: float = checked(_POSITIVE, 32.0)
-    beta_slow: float = checked(_POSITIVE, 1.0)
-    truncate: bool = checked(flag, True)
-    factors: tuple[float, ...] = ()
-
-    def inverse_frequencies(self) -> NDArray[np.float64]:
-        """Return each rotated pair's angle per position, with all scaling: float64 [dim / 2].
-
-        The angle of pair i at position p is ``p * inverse_frequencies()[i]``; cosines and sines are
-        then multiplied by ``attention_factor``.
-        """
-        base = self.theta ** -(np.arange(0, self.dim, 2, dtype=np.float64) / self.dim)
-        if self.factors:
-            return base / np.asarray(self.factors)
-        if self.scaling == "linear":
-            return base / self.factor
-        if self.scaling == "llama3":
-            rotations = self.original_context * base / (2 * np.pi)
-            span = self.high_freq_factor - self.low_freq_factor
-            keep = np.clip((rotations - self.low_freq_factor) / span, 0, 1)
-            return keep * base + (1 - keep) * base / self.factor
-        if self.scaling == "yarn":
-            low, high = self._pair_of(self.beta_fast), self._pair_of(self.beta_slow)
-            if self.truncate:
-                low, high = math.floor(low), math.ceil(high)
-            low, high = max(low, 0), min(high, self.dim - 1)
-            ramp = (np.arange(self.dim // 2) - low) / (high - low or 0.001)
-            stretch = np.clip(ramp, 0, 1)
-            return (1 - stretch) * base + stretch * base / self.factor
-        return base
-
-    def _pair_of(self, rotations: float) -> float:
-        """Return the (fractional) index of the pair that rotates this often in the old context."""
-        turns = self.original_context / (rotations * 2 * math.pi)
-        return self.dim * math.log(turns) / (2 * math.log(self.theta))
-
-    def check_contexts(self, context: int) -> None:
-        """Warn if the scaling contradicts the ratio of the new context to the original one."""
-        original, ratio = self.original_context, context / self.original_context
-        if self.scaling == "yarn" and original != context:
-            if not math.isclose(ratio, self.factor, rel_tol=1e-3):
-                said = f"rope: factor {self.factor:g} is used, although the contexts {original} and"
-                warnings.warn(f"{said} {context} have the ratio {ratio:g}", stacklevel=3)
-        elif self.scaling == "llama3" and original >= context:
-            said = f"rope: the context before scaling, {original}, is used, although it is not less"
-            warnings.warn(f"{said} than the context of the model, {context}", stacklevel=3)
-
-    def check(self) -> None:
-        """Raise InvalidModel if a number is out of range (NaN and infinity included)."""
-        attributes(self, None, "rope.", InvalidModel)
-        if self.scaling == "yarn" and self.theta <= 1:
-            raise InvalidModel("rope.theta", self.theta, "yarn needs a base above 1")
-        if self.scaling == "llama3" and self.high_freq_factor <= self.low_freq_factor:
-            raise InvalidModel(
-                "rope.high_freq_factor", self.high_freq_factor, "it must exceed low_freq_factor"
-            )
-        if self.factors and len(self.factors) != self.dim // 2:
-            raise InvalidModel("rope.factors", len(self.factors), f"give {self.dim // 2} factors")
-        if not all(1e-12 < factor < 1e12 for factor in self.factors):
-            raise InvalidModel("rope.factors", self.factors, "give positive numbers")
+MOST_EMBEDDINGS = 1 << 24
+"""Largest number of rows of a table of learned positions."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shapes and facts of a decoder-only transformer with RMSNorm, rotary positions and SwiGLU.
+    """Shapes and facts of a decoder-only transformer.
 
     Attributes:
         name: the model's name for users.
         architecture: family, for messages (``llama``, ``qwen2``, ...).
-        vocab_size, hidden_size, layers, heads, kv_heads, head_dim, intermediate_size: shapes.
+        vocab_size, hidden_size: number of tokens, and width D of the residual stream.
+        stack: the layers, each a list of parts.
         context_length: largest number of positions.
-        norm_eps: epsilon of every RMSNorm.
-        rope: rotary parameters.
+        norm_kind: ``rms`` or ``layer``, for all norms of the stream.
+        norm_eps: epsilon of every norm.
+        norm_bias: whether norms of the stream have a bias.
+        embed_factor: embeddings are multiplied by it.
+        embed_norm: whether embeddings are normed (BLOOM).
+        positions: rows of a table of learned positions, which are added to embeddings; 0 means none.
+        token_width: width P of a token's second embeddings, one for each layer (see
+            :class:`~paradecode.models.parts.TokenInput`); 0 means none.
+        token_rows: number of tokens that have second embeddings.
         tied_head: whether the LM head is the embedding matrix.
+        head_bias: whether the LM head has a bias.
         outputs: number of rows of the LM head, for a draft model that can propose only some of its
             tokens; 0 means all.
-        qkv_bias, output_bias, mlp_bias: which projections have a bias.
-        qk_norm: whether each head of queries and keys has an RMSNorm (Qwen3).
-        mixture: the experts that replace the MLP of layers, or None.
-        gemma: further facts about Gemma 4's layers; None for other models.
-        sliding_window: number of positions that each row sees, including itself; 0 means all.
+        logit_factor: logits are multiplied by it.
+        softcap: then a logit l becomes ``softcap * tanh(l / softcap)``; 0 means no change.
         attention: ``causal``, ``full`` or ``block`` (masked diffusion; see ``block_length``).
         block_length: number of positions of a block, for ``block`` attention.
         mask_token: id of the mask token of a diffusion model, or None.
         shift: whether the logits of row i predict position i + 1 in a diffusion model, too.
+        canvas_length: number of positions that a model without a mask token denoises together;
+            otherwise 0. Such a model reads its last guess through an MLP, ``guess``.
         bos_token: id or None; ``add_bos`` says whether prompts start with it.
         eos_tokens: token ids that end a text.
         decoder: spec of the method that suits its family best; empty means the default method.
@@ -136,27 +56,26 @@ class ModelConfig:
     architecture: str
     vocab_size: int = checked(whole(1, 1 << 21))
     hidden_size: int = checked(whole(1, 1 << 16))
-    layers: int = checked(whole(1, MOST_LAYERS))
-    heads: int = checked(whole(1, 1024))
-    kv_heads: int = checked(whole(1, 1024))
-    head_dim: int = checked(whole(1, 1024))
-    intermediate_size: int = checked(whole(1, 1 << 20))
+    stack: tuple[Layer, ...]
     context_length: int = checked(whole(1, 1 << 24), 2048)
+    norm_kind: str = checked(one_of("rms", "layer"), "rms")
     norm_eps: float = checked(number(0, 0.999, above=True), 1e-5)
-    rope: Rope = field(default_factory=Rope)
+    norm_bias: bool = checked(flag, False)
+    embed_factor: float = checked(number(0, 1e6, above=True), 1.0)
+    embed_norm: bool = checked(flag, False)
+    positions: int = checked(whole(0, MOST_EMBEDDINGS), 0)
+    token_width: int = checked(whole(0, 1 << 16), 0)
+    token_rows: int = checked(whole(0, 1 << 21), 0)
     tied_head: bool = False
+    head_bias: bool = checked(flag, False)
     outputs: int = checked(whole(0, 1 << 21), 0)
-    qkv_bias: bool = False
-    output_bias: bool = False
-    mlp_bias: bool = False
-    qk_norm: bool = False
-    mixture: Mixture | None = None
-    gemma: Gemma | None = None
-    sliding_window: int = checked(whole(0, 1 << 24), 0)
+    logit_factor: float = checked(number(0, 1e6, above=True), 1.0)
+    softcap: float = checked(number(0, 1e6), 0.0)
     attention: str = checked(one_of("causal", "full", "block"), "causal")
     block_length: int = checked(whole(), 0)
     mask_token: int | None = None
     shift: bool = checked(flag, False)
+    canvas_length: int = checked(whole(0, 1 << 16), 0)
     bos_token: int | None = None
     add_bos: bool = False
     eos_tokens: tuple[int, ...] = ()
@@ -164,21 +83,22 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
-        if self.heads % self.kv_heads:
-            raise InvalidModel("kv_heads", self.kv_heads, f"it must divide heads ({self.heads})")
-        if not 2 <= self.rope.dim <= self.head_dim or self.rope.dim % 2:
-            raise InvalidModel(
-                "rope.dim", self.rope.dim, f"give an even number up to head_dim ({self.head_dim})"
-            )
-        self.rope.check()
+        whole(1, MOST_LAYERS)("layers", len(self.stack))
         if self.outputs > self.vocab_size or (self.outputs and self.tied_head):
             fix = f"an LM head of its own has at most {self.vocab_size} rows"
             raise InvalidModel("outputs", self.outputs, fix)
-        if self.mixture is not None and self.layers * self.mixture.experts > MOST_EXPERTS:
+        experts = sum(layer.feed.mixture.experts for layer in self.stack
+                      if layer.feed and layer.feed.mixture)  # fmt: skip
+        if experts > MOST_EXPERTS:
             fix = f"with {self.layers} layers give at most {MOST_EXPERTS // self.layers}"
-            raise InvalidModel("mixture.experts", self.mixture.experts, fix)
+            raise InvalidModel("mixture.experts", experts // self.layers, fix)
         if not (self.attention == "block") <= self.block_length <= 1 << 16:
             raise InvalidModel("block_length", self.block_length, "blocks have 1 to 65536 tokens")
+        if self.positions and self.positions < self.context_length:
+            fix = f"the table of positions has {self.positions} rows"
+            raise InvalidModel("context_length", self.context_length, fix)
+        self._check_shared_keys()
+        self._check_token_inputs()
         for name in ("eos_tokens", "bos_token", "mask_token"):
             value = getattr(self, name)
             for token in value if isinstance(value, tuple) else (value,):
@@ -186,10 +106,120 @@ class ModelConfig:
                     fix = f"the vocabulary has ids 0 to {self.vocab_size - 1}"
                     raise InvalidModel(name, token, fix)
 
+    def _check_shared_keys(self) -> None:
+        """Raise InvalidModel if a layer reads keys that no earlier layer of its kind keeps."""
+        for index, attention in self.attentions():
+            if attention.keys_of < 0:
+                continue
+            of = self.stack[attention.keys_of].attention if attention.keys_of < index else None
+            alike = of is not None and of.keys_of < 0 and (
+                (of.kv_heads, of.head_dim, of.window)
+                == (attention.kv_heads, attention.head_dim, attention.window)
+            )  # fmt: skip
+            if not alike:
+                fix = "name an earlier layer with keys of its own, of the same shape and window"
+                raise InvalidModel("keys_of", attention.keys_of, fix)
+
+    def _check_token_inputs(self) -> None:
+        """Raise InvalidModel if layers read second embeddings that the model does not have."""
+        for layer in self.stack:
+            if layer.token_input and layer.token_input.size != self.token_width:
+                fix = f"the model's second embeddings have {self.token_width} numbers"
+                raise InvalidModel("token_input.size", layer.token_input.size, fix)
+
     @property
-    def canvas_length(self) -> int:
-        """Number of positions that a model without a mask token denoises together; otherwise 0."""
-        return 0 if self.gemma is None else self.gemma.canvas
+    def layers(self) -> int:
+        """Number of layers."""
+        return len(self.stack)
+
+    def attentions(self) -> Iterator[tuple[int, Attention]]:
+        """Yield the index and the attention of each layer that attends."""
+        for index, layer in enumerate(self.stack):
+            if layer.attention is not None:
+                yield index, layer.attention
+
+    @property
+    def _first(self) -> Attention:
+        return next(attention for _, attention in self.attentions())
+
+    @property
+    def _feed(self) -> Feed:
+        return next(layer.feed for layer in self.stack if layer.feed is not None)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all layers are alike, up to experts in place of an MLP."""
+        first, feed = self.stack[0], self.stack[0].feed
+        return all(
+            replace(layer, parts=first.parts) == first
+            and layer.attention == first.attention
+            and layer.feed is not None and feed is not None
+            and (layer.feed.norm, layer.feed.activation, layer.feed.gated, layer.feed.bias)
+            == (feed.norm, feed.activation, feed.gated, feed.bias)
+            for layer in self.stack
+        )  # fmt: skip
+
+    # Facts of the first layer that has them, which is each layer of a uniform model.
+
+    @property
+    def heads(self) -> int:
+        """Number of query heads of the first attention."""
+        return self._first.heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key and value heads of the first attention."""
+        return self._first.kv_heads
+
+    @property
+    def head_dim(self) -> int:
+        """Size of a head of the first attention."""
+        return self._first.head_dim
+
+    @property
+    def rope(self) -> Rope:
+        """Rotary positions of the first attention that has them."""
+        return next(a.rope for _, a in self.attentions() if a.rope is not None)
+
+    @property
+    def sliding_window(self) -> int:
+        """Number of positions that a row sees in the first attention; 0 means all."""
+        return self._first.window
+
+    @property
+    def qkv_bias(self) -> bool:
+        """Whether the first attention's queries, keys and values have biases."""
+        return self._first.bias
+
+    @property
+    def output_bias(self) -> bool:
+        """Whether the first attention's output projection has a bias."""
+        return self._first.output_bias
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether the first attention norms its queries and keys."""
+        return self._first.qk_norm != "none"
+
+    @property
+    def mlp_bias(self) -> bool:
+        """Whether the first MLP has biases."""
+        return self._feed.bias
+
+    @property
+    def intermediate_size(self) -> int:
+        """Inner width of the first MLP, or of an expert if no layer has an MLP."""
+        feeds = [layer.feed for layer in self.stack if layer.feed is not None]
+        mixture = self.mixture
+        return next(
+            (feed.size for feed in feeds if feed.size), mixture.expert_size if mixture else 0
+        )
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The first layer's experts that there are, or None."""
+        feeds = [layer.feed for layer in self.stack if layer.feed is not None]
+        return next((feed.mixture for feed in feeds if feed.mixture is not None), None)
 
     @property
     def writes(self) -> bool:
@@ -201,42 +231,116 @@ class ModelConfig:
         """The number of rows of the LM head."""
         return self.outputs or self.vocab_size
 
-    def tensors(self) -> dict[str, tuple[int, ...]]:
+    def tensors(self) -> Shapes:
         """Return canonical name -> shape of every weight of this architecture, rows first.
 
-        ``embed`` [V, D], ``head`` [V or ``outputs``, D] (absent when tied), ``norm`` [D], and for
-        each layer ``layers.N.``: ``attn_norm`` [D], ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o``
-        [D, H*d], ``mlp_norm`` [D], ``gate`` and ``up`` [F, D], ``down`` [D, F]; biases as
-        ``q.bias`` ...; ``q_norm`` and ``k_norm`` [d]. Layers with experts have ``Mixture.tensors``
-        instead of ``gate``, ``up`` and ``down``; Gemma 4's layers have both, and the tensors of
-        :class:`Gemma`.
+        ``embed`` [V, D], ``head`` [V or ``outputs``, D] (absent when tied), ``head.bias``, ``norm``
+        [D], ``norm.bias``, ``embed_norm`` [D], ``positions`` [rows, D], and for each layer
+        ``layers.N.`` those of :meth:`Layer.tensors`. Second embeddings are ``token_embed`` [rows,
+        layers * P], ``token_project`` [layers * P, D] and ``token_norm`` [P]; a canvas model has
+        ``guess.norm`` [D], ``guess.gate`` and ``guess.up`` [F, D], and ``guess.down`` [D, F].
         """
-        d, f = self.hidden_size, self.intermediate_size
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        shapes: dict[str, tuple[int, ...]] = {"embed": (self.vocab_size, d), "norm": (d,)}
+        d = self.hidden_size
+        shapes: Shapes = {"embed": (self.vocab_size, d), "norm": (d,)}
+        if self.embed_norm:
+            shapes["embed_norm"] = (d,)
+        if self.norm_bias:
+            shapes |= {f"{name}.bias": (d,) for name in list(shapes) if name.endswith("norm")}
+        if self.positions:
+            shapes["positions"] = (self.positions, d)
+        if self.token_width:
+            wide = self.layers * self.token_width
+            shapes |= {"token_embed": (self.token_rows, wide), "token_project": (wide, d)}
+            shapes["token_norm"] = (self.token_width,)
         if not self.tied_head:
             shapes["head"] = (self.said, d)
-        if self.gemma is not None:
-            shapes |= self.gemma.around(d, f)
-        for index in range(self.layers):
-            layer: dict[str, tuple[int, ...]] = {
-                "attn_norm": (d,), "q": (q, d), "k": (kv, d), "v": (kv, d), "o": (d, q),
-                "mlp_norm": (d,),
-            }  # fmt: skip
-            if self.gemma is not None:
-                layer = self.gemma.attention(index, d, self.heads, self.head_dim, self.kv_heads)
-                layer |= {"gate": (f, d), "up": (f, d), "down": (d, f)}
-            if self.mixture is not None and index not in self.mixture.dense:
-                layer |= self.mixture.tensors(d)
-            elif self.gemma is None:
-                layer |= {"gate": (f, d), "up": (f, d), "down": (d, f)}
-            if self.qkv_bias:
-                layer |= {"q.bias": (q,), "k.bias": (kv,), "v.bias": (kv,)}
-            if self.output_bias:
-                layer["o.bias"] = (d,)
-            if self.mlp_bias:
-                layer |= {"gate.bias": (f,), "up.bias": (f,), "down.bias": (d,)}
-            if self.qk_norm:
-                layer |= {"q_norm": (self.head_dim,), "k_norm": (self.head_dim,)}
-            shapes |= {f"layers.{index}.{name}": shape for name, shape in layer.items()}
+        if self.head_bias:
+            shapes["head.bias"] = (self.said,)
+        if self.canvas_length:
+            f = self.intermediate_size
+            shapes |= {"guess.norm": (d,), "guess.gate": (f, d), "guess.up": (f, d)}
+            shapes["guess.down"] = (d, f)
+        for index, layer in enumerate(self.stack):
+            own = layer.tensors(d, self.norm_bias, bool(self.canvas_length))
+            shapes |= {f"layers.{index}.{name}": shape for name, shape in own.items()}
         return shapes
+
+    def altered(self, **changes: Any) -> ModelConfig:
+        """Return the configuration with other facts, named as in :func:`uniform`.
+
+        Facts that name no part are replaced in any model. Facts of parts need a uniform model, and
+        ``layers`` alone cuts the stack of any model.
+
+        Raises:
+            InvalidModel: the layers differ, and a fact of their parts is to be replaced.
+        """
+        known = {each.name for each in fields(self)}
+        if not changes.keys() - known:
+            return replace(self, **changes)
+        count = changes.get("layers", self.layers)
+        if not changes.keys() - known - {"layers"} and count <= self.layers:
+            own = {name: value for name, value in changes.items() if name in known}
+            return replace(self, stack=self.stack[:count], **own)
+        if not self.uniform:
+            names = ", ".join(sorted(changes.keys() - known))
+            raise InvalidModel(names, "several kinds of layers", "change the layers one by one")
+        kept = {name: getattr(self, name) for name in known - {"stack"}}
+        first, feed = self._first, self._feed
+        dense = frozenset(i for i, layer in enumerate(self.stack)
+                          if layer.feed and layer.feed.mixture is None)  # fmt: skip
+        facts = {
+            "layers": self.layers, "heads": first.heads, "kv_heads": first.kv_heads,
+            "head_dim": first.head_dim, "intermediate_size": self.intermediate_size,
+            "rope": first.rope, "qkv_bias": first.bias, "output_bias": first.output_bias,
+            "mlp_bias": feed.bias, "qk_norm": self.qk_norm, "mixture": self.mixture,
+            "dense": dense if self.mixture else frozenset(),
+            "sliding_window": first.window,
+        }  # fmt: skip
+        return uniform(**(kept | facts | changes))
+
+
+def uniform(
+    name: str,
+    architecture: str,
+    vocab_size: int,
+    hidden_size: int,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    intermediate_size: int,
+    *,
+    rope: Rope | None = None,
+    qkv_bias: bool = False,
+    output_bias: bool = False,
+    mlp_bias: bool = False,
+    qk_norm: bool = False,
+    mixture: Mixture | None = None,
+    dense: frozenset[int] = frozenset(),
+    sliding_window: int = 0,
+    **facts: Any,
+) -> ModelConfig:
+    """Return the configuration of Llama's layers, all alike: RMSNorm, rotary positions and SwiGLU.
+
+    Args:
+        intermediate_size: inner width of an MLP.
+        rope: rotary positions; by default all of a head is rotated.
+        qk_norm: whether each head of queries and keys has a norm (Qwen3).
+        mixture: the experts in place of MLPs, but not in the layers ``dense``.
+        facts: further fields of :class:`ModelConfig`.
+
+    Raises:
+        InvalidModel: a value is out of range.
+    """
+    whole(1, MOST_LAYERS)("layers", layers)
+    attention = Attention(
+        heads, kv_heads, head_dim, rope=Rope(dim=head_dim) if rope is None else rope,
+        window=sliding_window, bias=qkv_bias, output_bias=output_bias,
+        qk_norm="head" if qk_norm else "none",
+    )  # fmt: skip
+    plain = Feed(intermediate_size, bias=mlp_bias) if mixture is None or dense else None
+    mixed = plain if mixture is None else Feed(0, mixture=mixture)
+    stack = tuple(
+        Layer((attention, plain if index in dense and plain else mixed)) for index in range(layers)
+    )
+    return ModelConfig(name, architecture, vocab_size, hidden_size, stack, **facts)

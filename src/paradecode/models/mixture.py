@@ -34,7 +34,6 @@ class Mixture:
         chosen: number of experts for each token.
         expert_size: inner width of an expert.
         shared_size: inner width of one more MLP for every token; 0 if there is none.
-        dense: layers with an ordinary MLP instead.
         score: ``softmax`` or ``sigmoid``.
         bias: whether the router adds a bias for its choice.
         biased_weights: whether the bias also counts in the weights.
@@ -48,7 +47,6 @@ class Mixture:
     chosen: int
     expert_size: int
     shared_size: int = 0
-    dense: frozenset[int] = frozenset()
     score: str = "softmax"
     groups: int = 1
     chosen_groups: int = 1
