@@ -18,7 +18,7 @@ from paradecode.models.checkpoint import Checkpoint, with_chat
 from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.families import BY_GGUF, BY_NAME, Family
 from paradecode.models.families.family import half_split, separated
-from paradecode.models.families.gguf import canonical, facts_of
+from paradecode.models.families.gguf import facts_of, own_name
 from paradecode.models.gguf_experts import NAMES, mixture_of, single
 from paradecode.models.gguf_header import Header, TensorInfo, read_header
 from paradecode.models.gguf_tokenizer import optional, templates_of, tokenizer_from_header
@@ -158,7 +158,7 @@ def _canonical_names(architecture: str, header: Header) -> dict[str, str]:
     names: dict[str, str] = {}
     if (family := BY_GGUF.get(architecture)) is not None:
         for name in header.tensors:
-            own = canonical(family, name)
+            own = own_name(family, name)
             if own in names:
                 raise InvalidModel(name, "twice", "another tensor has the same meaning")
             if own:

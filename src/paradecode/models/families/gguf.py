@@ -16,13 +16,14 @@ from paradecode.models.rope import Rope
 _ASIDE = ("rope_freqs", "rope_factors_long", "rope_factors_short")
 """Tensors that are facts of the rotary positions."""
 
-_FACTS = {
+FACTS = {
     "embedding_length": "hidden_size", "block_count": "num_hidden_layers",
     "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
     "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
     "context_length": "max_position_embeddings",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.layer_norm_epsilon": "layer_norm_eps", "attention.sliding_window": "sliding_window",
+    "rope.freq_base": "rope_theta", "use_parallel_residual": "use_parallel_residual",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping", "logit_scale": "logits_scaling",
     "embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
@@ -36,7 +37,7 @@ _FACTS = {
 _ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function")
 
 
-def canonical(family: Family, stored: str) -> str:
+def own_name(family: Family, stored: str) -> str:
     """Return our name of a tensor in GGUF; empty if it is not read as a weight.
 
     Raises:
@@ -73,7 +74,7 @@ def facts_of(
         key: value for key, value in family.defaults.items() if key in _ACTIVATIONS
     }
     values |= family.gguf_defaults
-    for key, own in {**_FACTS, **family.gguf_facts}.items():
+    for key, own in {**FACTS, **family.gguf_facts}.items():
         given = header.fields.get(f"{architecture}.{key}")
         if given is not None:
             values[own] = _one(f"{architecture}.{key}", given)
