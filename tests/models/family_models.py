@@ -77,6 +77,14 @@ CASES = {
         "Gemma3Text", {**_HEAD, **_SLIDING, "query_pre_attn_scalar": 20}, {**_HEAD, **_SLIDING},
         tied=True, gelu=True,
     ),
+    "gemma4": Case(
+        "Gemma4Text",
+        {**_HEAD, **_SLIDING, "global_head_dim": 32, "hidden_size_per_layer_input": 8,
+         "vocab_size_per_layer_input": VOCABULARY, "num_kv_shared_layers": 2,
+         "use_double_wide_mlp": True, "final_logit_softcapping": 5.0,
+         "layer_types": ["sliding_attention", "full_attention"] * 3},
+        None, tied=True, gelu=True,
+    ),
     "smollm3": Case("SmolLM3", tied=True),
     "granite": Case("Granite", *[{**_FACTORS, "attention_multiplier": 0.2}] * 2),
     "olmo2": Case("Olmo2"),
@@ -135,7 +143,11 @@ def save_folder(case: Case, folder: Path) -> Any:
         del named["num_key_value_heads"]
     config = getattr(transformers, f"{case.name}Config")(**{**named, **(case.folder or {})})
     config._attn_implementation = "eager"
-    kind = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}.get(case.name)
+    kind = {
+        "GPT2": "GPT2LMHeadModel",
+        "Gemma3Text": "Gemma3ForCausalLM",
+        "Gemma4Text": "Gemma4ForCausalLM",
+    }.get(case.name)
     model = getattr(transformers, kind or f"{case.name}ForCausalLM")(config).eval()
     generator, gains = torch.Generator().manual_seed(0), 0 if case.name.startswith("Gemma") else 1
     with torch.no_grad():
@@ -200,7 +212,7 @@ def _stored(family: Family, config: ModelConfig) -> Iterable[tuple[str, np.ndarr
             gain = name.endswith("norm") or ".after_" in name
             tensors[name] = np.float32(0.2) * noise + gain
         else:
-            tensors[name] = noise * np.float32(0.8 / math.sqrt(shape[-1]))
+            tensors[name] = noise * np.float32(0.7 / math.sqrt(shape[-1]))
         part = name.split(".")[-1]
         attention = (
             config.stack[int(name.split(".")[1])].attention if name.startswith("layers.") else None

@@ -101,6 +101,15 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     if isinstance(known, str) and known in ARCHITECTURES and named_by_type != known:
         other = f"architectures names {known}, which is used, although model_type is"
         warnings.warn(f"{other} {str(raw['model_type'])[:80]!r}", stacklevel=2)
+    text = raw.get("text_config")
+    if str(known).endswith("ForConditionalGeneration") and isinstance(text, dict):
+        # The text part of a model that also sees pictures or hears.
+        ids = {
+            key: raw[key] for key in ("eos_token_id", "bos_token_id") if raw.get(key) is not None
+        }
+        tied = {k: raw[k] for k in ("tie_word_embeddings",) if k in raw and k not in text}
+        raw = Metadata({**text, **ids, **tied})
+        known, known_type = None, str(text.get("model_type"))
     own = BY_CLASS.get(str(known)) or (BY_TYPE.get(known_type) if known is None else None)
     if own is not None:
         return _of_family(own, folder, raw, said)

@@ -22,6 +22,7 @@ from paradecode.models.families import BY_NAME, Family
 from paradecode.models.families.family import separated
 from paradecode.models.folder_config import folder_config
 from paradecode.models.folder_tokenizer import read_tokenizer
+from paradecode.models.gguf_experts import single
 from paradecode.models.gguf_tokenizer import END_OF_TURN
 from paradecode.models.masked_diffusion import stored_as
 from paradecode.models.metadata import MAX_LISTING, read_json
@@ -170,7 +171,8 @@ def _of_family(
     return config, [
         (name, one, made)
         for name, canonical, tensor in named if canonical and not _UNUSED.search(name)
-        for one, made in separated(family, config, canonical, tensor, folder=True)
+        for part, whole in single(canonical, tensor, config.mixture)
+        for one, made in separated(family, config, part, whole, folder=True)
     ]  # fmt: skip
 
 

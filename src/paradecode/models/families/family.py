@@ -42,8 +42,15 @@ GGUF_NAMES = {
 """A tensor of a layer in GGUF -> our name; ``a+b`` holds the rows of a, then those of b."""
 GGUF_OUTSIDE = {
     "token_embd": "embed", "output_norm": "norm", "output": "head", "position_embd": "positions",
-    "token_embd_norm": "embed_norm",
+    "token_embd_norm": "embed_norm", "per_layer_token_embd": "token_embed",
+    "per_layer_model_proj": "token_project", "per_layer_proj_norm": "token_norm",
 }  # fmt: skip
+
+
+_TEXT = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
+"""What stands before the names of a network that is the text part of another one."""
+_UNSEEN = re.compile(r"^(?:model\.)?(?:vision|audio|embed_vision|embed_audio|multi_modal)")
+"""Beginnings of the names of weights that read pictures and sounds; they are not used."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,9 @@ class Family:
         Raises:
             InvalidModel: the family has no such tensor.
         """
-        root = self.layers.partition(".")[0]
+        if _UNSEEN.search(stored):
+            return ""
+        root, stored = self.layers.partition(".")[0], _TEXT.sub("", stored)
         for name in (stored, f"{root}.{stored}"):
             module, _, kind = name.rpartition(".")
             end = ".bias" if kind == "bias" else ""
@@ -194,6 +203,8 @@ def separated(
     Raises:
         InvalidModel: a joined tensor has not the rows that the configuration implies.
     """
+    if _reads_other_keys(config, own):
+        return  # transformers keeps weights here that it does not use.
     place, _, part = own.rpartition(".") if not own.endswith(".bias") else _biased(own)
     bias = ".bias" if own.endswith(".bias") else ""
     prefix = f"{place}." if place else ""
@@ -216,6 +227,13 @@ def separated(
             yield from _placed(family, config, f"{prefix}{name}{bias}", some, folder)
         return
     yield from _placed(family, config, own, tensor, folder)
+
+
+def _reads_other_keys(config: ModelConfig, own: str) -> bool:
+    """Return whether the tensor makes keys or values in a layer that reads another one's."""
+    match = re.fullmatch(r"layers\.(\d+)\.(?:k|v|k_norm)(?:\.bias)?", own)
+    attention = config.stack[int(match[1])].attention if match else None
+    return attention is not None and attention.keys_of >= 0
 
 
 def _biased(own: str) -> tuple[str, str, str]:

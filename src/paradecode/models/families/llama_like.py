@@ -211,6 +211,12 @@ INTERNLM2 = Family(
         "rms_norm_eps": 1e-6,
     },
     _NO_HEADS, gguf_interleaved=True,
+    names={
+        "attention_norm": "attn_norm", "ffn_norm": "mlp_norm", "attention.wqkv": "q/k/v",
+        "attention.wo": "o", "feed_forward.w1": "gate", "feed_forward.w3": "up",
+        "feed_forward.w2": "down",
+    },
+    outside={"model.tok_embeddings": "embed", "model.norm": "norm", "output": "head"},
 )  # fmt: skip
 MINICPM = Family(
     "minicpm", _minicpm, ("MiniCPM",), ("minicpm",), ("minicpm",),
