@@ -7,15 +7,18 @@
 namespace paradecode {
 namespace {
 
-// At most: preparation and product of queries/keys/values, output, gate/up or router; attention;
-// down or the choice of experts; attention weights; and a layer's hidden states. Of each lot of
-// rows that is sent to experts: sending, preparation, gate/up, down and sum. Besides: the first
-// rows, preparation and product of the head. Gemma 4's layers have an MLP and a router, and norms
-// behind attention and both; and a guess is read by preparation, gate/up and down.
+// At most: preparation and product of queries/keys/values, output, gate/up or router, and low-rank
+// queries; attention; down or the choice of experts; norms of all heads; attention weights; what
+// closes a part; and a layer's hidden states. Of each lot of rows that is sent to experts: sending,
+// preparation, gate/up, down and sum. Besides: the first rows, preparation and product of the head,
+// and of second embeddings, what a ladder left, and a guess: preparation, gate/up and down.
 constexpr int kLayerPhases = 10;
+constexpr int kRankPhases = 2;
+constexpr int kRouterPhases = 3;
+constexpr int kTokenPhases = 4;
 constexpr int kLotPhases = 5;
 constexpr int kOtherPhases = 3;
-constexpr int kGemmaLayerPhases = 5;
+constexpr int kTableauPhases = 3;
 constexpr int kGuessPhases = 4;
 
 }  // namespace
@@ -37,14 +40,16 @@ Forward::Forward(Model& model, Model::Workspace& workspace, const std::deque<Pla
       kernels_(*model.isa_.kernels),
       shape_(model.shape_),
       width_(round_up(shape_.hidden_size, kGroup)),
-      inner_width_(round_up(std::max({shape_.intermediate_size, shape_.mixture.expert_size,
-                                      shape_.mixture.shared_size}),
-                            kGroup)),
+      inner_width_(shape_.token_padded()),
       only_best_(only_best) {
+  for (const FeedShape& feed : shape_.feeds)
+    inner_width_ = std::max({inner_width_, round_up(feed.size, kGroup),
+                             round_up(feed.mixture.expert_size, kGroup),
+                             round_up(feed.mixture.shared_size, kGroup)});
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const AttentionShape& kind = shape_.attentions[i];
-    const int width = round_up(shape_.heads * kind.head_dim, kGroup);
-    attentions_.push_back({kind, plans[i], kind.padded_dim(), width, nullptr, nullptr, {}, 0});
+    attentions_.push_back({kind, plans[i], model.slopes_[i], kind.padded_dim(), kind.width(),
+                           nullptr, nullptr, {}, 0});
     score_stride_ =
         std::max<std::int64_t>(score_stride_, round_up(plans[i].most_extra + 2 * kLanes, kLanes));
   }
@@ -57,13 +62,24 @@ ForwardResult Forward::run() {
   int dim = 0;
   int made = 0;
   int turns = 0;
+  int heads = 0;
+  int keys = 0;
+  int rank = 0;
   for (const Attention& kind : attentions_) {
+    const AttentionShape& shape = kind.shape;
     widest = std::max(widest, kind.width);
     dim = std::max(dim, kind.dim);
     made += kind.width;
-    turns += 2 * kind.shape.pairs();
+    turns += 2 * shape.pairs();
+    heads = std::max(heads, shape.heads * kind.dim);
+    if (shape.qk_norm == HeadNorm::All) keys = std::max(keys, shape.kv_heads * kind.dim);
+    rank = std::max(rank, round_up(shape.query_rank, kGroup));
   }
-  queries_ = space_.queries.need(count(rows, shape_.heads * dim));
+  widest = std::max(widest, rank);
+  queries_ = space_.queries.need(count(rows, heads));
+  if (keys > 0) keys_ = space_.keys.need(count(rows, keys));
+  if (rank > 0) ranked_ = space_.ranked.need(count(rows, rank));
+  ranked_stride_ = rank;
   float* attended = space_.attended.need(count(rows, made));
   float* rotations = space_.rotations.need(count(rows, turns));
   for (Attention& kind : attentions_) {
@@ -72,14 +88,21 @@ ForwardResult Forward::run() {
     attended += std::int64_t{rows} * kind.width;
     rotations += std::int64_t{rows} * 2 * kind.shape.pairs();
   }
-  if (shape_.gemma()) plan_gemma();
-  const int places = shape_.mixture.experts > 0 ? plan_lots() : 0;
+  plan_residual();
+  plan_guesses();
+  const int places = plan_lots();
   inner_ = space_.inner.shape(std::max(rows, places), inner_width_);
   const auto logit_rows = static_cast<int>(plan_.logit_rows.size());
   space_.input.shape(std::max(rows, logit_rows), widest);
+  std::int64_t row_floats = widest;
+  if (reads_tokens()) {
+    const Matrix& project = model_.weights_.token_project;
+    second_ = space_.inputs.need(count(rows, project.panels * kLanes));
+    row_floats = std::max<std::int64_t>(row_floats, project.panels * kLanes);
+  }
   for (auto& member : space_.members) {
     member.input.shape(kPrivateRows, widest);
-    member.row.need(count(1, widest));
+    member.row.need(count(1, row_floats));
     member.tile.need(count(2 * kRowBlock, std::max(dim, 2 * kLanes)));
     member.scores.need(count(kMaxQueries, score_stride_));
   }
@@ -94,31 +117,52 @@ ForwardResult Forward::run() {
       result_.hidden.emplace_back(count(plan_.spans[i].rows, shape_.hidden_size));
   plan_weights();
   if (screened()) plan_screen();
-  if (rows > 0) {
-    const int layer = kLayerPhases + kLotPhases * lots_ + (shape_.gemma() ? kGemmaLayerPhases : 0);
-    const int other = kOtherPhases + (guesses_.empty() ? 0 : kGuessPhases);
-    const int phases = other + layer * static_cast<int>(layers_.size());
+  if (rows > 0)
     model_.team_->run(
-        phases, [](void* self, Member& member) { static_cast<Forward*>(self)->work(member); },
+        phases(), [](void* self, Member& member) { static_cast<Forward*>(self)->work(member); },
         this);
-  }
   if (screened()) result_.logits->choose(best_tokens());
   return std::move(result_);
 }
 
+// At most so many.
+int Forward::phases() const {
+  int out = kOtherPhases + kTableauPhases + (guesses_.empty() ? 0 : kGuessPhases);
+  for (const LayerPart& part : layers_) {
+    const LayerShape& layer = shape_.layer(part.layer);
+    out += kLayerPhases + (layer.reads_token ? kTokenPhases : 0);
+    if (layer.attention >= 0) {
+      const AttentionShape& kind = shape_.attention(part.layer);
+      out += (kind.query_rank > 0 ? kRankPhases : 0) + (kind.norm.after ? 1 : 0);
+    }
+    if (layer.feed < 0 || !shape_.feed(part.layer).mixed()) continue;
+    out += kRouterPhases + kLotPhases * lot_of(shape_.feed(part.layer)).count;
+  }
+  return out;
+}
+
 void Forward::begin_row(int row) {
   const SpanInput& input = input_of(row);
+  const ModelWeights& w = model_.weights_;
   const std::int64_t k = row - plan_.span_of(row).first_row;
   float* state = states_ + std::int64_t{row} * width_;
   const float* given = input.resume != nullptr ? input.resume : input.embeddings;
   const auto hidden = static_cast<std::size_t>(shape_.hidden_size);
   const std::int64_t looked_up = input.rows - input.given_rows;
-  if (k >= looked_up)
+  if (k >= looked_up) {
     std::memcpy(state, given + (k - looked_up) * shape_.hidden_size, hidden * sizeof(float));
-  else
-    unpack_row(model_.embed_, input.tokens[k], state);
+  } else {
+    unpack_row(w.embed, input.tokens[k], state);
+    if (shape_.embed_factor != 1.0F)
+      for (std::size_t i = 0; i < hidden; ++i) state[i] *= shape_.embed_factor;
+  }
   std::fill(state + hidden, state + width_, 0.0F);
-  if (shape_.gemma() && k < looked_up) begin_gemma(row);
+  if (k < looked_up && input.canvas) begin_canvas(row);
+  if (input.resume == nullptr) {
+    if (shape_.positions > 0) {
+      float* learned = own_row(row);
+    }
+  }
   const auto position = static_cast<float>(input.positions[k]);
   for (Attention& kind : attentions_) {
     float* out = kind.made + std::int64_t{row} * kind.width;
