@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paradecode.core.layers import Half, Layer
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.weights import Tensor, Weights
 
 TINY = {
@@ -15,7 +15,7 @@ TINY = {
 
 
 def tiny_config(**changes: object) -> ModelConfig:
-    return ModelConfig("tiny", "llama", **(TINY | {"rope": Rope(dim=8)} | changes))
+    return uniform("tiny", "llama", **(TINY | {"rope": Rope(dim=8)} | changes))
 
 
 def random_weights(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:

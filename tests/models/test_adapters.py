@@ -29,7 +29,7 @@ FACTS = Facts("tiny-llama", rank=3, block_length=4, mask_token=95, shift=True)
 
 def base(kind: str = "llama", **changes: object) -> Checkpoint:
     config, weights = tiny_checkpoint(kind)
-    return Checkpoint(replace(config, **changes), weights, None, None, "nowhere")
+    return Checkpoint(config.altered(**changes), weights, None, None, "nowhere")
 
 
 CONFIG = base().config

@@ -27,7 +27,7 @@ TEXTS = ("the thing", "in the <|im_end|> end", "  a\n\tb  ", "thinging 12 ü")
 def quantised(path, kind, **changes):
     """Write a GGUF file of a tiny model whose matrices have 8 bits."""
     config, weights = tiny_checkpoint(kind)
-    config = replace(config, **changes)
+    config = config.altered(**changes)
     stored, kinds = {}, {}
     for seed, (name, shape) in enumerate(config.tensors().items()):
         stored[name] = weights[name].float32() if name in weights else np.ones(shape, np.float32)
@@ -116,7 +116,7 @@ def test_transformers_reads_such_a_folder(tmp_path):
 )  # fmt: skip
 def test_what_config_json_can_say(kind, rope):
     config = tiny_checkpoint(kind)[0]
-    check_described(replace(config, rope=rope, bos_token=3, norm_eps=9.999999747378752e-06))
+    check_described(config.altered(rope=rope, bos_token=3, norm_eps=9.999999747378752e-06))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_config_json_can_say(kind, rope):
     ],
 )
 def test_what_it_cannot_say_is_refused(changes, field):
-    config = replace(tiny_checkpoint("llama")[0], **changes)
+    config = tiny_checkpoint("llama")[0].altered(**changes)
     with pytest.raises(InvalidModel, match=f"{field}.*config.json"):
         check_described(config)
 

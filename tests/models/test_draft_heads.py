@@ -22,7 +22,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.network import Network, Op
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.files import write_head
 from paradecode.testing.draft_heads import KINDS, random_head
@@ -35,7 +35,7 @@ SIZES = {
 
 
 def config(hidden: int = 16, vocabulary: int = 40, layers: int = 8) -> ModelConfig:
-    return ModelConfig("t", "llama", vocabulary, hidden, layers, 2, 1, 8, 8, rope=Rope(dim=8))
+    return uniform("t", "llama", vocabulary, hidden, layers, 2, 1, 8, 8, rope=Rope(dim=8))
 
 
 def nothing(name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from gguf_writing import random_blocks, write_gguf
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.catalogue import open_model
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.gguf_file import read_gguf
 from paradecode.models.mixture import Mixture
 from paradecode.models.tiny import tiny_checkpoint
@@ -25,7 +25,7 @@ KINDS = [
 
 def wide_config(architecture: str) -> ModelConfig:
     """Return a configuration with rows of 256 numbers, which the K kinds need."""
-    return ModelConfig(
+    return uniform(
         name="wide", architecture=architecture, vocab_size=264, hidden_size=256, layers=1,
         heads=4, kv_heads=2, head_dim=64, intermediate_size=512, rope=Rope(dim=64),
         qkv_bias=architecture == "qwen2", qk_norm=architecture == "qwen3",
@@ -54,7 +54,7 @@ def test_every_kind_reads_as_the_gguf_package_says(tmp_path, architecture, kind)
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_configuration_round_trip(tmp_path, kind):
     config, weights = tiny_checkpoint(kind)
-    config = replace(config, rope=Rope(theta=12345.0, dim=16), norm_eps=2.0**-17)
+    config = config.altered(rope=Rope(theta=12345.0, dim=16), norm_eps=2.0**-17)
     write_gguf(tmp_path / "m.gguf", config, {n: t.float32() for n, t in weights.items()})
     read = read_gguf(tmp_path / "m.gguf")
     size = config.vocab_size
@@ -66,7 +66,7 @@ def test_configuration_round_trip(tmp_path, kind):
 
 def expert_config(architecture: str) -> ModelConfig:
     causal = architecture == "qwen3moe"
-    return ModelConfig(
+    return uniform(
         name="a small model", architecture=architecture, vocab_size=96, hidden_size=64, layers=2,
         heads=4, kv_heads=2, head_dim=16, intermediate_size=32, rope=Rope(dim=16), qk_norm=True,
         norm_eps=2.0**-17, attention="causal" if causal else "full",
@@ -91,7 +91,7 @@ def test_experts_as_the_converter_writes_them(tmp_path, architecture):
 
 
 def test_quantised_experts_are_views(tmp_path):
-    config = replace(expert_config("llada-moe"), mixture=Mixture(3, 2, 64), intermediate_size=64)
+    config = expert_config("llada-moe").altered(mixture=Mixture(3, 2, 64), intermediate_size=64)
     random = np.random.default_rng(6)
     stored = {n: random.standard_normal(s, np.float32) for n, s in config.tensors().items()}
     write_gguf(tmp_path / "f32.gguf", config, stored)
@@ -127,7 +127,7 @@ def requantised(source, target):
 
 def test_experts_of_other_architectures_are_refused(tmp_path):
     config, weights = tiny_checkpoint("llama")
-    config = replace(config, mixture=Mixture(6, 2, 32))
+    config = config.altered(mixture=Mixture(6, 2, 32))
     write_gguf(tmp_path / "m.gguf", config, {n: t.float32() for n, t in weights.items()})
     with pytest.raises(InvalidModel, match=r"expert_count.*llada-moe"):
         read_gguf(tmp_path / "m.gguf")
@@ -153,7 +153,7 @@ def test_rows_of_a_transformers_llama_come_back(tmp_path):
             num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
         )
     )  # fmt: skip
-    config = ModelConfig(
+    config = uniform(
         name="x", architecture="llama", vocab_size=64, hidden_size=64, layers=2, heads=4,
         kv_heads=2, head_dim=16, intermediate_size=96, rope=Rope(dim=16),
     )  # fmt: skip

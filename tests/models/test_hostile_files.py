@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import struct
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -247,9 +246,9 @@ def test_numbers_without_bounds(tmp_path, folder, changes, field):
 def test_experts_of_all_layers_are_bounded():
     """Every expert has names and shapes, which take memory before any file is read."""
     config, _ = tiny_checkpoint("llama")
-    assert replace(config, layers=94, mixture=Mixture(512, 8, 32)).layers == 94
+    assert config.altered(layers=94, mixture=Mixture(512, 8, 32)).layers == 94
     with pytest.raises(InvalidModel, match="at most 128"):
-        replace(config, layers=1024, mixture=Mixture(129, 8, 32))
+        config.altered(layers=1024, mixture=Mixture(129, 8, 32))
 
 
 def test_a_message_is_short(tmp_path, folder):

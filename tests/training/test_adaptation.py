@@ -239,7 +239,7 @@ def test_a_stopped_run_ends_with_the_adapter_of_an_unbroken_one(tmp_path, distil
         with pytest.raises(InvalidInput, match=f"{named}: .*begun with"):
             other.resume(tmp_path / CHECKPOINT)
     config, weights = tiny_checkpoint("llama")
-    less = Checkpoint(replace(config, layers=config.layers - 1), weights, None, None, "nowhere")
+    less = Checkpoint(config.altered(layers=config.layers - 1), weights, None, None, "nowhere")
     (tmp_path / "one.gguf").touch()
     for model, named in ((less, rf"layers\.{config.layers - 1}"),
                          (replace(base(), source=str(tmp_path)), "weights")):  # fmt: skip

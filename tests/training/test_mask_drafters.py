@@ -1,7 +1,6 @@
 """DEER: a small drafter with masks is trained for a causal target and drafts for it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +136,7 @@ def test_the_drafter_begins_as_the_first_layers_of_its_target(base, tmp_path):
     made = DeerObjective(base, 2, 0.5, 4, 1.01, 1.0, CPU)
     made.export(tmp_path)
     cut = open_model(str(tmp_path / "model"))
-    config = replace(base.config, name=cut.config.name, layers=2, shift=True, mask_token=made.mask)
+    config = base.config.altered(name=cut.config.name, layers=2, shift=True, mask_token=made.mask)
     assert cut.config == config
     for name, tensor in cut.weights.items():
         assert np.array_equal(tensor.float32(), base.weights[name].float32())

@@ -257,7 +257,7 @@ def test_the_loss_is_the_mean_over_models_that_end_at_the_exits(folder):
     made = NestedObjective(base, (1, 2), 0, CPU)
     losses = []
     for layers in (1, 2):
-        cut = Transformer(replace(base.config, layers=layers), base.weights, torch.float32, CPU)
+        cut = Transformer(base.config.altered(layers=layers), base.weights, torch.float32, CPU)
         said = cut.logits(causally(cut, rows.tokens)[:, :-1]).log_softmax(-1)
         chances = said.gather(-1, rows.tokens[:, 1:, None])[..., 0]
         losses.append(-chances[rows.answers[:, 1:]].mean().item())
@@ -397,7 +397,7 @@ def test_what_cannot_be_retrained_is_refused(folder, tmp_path):
         run("lud", folder.parent, "--model", folder.parent / "model", "--steps", 1, *SMALL)
     assert not (folder.parent / CHECKPOINT).exists()
     base = open_model(str(folder))
-    shallow = replace(base, config=replace(base.config, layers=1))
+    shallow = replace(base, config=base.config.altered(layers=1))
     with pytest.raises(InvalidInput, match="one layer"):
         FirstObjective(shallow, 4, 0.0, 0, CPU)
     (tmp_path / "file").write_text("")

@@ -60,8 +60,8 @@ def open_backend(
         raise InvalidInput("backend", name, f"use auto or one of {', '.join(BACKENDS)}")
     maybe(whole(1, 1024))("threads", threads)
     whole(1, MAX_RANKS)("ranks", ranks)
-    if config.gemma is not None and ranks != 1:
-        raise InvalidInput("ranks", ranks, "leave it out: Gemma 4's layers are not divided")
+    if not config.plain and ranks != 1:
+        raise InvalidInput("ranks", ranks, "leave it out: only Llama's layers are divided")
     wanted = name == "native" or (name == "auto" and device == "cpu" and ranks == 1)
     built = wanted and core_is_built()
     if name == "native" or built:

@@ -152,7 +152,12 @@ def adapted_config(config: ModelConfig, facts: Facts) -> ModelConfig:
 
 def check_base(config: ModelConfig) -> None:
     """Raise InvalidModel unless the model is dense and causal over its whole context."""
-    if config.attention != "causal" or config.mixture is not None or config.sliding_window:
+    if (
+        config.attention != "causal"
+        or config.mixture is not None
+        or config.sliding_window
+        or not config.plain
+    ):
         fix = "adapters are for dense causal models without an attention window"
         raise InvalidModel("model", config.name, fix)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from paradecode.core.checks import attributes, checked, flag, number, one_of, whole
-from paradecode.core.errors import InvalidModel
+from paradecode.core.checks import anything, attributes, checked, flag, number, one_of, whole
+from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.models.mixture import MOST_EXPERTS, MOST_LAYERS, Mixture
 from paradecode.models.parts import Attention, Feed, Layer, Shapes
 from paradecode.models.rope import Rope as Rope
@@ -31,7 +31,7 @@ class ModelConfig:
         norm_bias: whether norms of the stream have a bias.
         embed_factor: embeddings are multiplied by it.
         embed_norm: whether embeddings are normed (BLOOM).
-        positions: rows of a table of learned positions, which are added to embeddings; 0 means none.
+        positions: rows of a table of learned positions, which are added to embeddings; 0: no table.
         token_width: width P of a token's second embeddings, one for each layer (see
             :class:`~paradecode.models.parts.TokenInput`); 0 means none.
         token_rows: number of tokens that have second embeddings.
@@ -56,7 +56,7 @@ class ModelConfig:
     architecture: str
     vocab_size: int = checked(whole(1, 1 << 21))
     hidden_size: int = checked(whole(1, 1 << 16))
-    stack: tuple[Layer, ...]
+    stack: tuple[Layer, ...] = checked(anything)
     context_length: int = checked(whole(1, 1 << 24), 2048)
     norm_kind: str = checked(one_of("rms", "layer"), "rms")
     norm_eps: float = checked(number(0, 0.999, above=True), 1e-5)
@@ -83,7 +83,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
-        whole(1, MOST_LAYERS)("layers", len(self.stack))
+        _check_layers(len(self.stack))
         if self.outputs > self.vocab_size or (self.outputs and self.tied_head):
             fix = f"an LM head of its own has at most {self.vocab_size} rows"
             raise InvalidModel("outputs", self.outputs, fix)
@@ -91,7 +91,7 @@ class ModelConfig:
                       if layer.feed and layer.feed.mixture)  # fmt: skip
         if experts > MOST_EXPERTS:
             fix = f"with {self.layers} layers give at most {MOST_EXPERTS // self.layers}"
-            raise InvalidModel("mixture.experts", experts // self.layers, fix)
+            raise InvalidModel("mixture.experts", self.mixture and self.mixture.experts, fix)
         if not (self.attention == "block") <= self.block_length <= 1 << 16:
             raise InvalidModel("block_length", self.block_length, "blocks have 1 to 65536 tokens")
         if self.positions and self.positions < self.context_length:
@@ -157,6 +157,30 @@ class ModelConfig:
             and (layer.feed.norm, layer.feed.activation, layer.feed.gated, layer.feed.bias)
             == (feed.norm, feed.activation, feed.gated, feed.bias)
             for layer in self.stack
+        )  # fmt: skip
+
+    @property
+    def plain(self) -> bool:
+        """Whether the layers are Llama's, all alike: what draft heads can imitate.
+
+        They may have a window, biases, norms of each head, and experts.
+        """
+        attention = self.stack[0].attention
+        if attention is None or attention.rope is None or not self.uniform:
+            return False
+        usual = Attention(
+            attention.heads, attention.kv_heads, attention.head_dim, rope=attention.rope,
+            window=attention.window, bias=attention.bias, output_bias=attention.output_bias,
+            qk_norm=attention.qk_norm,
+        )  # fmt: skip
+        feed = self._feed
+        around = (self.norm_kind, self.embed_factor, self.embed_norm, self.positions,
+                  self.head_bias, self.logit_factor, self.softcap)  # fmt: skip
+        return (
+            attention == usual and attention.qk_norm != "all" and attention.norm == "before"
+            and (feed.norm, feed.activation, feed.gated) == ("before", "silu", True)
+            and self.stack[0] == Layer(self.stack[0].parts)
+            and around == ("rms", 1.0, False, 0, False, 1.0, 0.0)
         )  # fmt: skip
 
     # Facts of the first layer that has them, which is each layer of a uniform model.
@@ -272,7 +296,8 @@ class ModelConfig:
         ``layers`` alone cuts the stack of any model.
 
         Raises:
-            InvalidModel: the layers differ, and a fact of their parts is to be replaced.
+            InvalidModel: facts of parts are to be replaced, and the model has none of its own (see
+                :meth:`facts`).
         """
         known = {each.name for each in fields(self)}
         if not changes.keys() - known:
@@ -281,22 +306,24 @@ class ModelConfig:
         if not changes.keys() - known - {"layers"} and count <= self.layers:
             own = {name: value for name, value in changes.items() if name in known}
             return replace(self, stack=self.stack[:count], **own)
-        if not self.uniform:
-            names = ", ".join(sorted(changes.keys() - known))
-            raise InvalidModel(names, "several kinds of layers", "change the layers one by one")
-        kept = {name: getattr(self, name) for name in known - {"stack"}}
-        first, feed = self._first, self._feed
-        dense = frozenset(i for i, layer in enumerate(self.stack)
-                          if layer.feed and layer.feed.mixture is None)  # fmt: skip
-        facts = {
-            "layers": self.layers, "heads": first.heads, "kv_heads": first.kv_heads,
-            "head_dim": first.head_dim, "intermediate_size": self.intermediate_size,
-            "rope": first.rope, "qkv_bias": first.bias, "output_bias": first.output_bias,
-            "mlp_bias": feed.bias, "qk_norm": self.qk_norm, "mixture": self.mixture,
-            "dense": dense if self.mixture else frozenset(),
-            "sliding_window": first.window,
-        }  # fmt: skip
-        return uniform(**(kept | facts | changes))
+        return uniform(**(self.facts() | changes))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts of a uniform model, named as the arguments of :func:`uniform`.
+
+        Raises:
+            InvalidModel: the layers differ, or they have facts that Llama's have not.
+        """
+        if not self.plain:
+            fix = "only models whose layers are all like Llama's are described by these facts"
+            raise InvalidModel("stack", self.architecture, fix)
+        facts = {each.name: getattr(self, each.name) for each in fields(self)}
+        del facts["stack"]
+        own = ("layers", "heads", "kv_heads", "head_dim", "intermediate_size", "rope", "qkv_bias",
+               "output_bias", "mlp_bias", "qk_norm", "mixture", "sliding_window")  # fmt: skip
+        facts |= {name: getattr(self, name) for name in own}
+        mlps = (i for i, layer in enumerate(self.stack) if layer.feed and layer.feed.size)
+        return facts | {"dense": frozenset(mlps) if self.mixture else frozenset[int]()}
 
 
 def uniform(
@@ -332,15 +359,22 @@ def uniform(
     Raises:
         InvalidModel: a value is out of range.
     """
-    whole(1, MOST_LAYERS)("layers", layers)
+    _check_layers(layers)
     attention = Attention(
         heads, kv_heads, head_dim, rope=Rope(dim=head_dim) if rope is None else rope,
         window=sliding_window, bias=qkv_bias, output_bias=output_bias,
         qk_norm="head" if qk_norm else "none",
     )  # fmt: skip
-    plain = Feed(intermediate_size, bias=mlp_bias) if mixture is None or dense else None
-    mixed = plain if mixture is None else Feed(0, mixture=mixture)
-    stack = tuple(
-        Layer((attention, plain if index in dense and plain else mixed)) for index in range(layers)
-    )
+    mlp = Feed(intermediate_size, bias=mlp_bias) if mixture is None or dense else None
+    feed = mlp or Feed(0, mixture=mixture)
+    mixed = feed if mixture is None else Feed(0, mixture=mixture)
+    stack = tuple(Layer((attention, feed if index in dense else mixed)) for index in range(layers))
     return ModelConfig(name, architecture, vocab_size, hidden_size, stack, **facts)
+
+
+def _check_layers(layers: object) -> None:
+    """Raise InvalidModel unless a model can have so many layers."""
+    try:
+        whole(1, MOST_LAYERS)("layers", layers)
+    except InvalidInput as error:
+        raise InvalidModel("layers", layers, error.fix) from None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.diffusion import diffusion_gemma
 from paradecode.models.masked_diffusion import FAMILIES, as_causal
 from paradecode.models.metadata import Metadata, read_json
@@ -143,7 +143,7 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     }
     if known == MOE:
         fields |= qwen3_moe(values)
-    config = ModelConfig(**(fields | differs))
+    config = uniform(**(fields | differs))
     config.rope.check_contexts(config.context_length)
     return config
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from paradecode.core.errors import InvalidModel, reason
 from paradecode.models import gguf_gemma
 from paradecode.models.checkpoint import Checkpoint, with_chat
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.gguf_experts import NAMES, mixture_of, single
 from paradecode.models.gguf_header import Header, TensorInfo, read_header
 from paradecode.models.gguf_tokenizer import optional, templates_of, tokenizer_from_header
@@ -190,7 +190,7 @@ def _config(name: str, architecture: str, header: Header, names: dict[str, str])
         raise InvalidModel("attention.sliding_window_pattern", "set", "use one window for all")
     causal = header.fields.flag(f"{architecture}.attention.causal", architecture in _CAUSAL)
     mixture = mixture_of(architecture, need)
-    return ModelConfig(
+    return uniform(
         name=header.fields.text("general.name") or name,
         architecture=architecture,
         vocab_size=vocabulary,

@@ -7,9 +7,10 @@ import numpy as np
 from paradecode.core.errors import InvalidModel
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.diffusion.diffusion_gemma import DECODER
-from paradecode.models.gemma import Gemma
+from paradecode.models.gemma import gemma4_layers, wide_rope
 from paradecode.models.gguf_header import Header
 from paradecode.models.mixture import MOST, Mixture
+from paradecode.models.parts import Attention
 
 ARCHITECTURE = "diffusion-gemma"
 NAMES = {
@@ -18,9 +19,9 @@ NAMES = {
 }  # fmt: skip
 """Name in the file -> our name, beside the names of other architectures."""
 LAYER_NAMES = {
-    "post_attention_norm.weight": "after_attn", "post_ffw_norm_1.weight": "after_mlp",
+    "post_attention_norm.weight": "after_attn", "post_ffw_norm_1.weight": "after_dense",
     "pre_ffw_norm_2.weight": "experts_norm", "post_ffw_norm_2.weight": "after_experts",
-    "post_ffw_norm.weight": "after_feed", "layer_output_scale.weight": "canvas_scale",
+    "post_ffw_norm.weight": "after_mlp", "layer_output_scale.weight": "canvas_scale",
     "enc_layer_output_scale.weight": "scale", "ffn_gate_inp.scale": "router.scale",
     "ffn_down_exps.scale": "router.gain", "ffn_gate_up_exps.weight": "experts.gate_up",
 }  # fmt: skip
@@ -64,25 +65,28 @@ def gemma_config(name: str, header: Header, vocabulary: int, factors: np.ndarray
         fix = "layers of a kind must have as many heads as each other"
         raise InvalidModel(f"{ARCHITECTURE}.attention.head_count_kv", groups, fix)
     size = need("attention.key_length_swa")
-    gemma = Gemma(
-        full, need("attention.key_length"), wide.pop(),
-        fields.number(f"{ARCHITECTURE}.rope.freq_base", 1e6),
-        _turned(factors, need("attention.key_length")),
-        fields.number(f"{ARCHITECTURE}.final_logit_softcapping", 30.0),
-        fields.whole("diffusion.canvas_length", 256),
+    wide_size, heads = need("attention.key_length"), need("attention.head_count")
+    near = Attention(
+        heads, narrow.pop(), size,
+        rope=Rope(fields.number(f"{ARCHITECTURE}.rope.freq_base_swa", 1e4), size),
+        window=need("attention.sliding_window"),
     )  # fmt: skip
+    theta = fields.number(f"{ARCHITECTURE}.rope.freq_base", 1e6)
+    turned = _turned(factors, wide_size)
+    far = Attention(heads, wide.pop(), wide_size, rope=wide_rope(theta, wide_size, turned))
     mixture = Mixture(
         min(need("expert_count"), MOST), need("expert_used_count"),
         need("expert_feed_forward_length"), normalised=True, scaled=True,
     )  # fmt: skip
+    hidden = need("embedding_length")
     return ModelConfig(
-        fields.text("general.name") or name, "gemma4", vocabulary, need("embedding_length"), layers,
-        need("attention.head_count"), narrow.pop(), size, need("feed_forward_length"),
+        fields.text("general.name") or name, "gemma4", vocabulary, hidden,
+        gemma4_layers(layers, full, near, far, need("feed_forward_length"), mixture),
         need("context_length"),
-        fields.number(f"{ARCHITECTURE}.attention.layer_norm_rms_epsilon", 1e-6),
-        Rope(fields.number(f"{ARCHITECTURE}.rope.freq_base_swa", 1e4), size), tied_head=True,
-        mixture=mixture, gemma=gemma, sliding_window=need("attention.sliding_window"),
-        decoder=_decoder(header),
+        norm_eps=fields.number(f"{ARCHITECTURE}.attention.layer_norm_rms_epsilon", 1e-6),
+        embed_factor=hidden**0.5, tied_head=True,
+        softcap=fields.number(f"{ARCHITECTURE}.final_logit_softcapping", 30.0),
+        canvas_length=fields.whole("diffusion.canvas_length", 256, 1), decoder=_decoder(header),
     )  # fmt: skip
 
 

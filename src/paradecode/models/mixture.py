@@ -110,10 +110,10 @@ def qwen3_moe(values: Metadata) -> dict[str, Any]:
         experts=values.whole("num_experts", None, 1, MOST),
         chosen=values.whole("num_experts_per_tok", None, 1, MOST),
         expert_size=values.whole("moe_intermediate_size", None, 1, MOST),
-        dense=frozenset(i for i in range(layers) if i in dense or (i + 1) % every),
         normalised=values.flag("norm_topk_prob"),
     )
-    return {"mixture": mixture}
+    plain = frozenset(i for i in range(layers) if i in dense or (i + 1) % every)
+    return {"mixture": mixture, "dense": plain}
 
 
 def _layers(values: Metadata, key: str) -> set[int]:

@@ -1,8 +1,8 @@
 """What a layer is made of: a list of parts, each with its norms, its weights and what it keeps.
 
 A part reads the residual stream and adds to it. :class:`Attention` looks at earlier rows, and
-:class:`Feed` and :class:`TokenInput` compute each row by itself. A :class:`Layer` runs its parts one
-after the other or side by side.
+:class:`Feed` and :class:`TokenInput` compute each row by itself. A :class:`Layer` runs its parts
+one after the other or side by side.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Shapes = dict[str, tuple[int, ...]]
 """Name of a tensor in its layer -> its shape, rows first."""
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_oai")
 """Activation functions. ``gelu`` is the one with the error function. ``relu2`` is the square of
-relu. ``swiglu_oai`` is gpt-oss's: ``gate * sigmoid(1.702 gate) * (up + 1)``, with ``gate`` at most 7
-and ``up`` within 7."""
+relu. ``swiglu_oai`` is gpt-oss's: ``gate * sigmoid(1.702 gate) * (up + 1)``, where ``gate`` is cut
+to at most 7 and ``up`` to -7 to 7."""
 NORMS = ("before", "after", "both", "none", "shared")
 
 
@@ -42,11 +42,13 @@ class Attention:
         sinks: whether each head has one more score, which takes weight and has no value.
         bias: whether ``q``, ``k`` and ``v`` have biases.
         output_bias: whether ``o`` has a bias.
-        qk_norm: ``none``, ``head`` (the norm of each head of queries and keys, with one gain for all
-            heads) or ``all`` (one norm over all heads together).
+        qk_norm: ``none``, ``head`` (an RMSNorm of each head of queries and keys, with one gain for
+            all heads) or ``all`` (one RMSNorm over all heads together).
         norm_turned: whether ``qk_norm`` comes after the rotation.
         value_norm: whether each head of values has an RMSNorm without a gain.
         keys_as_values: whether the values are the keys before their norm and rotation.
+        growth, growth_every: queries at position p are multiplied by ``1 + growth * log(1 + p //
+            growth_every)`` (Llama 4, Ministral 3).
         query_rank: if not 0, queries are ``q (norm (q_down x))`` with this inner width.
         keys_of: the layer whose keys and values this one reads, in place of its own; -1: its own.
     """
@@ -67,6 +69,8 @@ class Attention:
     norm_turned: bool = checked(flag, False)
     value_norm: bool = checked(flag, False)
     keys_as_values: bool = checked(flag, False)
+    growth: float = checked(number(0, 1e3), 0.0)
+    growth_every: int = checked(whole(1, 1 << 39), 8192)
     query_rank: int = checked(whole(0, 1 << 16), 0)
     keys_of: int = checked(whole(-1, 4096), -1)
 
@@ -85,6 +89,13 @@ class Attention:
         """The factor of the scores."""
         return self.scale or 1 / math.sqrt(self.head_dim)
 
+    def slopes(self) -> list[float]:
+        """Return each head's ALiBi slope: what a score loses with each position of distance."""
+        most = 2 ** int(math.log2(self.heads))
+        return [2 ** (-8 * (i + 1) / most) for i in range(most)] + [
+            2 ** (-4 * (2 * i + 1) / most) for i in range(self.heads - most)
+        ]
+
     @property
     def slot_numbers(self) -> int:
         """How many numbers the part keeps for a row: its key and its value, or nothing."""
@@ -93,19 +104,20 @@ class Attention:
     def tensors(self, hidden: int) -> Shapes:
         """Return the shapes of its weights, without the norms of the stream.
 
-        ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o`` [D, H*d], biases as ``q.bias`` ...; ``q_norm``
-        and ``k_norm`` [d], or [H*d] and [G*d] for a norm over all heads; ``q_down`` [rank, D] and
-        ``q_inner_norm`` [rank]; ``sinks`` [H].
+        ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o`` [D, H*d], biases as ``q.bias`` ...;
+        ``q_norm`` and ``k_norm`` [d], or [H*d] and [G*d] for a norm over all heads; ``q_down``
+        [rank, D] and ``q_inner_norm`` [rank]; ``sinks`` [H].
         """
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        shapes: Shapes = {"q": (q, self.query_rank or hidden), "o": (hidden, q)}
+        own, shapes = self.keys_of < 0, Shapes()
         if self.query_rank:
             shapes |= {"q_down": (self.query_rank, hidden), "q_inner_norm": (self.query_rank,)}
-        own = self.keys_of < 0
+        shapes["q"] = (q, self.query_rank or hidden)
         if own:
             shapes["k"] = (kv, hidden)
             if not self.keys_as_values:
                 shapes["v"] = (kv, hidden)
+        shapes["o"] = (hidden, q)
         if self.bias:
             shapes |= {f"{name}.bias": shapes[name][:1] for name in "qkv" if name in shapes}
         if self.output_bias:
@@ -129,10 +141,11 @@ class Feed:
         norm: as :attr:`Attention.norm`, with ``mlp_norm`` and ``after_mlp``; ``shared``: in a layer
             whose parts are side by side, what the attention's norm made enters here, too.
         activation: one of ``ACTIVATIONS``.
-        gated: whether the inner values are ``activation(gate x) * (up x)``, or ``activation(up x)``.
+        gated: whether the inner values are ``activation(gate x) * (up x)`` or ``activation(up x)``.
         bias: whether the MLP's matrices have biases.
-        mixture: the experts, or None. If there is an MLP as well (Gemma 4), both have norms of their
-            own, and their sum has another one, ``after_feed``.
+        mixture: the experts, or None. If there is an MLP as well (Gemma 4), both have norms of
+            their own, ``experts_norm``, ``after_experts`` and ``after_dense``, and
+            ``after_mlp`` is the norm of their sum.
     """
 
     size: int = checked(whole(0, 1 << 20))
@@ -152,20 +165,20 @@ class Feed:
     def tensors(self, hidden: int) -> Shapes:
         """Return the shapes of its weights, without the norms of the stream.
 
-        ``gate`` and ``up`` [F, D], ``down`` [D, F], and biases as ``gate.bias`` ...; the experts have
-        ``Mixture.tensors``.
+        ``gate`` and ``up`` [F, D], ``down`` [D, F], and biases as ``gate.bias`` ...; the experts
+        have ``Mixture.tensors``.
         """
         shapes: Shapes = {}
         if self.size:
-            shapes = {"up": (self.size, hidden), "down": (hidden, self.size)}
             if self.gated:
                 shapes["gate"] = (self.size, hidden)
+            shapes |= {"up": (self.size, hidden), "down": (hidden, self.size)}
             if self.bias:
                 shapes |= {f"{name}.bias": shape[:1] for name, shape in shapes.items()}
         if self.mixture is not None:
             shapes |= self.mixture.tensors(hidden)
             if self.size:
-                shapes |= dict.fromkeys(("experts_norm", "after_experts", "after_feed"), (hidden,))
+                shapes |= dict.fromkeys(("experts_norm", "after_experts", "after_dense"), (hidden,))
         return shapes
 
 
@@ -198,6 +211,9 @@ class TokenInput:
 Part = Union[Attention, Feed, TokenInput]
 NAMES = {Attention: "attn", Feed: "mlp", TokenInput: "input"}
 """The part's name in the names of its norms: ``attn_norm``, ``after_attn`` and so on."""
+_LATE = {f"{name}.bias": 1 for name in ("q", "k", "v", "o", "gate", "up", "down")}
+_LATE |= {"q_norm": 2, "k_norm": 2}
+"""Tensors that a layer lists behind all others, in this order."""
 
 
 @dataclass(frozen=True)
@@ -226,9 +242,9 @@ class Layer:
         if not kinds or kinds != order:
             said = ", ".join(kind.__name__ for kind in kinds)
             raise InvalidModel("parts", said, "give attention, feed, token input in this order")
-        if self.feed and self.feed.norm == "shared":
-            if self.residual != "parallel" or not self.attention:
-                raise InvalidModel("norm", "shared", "only parts side by side share a norm")
+        shared = self.feed is not None and self.feed.norm == "shared"
+        if shared and (self.residual != "parallel" or self.attention is None):
+            raise InvalidModel("norm", "shared", "only parts side by side share a norm")
 
     @property
     def attention(self) -> Attention | None:
@@ -266,4 +282,5 @@ class Layer:
             shapes["scale"] = (1,)
             if canvas:
                 shapes["canvas_scale"] = (1,)
-        return shapes
+        # Random models draw their weights in this order.
+        return dict(sorted(shapes.items(), key=lambda item: _LATE.get(item[0], 0)))

@@ -107,7 +107,7 @@ def _diffusion_tokens(config: ModelConfig, tokenizer: Tokenizer, mask: int | Non
     """
     ends = {tokenizer.control[text] for text in END_OF_TURN if text in tokenizer.control}
     ends |= {*tokenizer.eos_tokens}
-    if config.gemma is not None:
+    if config.canvas_length:
         return replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, *ends})))
     mask = mask if config.mask_token is None else config.mask_token
     if mask is None:
@@ -138,7 +138,7 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
     """Return the configuration, and (stored name, canonical name, tensor) of each weight."""
     config = folder_config(folder, read_json(folder / "config.json"))
-    if config.gemma is not None:
+    if config.canvas_length:
         every = [pair for file in shards(folder) for pair in tensors_of(file)]
         parts = [(name, diffusion_gemma.separated(name, t, config.mixture)) for name, t in every]
         return config, [(name, own, tensor) for name, those in parts for own, tensor in those]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.weights import Kind, Tensor, Weights
 
 
@@ -74,7 +74,7 @@ def tiny_checkpoint(
     if dtype not in (Kind.F32, Kind.F16, Kind.BF16):
         raise InvalidInput("dtype", dtype, "use F32, F16 or BF16")
     recipe = KINDS[kind]
-    config = ModelConfig(
+    config = uniform(
         name=f"tiny-{kind}",
         architecture=kind,
         hidden_size=64,

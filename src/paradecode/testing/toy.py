@@ -23,7 +23,7 @@ from paradecode.core.layers import halves
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.network import Array, Item, Network
 from paradecode.core.noise import GOLDEN, mixed
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.testing.network_reference import apply_network
 
 Hashes = NDArray[np.uint64]
@@ -45,7 +45,7 @@ def toy_config(
 
     If it is not causal, or if it is ``masked``, its last token is the mask token.
     """
-    return ModelConfig(
+    return uniform(
         name="toy",
         architecture="toy",
         vocab_size=vocab_size,

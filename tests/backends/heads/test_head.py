@@ -11,12 +11,12 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.logits import Warp
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import Rope, uniform
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.draft_heads import KINDS, random_head
 from paradecode.testing.network_reference import apply_network
 
-CONFIG = ModelConfig("t", "llama", 40, 16, 8, 2, 1, 8, 8, rope=Rope(dim=8))
+CONFIG = uniform("t", "llama", 40, 16, 8, 2, 1, 8, 8, rope=Rope(dim=8))
 
 
 def nothing(name: str) -> np.ndarray:

@@ -51,7 +51,7 @@ def test_rows_behind_a_context(name: str, shape: str) -> None:
 @pytest.mark.parametrize("window", [0, 6])
 def test_slots_a_tail_and_rows_that_are_not_stored(name: str, window: int) -> None:
     """Weights come for cached slots in order, then tail and new rows by position, tail first."""
-    config = replace(CONFIGS["grouped"], sliding_window=window)
+    config = CONFIGS["grouped"].altered(sliding_window=window)
     rng = np.random.default_rng(2)
     tokens = rng.integers(0, config.vocab_size, 15)
     positions = np.array([*range(10), 11, 12, 13, 10, 11])  # Ten cached, two of a tail, three new.

@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import threading
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +103,7 @@ def test_stored_weights_are_kept_as_they_are(kind):
     """The LM head alone, on inputs that quantise without error, gives the exact products."""
     from gguf import quants
 
-    config = replace(BASE, layers=1, norm_eps=1e-30)
+    config = BASE.altered(layers=1, norm_eps=1e-30)
     weights = random_weights(config)
     values = weights["head"].float32()
     weights["norm"] = Tensor(np.ones(64, np.float32), (64,), Kind.F32)
@@ -127,7 +126,7 @@ def test_q4_k_blocks_keep_their_integers():
     """Only the products of two scales are rounded, to half precision."""
     from gguf import quants
 
-    config = replace(BASE, hidden_size=256, layers=1, norm_eps=1e-30)
+    config = BASE.altered(hidden_size=256, layers=1, norm_eps=1e-30)
     rng = np.random.default_rng(2)
     blocks = rng.integers(0, 256, (100, 144), dtype=np.uint8)
     blocks[:, :4] = rng.uniform(0.01, 0.02, (100, 2)).astype(np.float16).view(np.uint8)
@@ -145,7 +144,7 @@ def test_q4_k_blocks_keep_their_integers():
 
 
 def test_converted_weights_are_close():
-    config = replace(BASE, layers=1)
+    config = BASE.altered(layers=1)
     tokens = np.random.default_rng(1).integers(0, 100, 30)
 
     def logits(**options):

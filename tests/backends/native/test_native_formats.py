@@ -1,7 +1,5 @@
 """GGUF formats: weights are exact to the last bit, and a row does not depend on other rows."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, quants
@@ -22,8 +20,8 @@ FACTORS = {
     Kind.Q5_K: (0, 2), Kind.Q6_K: (208,), Kind.IQ4_XS: (0,),
 }  # fmt: skip
 KINDS = sorted(FACTORS, key=lambda kind: kind.name)
-CONFIG = replace(
-    BASE, hidden_size=512, intermediate_size=256, heads=8, kv_heads=4, head_dim=64, vocab_size=77,
+CONFIG = BASE.altered(
+    hidden_size=512, intermediate_size=256, heads=8, kv_heads=4, head_dim=64, vocab_size=77,
     rope=Rope(dim=64), layers=2,
 )  # fmt: skip
 
@@ -117,7 +115,7 @@ def test_rows_do_not_depend_on_neighbours_or_kernels(kind, monkeypatch):
 
 
 def test_formats_that_the_core_cannot_make_are_refused():
-    narrow = replace(CONFIG, intermediate_size=96)
+    narrow = CONFIG.altered(intermediate_size=96)
     core = NativeBackend(narrow, random_weights(narrow))._model()
     with pytest.raises(InvalidInput, match="whole blocks of 256"):
         core.set_format("layers.0.down", OWN[Kind.Q6_K])

@@ -1,7 +1,5 @@
 """The float32 path equals an independent NumPy forward and transformers."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from naive import Naive, random_weights
@@ -42,7 +40,7 @@ def test_prefill_in_chunks_matches_the_reference(name):
 @pytest.mark.parametrize("window", [0, 300])
 @pytest.mark.parametrize("name", ["grouped", "odd_sizes", "widest_heads"])
 def test_long_contexts_match_the_reference(name, window):
-    config = replace(CONFIGS[name], context_length=1024, sliding_window=window)
+    config = CONFIGS[name].altered(context_length=1024, sliding_window=window)
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, 600)
     expected = Naive(config, random_weights(config)).logits(tokens)
     backend = make(config, threads=2, **EXACT)

@@ -15,19 +15,23 @@ from paradecode.backends.native.backend import NativeBackend, NativeLogits
 from paradecode.core.decoder import Denoise
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.models.config import ModelConfig, Rope
-from paradecode.models.gemma import Gemma
+from paradecode.models.config import ModelConfig, Rope, uniform
+from paradecode.models.gemma import gemma4_layers, wide_rope
 from paradecode.models.mixture import Mixture
+from paradecode.models.parts import Attention
 from paradecode.models.weights import Tensor
 from tiny_gemma import gemma_span
 
 CANVAS = 9
 CONFIG = ModelConfig(
-    name="tiny", architecture="gemma4", vocab_size=301, hidden_size=52, layers=4, heads=6,
-    kv_heads=3, head_dim=12, intermediate_size=83, context_length=512, norm_eps=1e-6,
-    rope=Rope(dim=12), tied_head=True, sliding_window=20,
-    mixture=Mixture(8, 2, 40, normalised=True, scaled=True),
-    gemma=Gemma(frozenset({1, 3}), 40, 2, 5e5, 5, 25.0, CANVAS),
+    name="tiny", architecture="gemma4", vocab_size=301, hidden_size=52,
+    stack=gemma4_layers(
+        4, {1, 3}, Attention(6, 3, 12, rope=Rope(dim=12), window=20),
+        Attention(6, 2, 40, rope=wide_rope(5e5, 40, 5)), 83,
+        Mixture(8, 2, 40, normalised=True, scaled=True),
+    ),
+    context_length=512, norm_eps=1e-6, embed_factor=52**0.5, tied_head=True, softcap=25.0,
+    canvas_length=CANVAS,
 )  # fmt: skip
 """A model none of whose sizes is a multiple of the kernels' block sizes."""
 TEXT = [(7 * i + 3) % 301 for i in range(45)]
@@ -253,7 +257,7 @@ def test_what_is_no_canvas_is_refused() -> None:
     best = best_only(backend, 1)
     with pytest.raises(InvalidInput, match="all logits"):
         backend._model().forward([one(1)], None, canvases={0: best})
-    plain = replace(CONFIG, gemma=None, mixture=None)
+    plain = uniform("plain", "llama", 301, 52, 2, 6, 3, 12, 83, context_length=512)
     with pytest.raises(InvalidInput, match="does not refine"):
         make(plain, dtype="q8").forward([span([1, 2], 0, Denoise())])
     with pytest.raises(InvalidInput, match="canvases"):

@@ -17,14 +17,14 @@ from paradecode.core.logits import Warp
 from paradecode.core.network import Network, Op
 from paradecode.core.tree import TokenTree
 from paradecode.llm import LLM
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import Rope, uniform
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.clover_heads import CELLS
 from paradecode.testing.draft_heads import KINDS, random_head
 from paradecode.testing.network_reference import apply_network
 
 VOCABULARY = 200
-CONFIG = ModelConfig("t", "llama", VOCABULARY, 24, 8, 2, 1, 8, 8, rope=Rope(dim=8))
+CONFIG = uniform("t", "llama", VOCABULARY, 24, 8, 2, 1, 8, 8, rope=Rope(dim=8))
 
 
 APART = ("dflash", "dspark", "falcon", "chimera", "longspec", *CELLS)

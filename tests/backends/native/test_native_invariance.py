@@ -1,6 +1,5 @@
 """A row's bits depend on what it sees, not on chunks, slots, other rows, threads or kernels."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +12,8 @@ from paradecode.models.config import Rope
 from spans import span
 
 FORMATS = [("q4", "f16"), ("q8", "f16"), ("bf16", "f16"), ("f16", "f32"), ("f32", "f32")]
-WIDE = replace(
-    BASE, hidden_size=96, heads=6, kv_heads=2, head_dim=32, rope=Rope(dim=32), vocab_size=333,
+WIDE = BASE.altered(
+    hidden_size=96, heads=6, kv_heads=2, head_dim=32, rope=Rope(dim=32), vocab_size=333,
     intermediate_size=160,
 )  # fmt: skip
 
@@ -52,7 +51,7 @@ def test_blocks_of_a_long_context_are_merged_alike(kv, window):
 
     One thread merges three blocks as it goes, or several threads leave them to be merged later.
     """
-    config = replace(WIDE, context_length=1024, sliding_window=window)
+    config = WIDE.altered(context_length=1024, sliding_window=window)
     rng = np.random.default_rng(3)
     tokens = rng.integers(0, 333, 700)
     expected = one_by_one(make(config, dtype="q8", kv_dtype=kv, threads=1), tokens)
@@ -70,7 +69,7 @@ def test_blocks_of_a_long_context_are_merged_alike(kv, window):
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_a_row_that_sees_nothing_mixes_nothing(threads):
     """A row gets zeros if its window excludes the context and it is masked from itself."""
-    config = replace(WIDE, heads=6, kv_heads=1, context_length=4096, sliding_window=300, layers=1)
+    config = WIDE.altered(heads=6, kv_heads=1, context_length=4096, sliding_window=300, layers=1)
     backend = make(config, dtype="f32", threads=threads, pages=48)
     tokens = np.random.default_rng(3).integers(0, 333, 600)
     backend.forward([span(range(44), tokens)])

@@ -71,7 +71,7 @@ except BackendError as error:
     print("done")
 """,
         """
-config = replace(BASE, hidden_size=32, layers=1, heads=4, kv_heads=4, head_dim=256,
+config = BASE.altered(hidden_size=32, layers=1, heads=4, kv_heads=4, head_dim=256,
                  rope=Rope(dim=256), intermediate_size=32, context_length=4096)
 backend = make(config, dtype="f32", kv_dtype="f32", threads=1, pages=4)
 rows, failed = 2048, 0

@@ -52,7 +52,7 @@ def test_of_logits() -> None:
 
 def test_of_angles() -> None:
     rows = span(range(1), range(9))
-    config = replace(BASE, rope=replace(BASE.rope, theta=12345.6, scaling="llama3", factor=7.1))
+    config = BASE.altered(rope=replace(BASE.rope, theta=12345.6, scaling="llama3", factor=7.1))
     expected = make(config).forward([rows])[0].logits.numpy()
     weights = random_weights(config)
     with rounding_up():

@@ -79,7 +79,7 @@ def test_no_row_waits_for_the_memory_of_many_later_ones() -> None:
 
     The system gives memory in large pages; keys and values of 512 tokens need many of them.
     """
-    wide = replace(BASE, heads=8, kv_heads=8, head_dim=128, rope=Rope(dim=128), layers=8)
+    wide = BASE.altered(heads=8, kv_heads=8, head_dim=128, rope=Rope(dim=128), layers=8)
     backend = make(replace(wide, context_length=2048), pages=128)
     held, grown = resident(), []
     for context in range(800):

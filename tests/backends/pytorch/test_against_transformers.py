@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers")
 from paradecode.backends.interface import PAGE, Backend, Span
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.torch.backend import TorchBackend
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.weights import Tensor, Weights
 
 SHAPES = {
@@ -128,7 +128,7 @@ def config_of(model, weights: Weights) -> ModelConfig:
         attention_factor=p.get("attention_factor") or default, beta_fast=p.get("beta_fast", 32.0),
         beta_slow=p.get("beta_slow", 1.0),
     )  # fmt: skip
-    return ModelConfig(
+    return uniform(
         name="random", architecture=c.model_type, vocab_size=c.vocab_size,
         hidden_size=c.hidden_size, layers=c.num_hidden_layers, heads=c.num_attention_heads,
         kv_heads=c.num_key_value_heads, head_dim=head_dim,
@@ -191,7 +191,7 @@ def test_the_comparison_notices_a_wrong_rope(case, change):
     model = build(family, changes)
     weights = canonical(model)
     config = config_of(model, weights)
-    config = replace(config, rope=replace(config.rope, **change))
+    config = config.altered(rope=replace(config.rope, **change))
     tokens = np.random.default_rng(1).integers(0, config.vocab_size, 100).astype(np.int32)
     with torch.no_grad():
         expected = model(torch.from_numpy(tokens.astype(np.int64))[None]).logits[0].numpy()

@@ -35,8 +35,8 @@ CONFIGS = {
     ),
     "experts": tiny_config(
         sliding_window=9, eos_tokens=(3,),
-        mixture=Mixture(experts=4, chosen=2, expert_size=16, shared_size=8, bias=True,
-                        dense=frozenset({0})),
+        mixture=Mixture(experts=4, chosen=2, expert_size=16, shared_size=8, bias=True),
+        dense=frozenset({0}),
     ),
 }  # fmt: skip
 TREE = TokenTree(np.array([3, 4, 3, 9, 9], np.int32), np.array([-1, -1, 0, 0, 1], np.int32))

@@ -7,7 +7,7 @@ import numpy as np
 from published import write_config
 from safetensors.numpy import save_file
 
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Tensor, Weights
 
@@ -15,17 +15,19 @@ EXPERT_FAMILIES = ("llada-moe", "llada2")
 MASK = 95
 SHAPES: dict[str, dict[str, Any]] = {
     "llada-moe": {
-        "attention": "full", "rope": Rope(theta=10000.0, dim=16), "kv_heads": 4,
+        "attention": "full", "dense": frozenset({0}),
+        "rope": Rope(theta=10000.0, dim=16), "kv_heads": 4,
         "mixture": Mixture(
-            experts=8, chosen=3, expert_size=32, shared_size=48, dense=frozenset({0}),
+            experts=8, chosen=3, expert_size=32, shared_size=48, 
             bias=True, biased_weights=True,
         ),
     },
     "llada2": {
-        "attention": "block", "block_length": 8, "rope": Rope(theta=10000.0, dim=8),
+        "attention": "block", "dense": frozenset({0}), "block_length": 8,
+        "rope": Rope(theta=10000.0, dim=8),
         "kv_heads": 2,
         "mixture": Mixture(
-            experts=16, chosen=3, expert_size=32, shared_size=32, dense=frozenset({0}),
+            experts=16, chosen=3, expert_size=32, shared_size=32, 
             score="sigmoid", groups=4, chosen_groups=2, bias=True, normalised=True, scale=2.5,
         ),
     },
@@ -46,7 +48,7 @@ LLADA2_NAMES = {
 
 def expert_model(family: str, layers: int = 3) -> tuple[ModelConfig, Weights]:
     """The model of a fixture, with 3 layers: float32; its mask token has logit 0 everywhere."""
-    config = ModelConfig(
+    config = uniform(
         name=family, architecture="llama", vocab_size=96, hidden_size=64, layers=layers, heads=4,
         head_dim=16, intermediate_size=96, context_length=512, qk_norm=True, mask_token=MASK,
         eos_tokens=(0,), **SHAPES[family],

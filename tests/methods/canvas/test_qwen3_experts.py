@@ -91,7 +91,7 @@ def test_logits(kind: str, made: Any) -> None:
     ({"norm_topk_prob": "yes"}, "norm_topk_prob"),
 ])  # fmt: skip
 def test_refusals(change: dict[str, Any], named: str) -> None:
-    mixture = qwen3_moe(Metadata(SHAPES))["mixture"]
-    assert mixture == Mixture(7, 3, 24, dense=frozenset({1}), normalised=True)
+    read = qwen3_moe(Metadata(SHAPES))
+    assert read == {"mixture": Mixture(7, 3, 24, normalised=True), "dense": frozenset({1})}
     with pytest.raises(InvalidModel, match=named):
         qwen3_moe(Metadata(SHAPES | change))

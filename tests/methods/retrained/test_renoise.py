@@ -259,7 +259,7 @@ def test_published_layouts_of_wide_heads_mean_the_same(folder: Path, tmp_path: P
                         num_global_key_value_heads=None)  # fmt: skip
     usual = write_gemma(tmp_path / "usual", rope_parameters=None, num_hidden_layers=3)
     for each in (newer, usual):
-        assert read_weights(each)[0].gemma == read_weights(folder)[0].gemma
+        assert read_weights(each)[0].stack == read_weights(folder)[0].stack
 
 
 @pytest.mark.parametrize(("changes", "text", "said"), [
@@ -271,7 +271,7 @@ def test_published_layouts_of_wide_heads_mean_the_same(folder: Path, tmp_path: P
     ({}, {"layer_types": ["full_attention"]}, "layer_types"),
     ({}, {"layer_types": ["sliding_attention", "?", "full_attention"]}, "layer_types"),
     ({}, {"num_experts": None}, "num_experts"), ({}, {"top_k_experts": 9}, "chosen"),
-    ({}, {"global_head_dim": 7}, "turned"), ({}, {"final_logit_softcapping": -1.0}, "softcap"),
+    ({}, {"global_head_dim": 7}, "rope.dim"), ({}, {"final_logit_softcapping": -1.0}, "softcap"),
     ({}, {"rope_parameters": {"full_attention": 3}}, "rope_parameters"),
     ({}, {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type"),
     ({}, {"per_layer_config": {"2": {"head_dim": "x"}}}, "head_dim"),

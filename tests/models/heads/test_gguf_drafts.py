@@ -13,13 +13,13 @@ from safetensors.numpy import load_file
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
 from paradecode.core.head import HeadDraft, Memory
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import Rope, uniform
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.gguf_drafts import _NAMES, _PARTS
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network
 
-CONFIG = ModelConfig("t", "llama", 40, 16, 8, 2, 1, 8, 8, rope=Rope(dim=8))
+CONFIG = uniform("t", "llama", 40, 16, 8, 2, 1, 8, 8, rope=Rope(dim=8))
 HEADS = {"q_proj.weight": 2, "k_proj.weight": 1}
 
 

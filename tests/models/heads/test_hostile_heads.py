@@ -16,11 +16,11 @@ from safetensors.numpy import load_file, save_file
 
 from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import Rope, uniform
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.draft_heads import KINDS, random_head
 
-CONFIG = ModelConfig("t", "llama", 40, 16, 8, 2, 1, 8, 8, rope=Rope(dim=8))
+CONFIG = uniform("t", "llama", 40, 16, 8, 2, 1, 8, 8, rope=Rope(dim=8))
 Change = Callable[[dict[str, np.ndarray], dict[str, Any]], Any]
 
 

@@ -16,14 +16,14 @@ from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.tree import TokenTree
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.heads import build_head, longspec, read_head
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network
 
 D, HEADS, GROUPS, SIZE = 16, 4, 2, 6
-CONFIG = ModelConfig("t", "qwen3", 40, D, 8, HEADS, GROUPS, SIZE, 8, rope=Rope(dim=SIZE),
+CONFIG = uniform("t", "qwen3", 40, D, 8, HEADS, GROUPS, SIZE, 8, rope=Rope(dim=SIZE),
                      norm_eps=1e-6, qkv_bias=True, qk_norm=True)  # fmt: skip
 
 
@@ -175,5 +175,5 @@ def test_published_folders_have_keys_that_nothing_reads(tmp_path: Path) -> None:
 def test_targets_whose_keys_do_not_fit_are_refused(changes, field, tmp_path: Path) -> None:
     random_head("longspec", CONFIG, tmp_path)
     with pytest.raises(InvalidModel) as error:
-        opened(tmp_path, replace(CONFIG, **changes))
+        opened(tmp_path, CONFIG.altered(**changes))
     assert error.value.field == field

@@ -16,12 +16,12 @@ from safetensors.numpy import load_file, save_file
 from paradecode.backends.heads.run import run_head
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.network import Array, Item, Network, Op
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import Rope, uniform
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.network_reference import apply_network
 
 HERE = Path(__file__).parent
-CONFIG = ModelConfig("t", "llama", 40, 16, 8, 2, 1, 8, 8, rope=Rope(dim=8))
+CONFIG = uniform("t", "llama", 40, 16, 8, 2, 1, 8, 8, rope=Rope(dim=8))
 Numbers = dict[str, np.ndarray]
 
 

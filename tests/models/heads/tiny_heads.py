@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from paradecode.core.head import Head
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.heads.build import build_head
 from paradecode.models.heads.files import read_head
 
 D, HEADS, SIZE = 16, 2, 4
-CONFIG = ModelConfig("t", "llama", 40, D, 8, 2, 1, 8, 8, rope=Rope(dim=8))
+CONFIG = uniform("t", "llama", 40, D, 8, 2, 1, 8, 8, rope=Rope(dim=8))
 
 
 def opened(folder: Path, config: ModelConfig = CONFIG) -> Head:

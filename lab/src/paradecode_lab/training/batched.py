@@ -28,11 +28,11 @@ def final_states(
             the other columns are 0. None computes all columns.
     """
     inside = torch.ones_like(tokens, dtype=torch.bool) if inside is None else inside
-    cos, sin = model.angles(places.expand(tokens.shape)[inside])
+    known = model.rows(places.expand(tokens.shape)[inside])
     attend = attention_in(inside, seen)
     x = model.embed(tokens[inside])
     for layer in range(model.config.layers):
-        x = model.layer(layer, x, cos, sin, attend)
+        x = model.layer(layer, x, known, attend)
     return spread(x, inside)
 
 

@@ -111,7 +111,7 @@ class NativeBackend:
             rope_attention=config.rope.attention_factor,
             mixture=_mixture(config.mixture),
             mixture_scale=1.0 if config.mixture is None else config.mixture.scale,
-            softcap=0.0 if config.gemma is None else config.gemma.softcap,
+            softcap=config.softcap,
             half_cache=kv_dtype == "f16",
             threads=default_threads() if threads is None else threads,
             apart=apart,
@@ -350,18 +350,16 @@ class NativeLogits:
 
 def _attentions(config: ModelConfig) -> list[tuple[int, int, int, bool, list[float]]]:
     """Return the core's arguments for each kind of attention of the model."""
-    angles = config.rope.inverse_frequencies().tolist()
-    window, gemma = config.sliding_window, config.gemma
-    usual = (config.kv_heads, config.head_dim, window, gemma is None, angles)
-    if gemma is None:
-        return [usual]
-    angles = gemma.inverse_frequencies().tolist()
-    return [usual, (gemma.kv_heads, gemma.head_dim, 0, False, angles)]
+    return [
+        (part.kv_heads, part.head_dim, part.window, part.scale != 1.0,
+         [] if part.rope is None else part.rope.inverse_frequencies().tolist())
+        for part in dict.fromkeys(part for _, part in config.attentions())
+    ]  # fmt: skip
 
 
 def _kinds(config: ModelConfig) -> list[int]:
-    full = config.gemma.full if config.gemma is not None else frozenset[int]()
-    return [int(layer in full) for layer in range(config.layers)]
+    known = list(dict.fromkeys(part for _, part in config.attentions()))
+    return [known.index(part) for _, part in config.attentions()]
 
 
 def _mixture(mixture: Mixture | None) -> list[int]:

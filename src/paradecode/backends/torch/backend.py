@@ -24,8 +24,6 @@ from paradecode.models.weights import Weights, check_weights
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from paradecode.backends.torch.gemma import GemmaTransformer
-
 
 class TorchLogits:
     """Rows of logits [R, V] on a torch device (see :class:`paradecode.core.logits.Logits`)."""
@@ -137,11 +135,7 @@ class TorchBackend:
         self.gives_attention = mesh is None  # Else each rank has the weights of its own heads.
         self.config = config
         self.model: Transformer
-        if config.gemma is not None:
-            from paradecode.backends.torch.gemma import GemmaTransformer
-
-            self.model = GemmaTransformer(config, weights, DTYPES[dtype], self.device)
-        elif mesh is None:
+        if mesh is None:
             self.model = Transformer(config, weights, DTYPES[dtype], self.device)
         else:
             from paradecode.backends.torch.parallel.model import DividedTransformer
@@ -172,38 +166,46 @@ class TorchBackend:
         ranges = [slice(end - len(s.positions), end) for s, end in zip(spans, ends, strict=True)]
         views = [_View(span, self.config, self.device) for span in spans]
         x = pack([self._input(span) for span in spans])
-        if (gemma := self._gemma) is not None:
-            marks = [torch.full((len(span.positions), 1), span.denoise is not None)
-                     for span in spans]  # fmt: skip
-            gemma.canvas = pack(marks).to(self.device)
-        positions = np.concatenate([span.positions for span in spans])
-        cos, sin = self.model.angles(torch.from_numpy(positions.astype(np.int64)).to(self.device))
+        marks = [torch.full((len(span.positions), 1), span.denoise is not None) for span in spans]
+        places = np.concatenate([span.positions for span in spans])
+        positions = torch.from_numpy(places.astype(np.int64)).to(self.device)
+        known = self.model.rows(positions, pack(marks).to(self.device))
+        if self.config.token_width:
+            tokens = np.concatenate([span.tokens for span in spans]).astype(np.int64)
+            known.inputs = self.model.token_inputs(torch.from_numpy(tokens).to(self.device), x)
+        new: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # Of a layer and a span.
         hidden: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
         weights: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
         # States in this type lose nothing, so rows that resume from them compute the same.
         wide = torch.promote_types(self.model.dtype, torch.float32)
 
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self.keys[layer], self.values[layer]
-            whole, mixed = layer in self.model.full, []
-            for span, rows, view, shares in zip(spans, ranges, views, weights, strict=True):
-                new_k, new_v = k[rows], v[rows]
+        def attend(layer: int, q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor:
+            part, mixed = self.config.stack[layer].attention, []
+            assert part is not None
+            source = part.keys_of if part.keys_of >= 0 else layer
+            keys, values = self.keys[source], self.values[source]
+            sinks = self.model.w.get(f"layers.{layer}.sinks")
+            for number, (span, rows, view) in enumerate(zip(spans, ranges, views, strict=True)):
+                if k is not None and v is not None:
+                    new[source, number] = k[rows], v[rows]
+                new_k, new_v = new[source, number]
                 seen_k = torch.cat([keys[view.cached], new_k])
                 seen_v = torch.cat([values[view.cached], new_v])
-                seen = view.whole if whole else view.seen
-                mixed.append(attention(q[rows], seen_k, seen_v, seen))
+                seen = view.seen[part.window]
+                about = (part, view.distance, sinks)
+                mixed.append(attention(q[rows], seen_k, seen_v, seen, *about))
                 if span.attention is not None and len(span.attention):
                     asked = torch.from_numpy(span.attention.astype(np.int64)).to(self.device)
-                    shared = attention_weights(q[rows][asked], seen_k, seen[asked])
-                    shares[layer] = shared[..., view.order].float().cpu().numpy()
-                keys[view.targets], values[view.targets] = new_k[view.kept], new_v[view.kept]
+                    shared = attention_weights(
+                        q[rows][asked], seen_k, seen[asked], part, view.distance[asked], sinks
+                    )
+                    weights[number][layer] = shared[..., view.order].float().cpu().numpy()
+                if k is not None:
+                    keys[view.targets], values[view.targets] = new_k[view.kept], new_v[view.kept]
             return pack(mixed)
 
         for layer, attends, feeds in map(halves, layers):
-            if attends:
-                x = self.model.mix(layer, x, cos, sin, attend)
-            if feeds:
-                x = self.model.feed(layer, x)
+            x = self.model.layer(layer, x, known, attend, attends, feeds)
             for span, rows, out in zip(spans, ranges, hidden, strict=True):
                 if layer in span.hidden:
                     out[layer] = x[rows].to(wide).cpu().numpy()
@@ -218,30 +220,26 @@ class TorchBackend:
             for part, out, shares in zip(parts, hidden, weights, strict=True)
         ]
 
-    @property
-    def _gemma(self) -> GemmaTransformer | None:
-        return self.model if self.config.gemma is not None else None  # type: ignore[return-value]
-
     def _input(self, span: Span) -> Tensor:
-        if span.denoise is not None and (gemma := self._gemma) is not None:
+        if span.denoise is not None:
             guess: Any = span.denoise.guess  # As this backend gave it.
             if guess is not None:
                 guess = torch.as_tensor(guess.values).to(self.device)
             tokens = torch.from_numpy(span.tokens.astype(np.int64)).to(self.device)
-            return gemma.guessed(tokens, guess)
-        given, rows = span.resume if span.resume is not None else span.embeddings, len(span.slots)
+            return self.model.guessed(tokens, guess)
+        given = span.resume if span.resume is not None else span.embeddings
+        rows, wide = len(span.slots), torch.empty(0, dtype=self.model.dtype, device=self.device)
+        looked_up = rows - (0 if given is None else len(given))
+        positions = torch.from_numpy(span.positions.astype(np.int64)).to(self.device)
         parts = []
-        if given is None or len(given) < rows:
-            tokens = span.tokens[: rows - (0 if given is None else len(given))].astype(np.int64)
-            parts.append(self.model.embed(torch.from_numpy(tokens).to(self.device)))
+        if looked_up:
+            tokens = torch.from_numpy(span.tokens[:looked_up].astype(np.int64)).to(self.device)
+            parts.append(self.model.enter(self.model.embed(tokens), positions[:looked_up]))
         if given is not None:
-            parts.append(
-                torch.from_numpy(np.ascontiguousarray(given)).to(
-                    parts[0]
-                    if parts
-                    else torch.empty(0, dtype=self.model.dtype, device=self.device)
-                )
-            )
+            states = torch.from_numpy(np.ascontiguousarray(given)).to(parts[0] if parts else wide)
+            if span.resume is None:
+                states = self.model.enter(states, positions[looked_up:])
+            parts.append(states)
         return pack(parts)
 
     def _logits(self, values: Tensor) -> Logits:
@@ -280,12 +278,11 @@ class _View:
             seen[:, len(base) :] = span.mask
         else:
             seen[:, len(cached) :] = np.tri(count, dtype=bool)
-        whole = seen
-        if config.sliding_window:
-            rows = span.positions[:, None].astype(np.int64)
-            # All rows of a canvas see one another, and as far back as its first row does.
-            first = rows if span.denoise is None else rows[:1]
-            seen = seen & (at[None, :] > first - config.sliding_window)
+        rows = span.positions[:, None].astype(np.int64)
+        # All rows of a canvas see one another, and as far back as its first row does.
+        first = rows if span.denoise is None else rows[:1]
+        windows = {part.window for _, part in config.attentions()}
+        masks = {w: seen & (at[None, :] > first - w) if w else seen for w in windows}
         pages = span.pages.astype(np.int64)
         kept = np.flatnonzero(span.slots >= 0)
         targets = span.slots[kept].astype(np.int64)
@@ -297,10 +294,11 @@ class _View:
         self.cached = physical(cached)
         self.targets = physical(targets)
         self.kept = torch.from_numpy(kept).to(device)
-        self.seen, self.whole = (torch.from_numpy(each).to(device) for each in (seen, whole))
+        self.seen = {w: torch.from_numpy(mask).to(device) for w, mask in masks.items()}
+        self.distance = torch.from_numpy(at[None, :] - rows).to(device)
         by_position = len(base) + np.argsort(at[len(base) :], kind="stable")
         self.order = torch.from_numpy(np.concatenate([np.arange(len(base)), by_position])).to(
             device
         )
-        if not seen.any(axis=1).all():
+        if not all(mask.any(axis=1).all() for mask in masks.values()):
             raise InvalidInput("mask", "a row that sees nothing", "let each row see itself")

@@ -7,9 +7,10 @@ from typing import Any
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.config import ModelConfig, Rope
-from paradecode.models.gemma import Gemma
+from paradecode.models.gemma import gemma4_layers, wide_rope
 from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST, MOST_LAYERS, Mixture
+from paradecode.models.parts import Attention
 from paradecode.models.weights import Tensor
 
 NAME = "DiffusionGemmaForBlockDiffusion"
@@ -39,10 +40,10 @@ _NAMES = {
 _IN_LAYER = {
     "input_layernorm.weight": "attn_norm", "post_attention_layernorm.weight": "after_attn",
     "pre_feedforward_layernorm.weight": "mlp_norm",
-    "post_feedforward_layernorm_1.weight": "after_mlp",
+    "post_feedforward_layernorm_1.weight": "after_dense",
     "pre_feedforward_layernorm_2.weight": "experts_norm",
     "post_feedforward_layernorm_2.weight": "after_experts",
-    "post_feedforward_layernorm.weight": "after_feed", "layer_scalar": "canvas_scale",
+    "post_feedforward_layernorm.weight": "after_mlp", "layer_scalar": "canvas_scale",
     "router.proj.weight": "router", "router.scale": "router.scale",
     "router.per_expert_scale": "router.gain",
 }  # fmt: skip
@@ -78,24 +79,27 @@ def diffusion_gemma(raw: Metadata, name: str) -> ModelConfig:
     if sliding["rope_type"] != "default" or wide["rope_type"] not in ("default", "proportional"):
         fix = "use default, and for full_attention default or proportional"
         raise InvalidModel("rope_type", [sliding["rope_type"], wide["rope_type"]], fix)
-    gemma = Gemma(
-        frozenset(full), size, groups, wide.number("rope_theta", 1e6),
-        int(wide.number("partial_rotary_factor", 1.0) * size // 2),
-        values.number("final_logit_softcapping", 30.0), raw.whole("canvas_length", 256, 1),
+    heads, theta = values.whole("num_attention_heads"), wide.number("rope_theta", 1e6)
+    turned = int(wide.number("partial_rotary_factor", 1.0) * size // 2)
+    near = Attention(
+        heads, values.whole("num_key_value_heads"), head_dim,
+        rope=Rope(sliding.number("rope_theta", 1e4), head_dim),
+        window=values.whole("sliding_window", None, 1, 1 << 24),
     )  # fmt: skip
+    far = Attention(heads, groups, size, rope=wide_rope(theta, size, turned))
     mixture = Mixture(
         values.whole("num_experts", None, 1, MOST), values.whole("top_k_experts", None, 1, MOST),
         values.whole("moe_intermediate_size", None, 1, MOST), normalised=True, scaled=True,
     )  # fmt: skip
     ends = values["eos_token_id"]
+    stack = gemma4_layers(layers, full, near, far, values.whole("intermediate_size"), mixture)
+    hidden = values.whole("hidden_size")
     return ModelConfig(
-        name, "gemma4", values.whole("vocab_size"), values.whole("hidden_size"), layers,
-        values.whole("num_attention_heads"), values.whole("num_key_value_heads"), head_dim,
-        values.whole("intermediate_size"), values.whole("max_position_embeddings"),
-        values.number("rms_norm_eps", 1e-6), Rope(sliding.number("rope_theta", 1e4), head_dim),
-        tied_head=True, mixture=mixture, gemma=gemma,
-        sliding_window=values.whole("sliding_window", None, 1, 1 << 24),
-        bos_token=values.whole("bos_token_id"),
+        name, "gemma4", values.whole("vocab_size"), hidden, stack,
+        values.whole("max_position_embeddings"), norm_eps=values.number("rms_norm_eps", 1e-6),
+        embed_factor=hidden**0.5, tied_head=True,
+        softcap=values.number("final_logit_softcapping", 30.0),
+        canvas_length=raw.whole("canvas_length", 256, 1), bos_token=values.whole("bos_token_id"),
         eos_tokens=tuple(Metadata(id=one).whole("id") for one in
                          (ends if isinstance(ends, list) else [ends])),
         decoder=DECODER,

@@ -32,7 +32,6 @@ def llada2(values: Metadata, names: Sequence[str] = ()) -> dict[str, Any]:
         chosen=chosen,
         expert_size=size,
         shared_size=size * shared,
-        dense=frozenset(range(dense)),
         score="sigmoid",
         groups=values.get("n_group", 8),
         chosen_groups=values.get("topk_group", 4),
@@ -43,6 +42,7 @@ def llada2(values: Metadata, names: Sequence[str] = ()) -> dict[str, Any]:
     edits = values.get("model_type") == "llada21_moe" or published(names, r"LLaDA2\.1-.*")
     return {
         "mixture": mixture,
+        "dense": frozenset(range(dense)),
         "qk_norm": bool(values.get("use_qk_norm", True)),
         "qkv_bias": bool(values.get("use_qkv_bias", False)),
         "output_bias": bool(values.get("use_bias", True)),

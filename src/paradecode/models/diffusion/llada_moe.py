@@ -28,11 +28,11 @@ def llada_moe(values: Metadata, names: Sequence[str] = ()) -> dict[str, Any]:
         chosen=values.whole("num_experts_per_tok", None, 1, MOST),
         expert_size=values.whole("expert_intermediate_size", None, 1, MOST),
         shared_size=values.get("shared_expert_intermediate_size") or 0,
-        dense=frozenset(index for index, kind in enumerate(kinds) if kind == 0),
         bias=biased,
         biased_weights=biased,
     )
-    return {"mixture": mixture, "qk_norm": bool(values.get("qk_layernorm"))}
+    dense = frozenset(index for index, kind in enumerate(kinds) if kind == 0)
+    return {"mixture": mixture, "dense": dense, "qk_norm": bool(values.get("qk_layernorm"))}
 
 
 LLADA_MOE = Family(

@@ -66,7 +66,8 @@ def flexdraft(parts: HeadParts) -> Head:
 
 def check_layers(config: ModelConfig) -> None:
     """Raise InvalidModel unless a head can hold layers of this target."""
-    if config.mixture is not None or config.sliding_window or config.attention != "causal":
+    plain = config.plain and config.mixture is None and not config.sliding_window
+    if not plain or config.attention != "causal":
         fix = "the head needs a causal target without experts and without a sliding window"
         raise InvalidModel("model", config.name, fix)
 

@@ -68,7 +68,7 @@ def spelling(lacks: int = 3, tokens: int = 96) -> tuple[np.ndarray, Vocabulary]:
 def deep(layers: int = 6, share: float = 0.1) -> Checkpoint:
     """Return a tiny model whose layers each change little, so that some layers replace all."""
     config, weights = tiny_checkpoint("qwen3")  # Its own head, so texts do not stand still.
-    config = replace(config, layers=layers)
+    config = config.altered(layers=layers)
     random = np.random.default_rng(0)
     made = {}
     for name, shape in config.tensors().items():

@@ -198,9 +198,9 @@ ROPES = {
 def test_with_the_targets_own_attention_masks_are_rows_of_the_target(kind, rope, tmp_path):
     """With the target's own projections, mask rows equal rows of the backend's last layer."""
     config, weights = tiny_checkpoint(kind.split(",")[0])
-    config = replace(config, rope=replace(ROPES[rope], theta=config.rope.theta))
+    config = config.altered(rope=replace(ROPES[rope], theta=config.rope.theta))
     random, text = np.random.default_rng(2), np.array([5, 9, 7, 11, 6], np.int32)
-    config = replace(config, mlp_bias="," in kind)
+    config = config.altered(mlp_bias="," in kind)
     weights = dict(weights)
     for name, shape in config.tensors().items():
         if name not in weights:
@@ -347,8 +347,8 @@ def test_what_does_not_fit_is_named(change: Any, field: str, folder: Path) -> No
 
 def test_targets_whose_layers_the_masks_cannot_pass_are_refused(folder: Path) -> None:
     for config in (
-        replace(CONFIG, sliding_window=8),
-        replace(CONFIG, mixture=Mixture(experts=4, chosen=2, expert_size=8)),
+        CONFIG.altered(sliding_window=8),
+        CONFIG.altered(mixture=Mixture(experts=4, chosen=2, expert_size=8)),
     ):
         with pytest.raises(InvalidModel, match="model"):
             opened(folder, config)

@@ -42,7 +42,7 @@ def backend(target: Checkpoint) -> Any:
 def checkpoint(kind: str) -> Checkpoint:
     """Write a tiny model with enough layers, and with every bias that its kind may have."""
     config = replace(tiny_checkpoint(kind)[0], layers=LAYERS)
-    config = replace(config, output_bias=config.qkv_bias, mlp_bias=config.qkv_bias)
+    config = config.altered(output_bias=config.qkv_bias, mlp_bias=config.qkv_bias)
     random, made = np.random.default_rng(3), {}
     for name, shape in config.tensors().items():
         noise = random.standard_normal(shape).astype(np.float32)
@@ -219,6 +219,6 @@ def test_layers_that_no_stream_can_pass_are_refused(layers: Any, folder: Path) -
 
 
 def test_layers_that_the_head_cannot_hold_are_refused(folder: Path) -> None:
-    config = replace(TARGET_MODEL[0], sliding_window=4)
+    config = TARGET_MODEL[0].altered(sliding_window=4)
     with pytest.raises(InvalidModel, match="sliding window"):
         opened((config, TARGET_MODEL[1]), folder)

@@ -17,7 +17,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import Rope, uniform
 from paradecode_lab.measure.replay.between import Stopwatch
 from paradecode_lab.measure.replay.logits import Reading, RecordedLogits, RecordedRows
 from paradecode_lab.measure.replay.recording import Recording
@@ -49,7 +49,7 @@ class RecordingBackend:
         model = recording.model
         self.name = "recording"
         self._target = target
-        self.config = target.config if target is not None else ModelConfig(
+        self.config = target.config if target is not None else uniform(
             name=model.name, architecture="recording", vocab_size=model.vocab_size,
             hidden_size=model.hidden_size, layers=model.layers, heads=1, kv_heads=1, head_dim=2,
             intermediate_size=1, context_length=model.context_length, rope=Rope(dim=2),

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.safetensors_dir import stored_name
 from paradecode_lab.training.diffusion.vocabulary import END, MASK, PAD
 
@@ -30,7 +30,7 @@ def tiny_config(
     Attention is full if the objective is ``diffusion``, and causal otherwise.
     """
     diffusion = objective == "diffusion"
-    return ModelConfig(
+    return uniform(
         name=f"tiny-{objective}",
         architecture="llama",
         vocab_size=vocab_size,

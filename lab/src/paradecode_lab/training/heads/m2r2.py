@@ -35,7 +35,7 @@ class StreamNetwork(HeadNetwork):
         assert model is not None
         sizes = [size for _, size, _ in rows.spans]
         roots = [begin - first + 1 for first, _, begin in rows.spans]
-        cos, sin = model.angles(torch.cat([torch.arange(size) for size in sizes]))
+        known = model.rows(torch.cat([torch.arange(size) for size in sizes]))
         wanted = rows.drafting(0)
         lengths, drafting = [len(each) for each in wanted], torch.cat(wanted) + 1
         entering, kept = rows.features.chunk(len(self.file.taps), -1), list[Tensor]()
@@ -55,8 +55,8 @@ class StreamNetwork(HeadNetwork):
         x = entering[0][drafting]
         for tap, slow in zip(self.file.taps, entering):
             with torch.no_grad():
-                model.mix(tap + 1, slow, cos, sin, keep)
-            x = own.layer(tap + 1, x, cos[drafting], sin[drafting], look)
+                model.layer(tap + 1, slow, known, keep, feeds=False)
+            x = own.layer(tap + 1, x, known.select(drafting), look)
         every = self.target.final(x).split(lengths)
         return [torch.cat([each[level:] for each in every]) for level in range(count)]
 

@@ -207,10 +207,10 @@ class RectangleWriter:
                     cache[layer][into[1], :, : len(at)] = spread(new, inside).transpose(1, 2)
             return among(layer, q, k, v)
 
-        cos, sin = model.angles(at.expand(inside.shape)[inside])
+        known = model.rows(at.expand(inside.shape)[inside])
         x, kept = model.embed(tokens), list[Tensor]()
         for layer in range(model.config.layers):
-            x = model.layer(layer, x, cos, sin, attend)
+            x = model.layer(layer, x, known, attend)
             if layer in layers:
                 kept.append(x)
         return x[sizes.cumsum(0) - 1], _beside(x, kept)
@@ -242,10 +242,10 @@ class RectangleWriter:
             )
             return mixed.flatten(1, 2)
 
-        cos, sin = model.angles(places)
+        known = model.rows(places)
         x, kept = model.embed(token), list[Tensor]()
         for layer in range(model.config.layers):
-            x = model.layer(layer, x, cos, sin, attend)
+            x = model.layer(layer, x, known, attend)
             if layer in layers:
                 kept.append(x)
         going.lengths += 1

@@ -83,18 +83,18 @@ class RowNetwork(HeadNetwork):
             keys, values = kept[0]
             return attention(q, torch.cat([keys, k]), torch.cat([values, v]), seen)
 
-        text, turns = model.embed(tokens), model.angles(at)
+        text, known = model.embed(tokens), model.rows(at)
         x = text.new_empty(len(behind), 0, text.shape[-1])
         for layer in range(model.config.layers):
             fresh = self.entering(layer, text[behind], count)
             if fresh.shape[1]:
                 x = torch.cat([x, fresh], 1)
                 places, seen = self._sight(at, behind, x.shape[1])
-                own_turns = model.angles(places)
+                own_known = model.rows(places)
             with torch.no_grad():
-                text = model.layer(layer, text, *turns, of_text)
+                text = model.layer(layer, text, known, of_text)
             if x.shape[1]:
-                x = self.own.layer(layer, x.flatten(0, 1), *own_turns, of_rows).unflatten(
+                x = self.own.layer(layer, x.flatten(0, 1), own_known, of_rows).unflatten(
                     0, (len(behind), -1)
                 )
         return self.target.final(x)

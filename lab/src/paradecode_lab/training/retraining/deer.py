@@ -56,7 +56,7 @@ class DeerObjective(MaskedObjective):
     ) -> None:  # fmt: skip
         if layers > checkpoint.config.layers:
             raise InvalidInput("--layers", layers, f"the model has {checkpoint.config.layers}")
-        cut = replace(checkpoint, config=replace(checkpoint.config, layers=layers))
+        cut = replace(checkpoint, config=checkpoint.config.altered(layers=layers))
         super().__init__(
             cut, device, "deer", layers=layers, refined=refined, reach=reach, base=base,
             weight=weight,

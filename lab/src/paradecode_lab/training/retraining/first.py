@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paradecode.backends.torch.model import Attend
+from paradecode.backends.torch.model import Attend, PackedRows
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.retrained.layers import Routers
 from paradecode.models.adapter import MASK, Facts, check_base
@@ -48,8 +48,11 @@ class Gated(Adapted):
     behind: Tensor
     scores: list[Tensor]
 
-    def layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        y = super().layer(index, x, cos, sin, attend)
+    def layer(
+        self, index: int, x: Tensor, rows: PackedRows, attend: Attend,
+        attends: bool = True, feeds: bool = True,
+    ) -> Tensor:  # fmt: skip
+        y = super().layer(index, x, rows, attend, attends, feeds)
         if index == 0:
             return y
         entered = x[self.last]

@@ -134,10 +134,10 @@ class HamburgerObjective(Objective):
         seen = (places <= places[:, None]) & slots[:, None]
         seen |= torch.eye(length, dtype=torch.bool, device=self.device)
         kept, x = [], x[slots]
-        cos, sin = model.angles(places.expand(size, length)[slots])
+        known = model.rows(places.expand(size, length)[slots])
         attend = attention_in(slots, seen[:, None])
         for layer in range(model.config.layers):
-            x = model.layer(layer, x, cos, sin, attend)
+            x = model.layer(layer, x, known, attend)
             if layer in TokenGroups(self.sizes, {}).taps():
                 kept.append(spread(x, slots)[text, begin - 1])
         read = torch.cat([torch.stack(kept, 1), own[:, : most - 1]], 1)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paradecode.backends.torch.model import Attend, Transformer
+from paradecode.backends.torch.model import Attend, PackedRows, Transformer
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.retrained.layers import DropAdapters
 from paradecode.models.adapter import check_base
@@ -63,11 +63,14 @@ class Dropping(Transformer):
         super().__init__(config, weights, torch.float32, device)
         self.loras = loras
 
-    def layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+    def layer(
+        self, index: int, x: Tensor, rows: PackedRows, attend: Attend,
+        attends: bool = True, feeds: bool = True,
+    ) -> Tensor:  # fmt: skip
         a = self.loras.get(f"{index}.a")
         if a is None:
-            return super().layer(index, x, cos, sin, attend)
-        y = super().layer(index, x, cos, sin, self.holes)
+            return super().layer(index, x, rows, attend, attends, feeds)
+        y = super().layer(index, x, rows, self.holes, attends, feeds)
         drops = self.latest != torch.arange(len(x), device=x.device)
         stood_in = y[self.latest] + x @ a @ self.loras[f"{index}.b"]
         return torch.where(drops[:, None], stood_in, y)

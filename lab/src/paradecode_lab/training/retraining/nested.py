@@ -8,7 +8,6 @@ head, which all exits share, predict the next token. A step minimises the mean o
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paradecode.backends.torch.model import Attend, Transformer
+from paradecode.backends.torch.model import Attend, PackedRows, Transformer
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.drafters.draft_model import usual_exits
 from paradecode.models.adapter import check_base
@@ -36,8 +35,11 @@ class NestedModel(Transformer):
 
     behind: dict[int, Tensor]
 
-    def layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        self.behind[index + 1] = super().layer(index, x, cos, sin, attend)
+    def layer(
+        self, index: int, x: Tensor, rows: PackedRows, attend: Attend,
+        attends: bool = True, feeds: bool = True,
+    ) -> Tensor:  # fmt: skip
+        self.behind[index + 1] = super().layer(index, x, rows, attend, attends, feeds)
         return self.behind[index + 1]
 
 
@@ -62,7 +64,7 @@ class NestedObjective(Objective):
             raise InvalidInput("--drawn", drawn, f"there are {len(exits)} exits")
         super().__init__(checkpoint, device, "nested", exits=list(exits), drawn=drawn)
         self.exits, self.drawn = exits, drawn
-        cut = replace(config, layers=exits[-1])
+        cut = config.altered(layers=exits[-1])
         self.model = NestedModel(cut, checkpoint.weights, torch.float32, device)
         self.trained = self.model.w
 
@@ -72,7 +74,7 @@ class NestedObjective(Objective):
         exits: list[int] = list(self.exits)
         if self.drawn:
             exits = random.choice(self.exits, self.drawn, replace=False).tolist()
-        model.config, model.behind = replace(model.config, layers=max(exits)), {}
+        model.config, model.behind = model.config.altered(layers=max(exits)), {}
         causal_states(model, rows)
         found = (rows.predicted(spread(model.behind[one], rows.inside)) for one in exits)
         losses = [F.cross_entropy(model.logits(states), right) for states, right in found]

@@ -109,8 +109,8 @@ def _scaling(rope: Rope) -> dict[str, Any] | None:
 
 def _fields(config: ModelConfig) -> dict[str, Any]:
     """Return the fields that config.json must describe; the rope's are ``rope.<field>``."""
-    fields = asdict(config)
-    rope = {f"rope.{name}": value for name, value in fields.pop("rope").items()}
+    fields = config.facts()
+    rope = {f"rope.{name}": value for name, value in asdict(fields.pop("rope")).items()}
     return {name: value for name, value in (fields | rope).items() if name not in _UNSAID}
 
 

@@ -17,6 +17,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Half
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.mixture import Mixture
+from paradecode.models.parts import NAMES, Layer, Part
 
 ARRAYS = (
     "pages", "tokens", "positions", "slots", "logits", "visible", "tail", "tail_positions", "mask",
@@ -107,20 +108,30 @@ def _layer(value: Any) -> int | Half:
 
 
 def config_values(config: ModelConfig) -> dict[str, Any]:
-    """Return a configuration as JSON values."""
+    """Return a configuration as JSON values; the parts of a layer by their kinds."""
     values = asdict(config)
-    if config.mixture is not None:
-        values["mixture"]["dense"] = sorted(config.mixture.dense)
+    values["stack"] = [
+        {**asdict(layer), "parts": [[type(part).__name__, asdict(part)] for part in layer.parts]}
+        for layer in config.stack
+    ]
     return values
 
 
 def config_of(values: dict[str, Any]) -> ModelConfig:
     """Rebuild the configuration from :func:`config_values`, and check it like any other."""
-    rope, mixture = values.pop("rope"), values.pop("mixture")
-    if mixture is not None:
-        mixture = Mixture(**mixture | {"dense": frozenset(mixture["dense"])})
-    return ModelConfig(
-        **values | {"eos_tokens": tuple(values["eos_tokens"])},
-        rope=Rope(**rope | {"factors": tuple(rope["factors"])}),
-        mixture=mixture,
+    stack = tuple(
+        Layer(**layer | {"parts": tuple(_part(kind, own) for kind, own in layer["parts"])})
+        for layer in values["stack"]
     )
+    ends = tuple(values["eos_tokens"])
+    return ModelConfig(**values | {"stack": stack, "eos_tokens": ends})
+
+
+def _part(kind: str, values: dict[str, Any]) -> Part:
+    """Return a part of a layer, with its rotary positions or its experts."""
+    if values.get("rope") is not None:
+        rope = values["rope"]
+        values["rope"] = Rope(**rope | {"factors": tuple(rope["factors"])})
+    if values.get("mixture") is not None:
+        values["mixture"] = Mixture(**values["mixture"])
+    return next(known for known in NAMES if known.__name__ == kind)(**values)

@@ -72,12 +72,15 @@ class DividedTransformer(Transformer):
         check_division(config, mesh.size())
         self.mesh = mesh
         super().__init__(config, weights, dtype, device)
-        self.kv_heads = config.kv_heads // mesh.size()
 
     def placed(self, name: str, weights: Weights) -> Tensor:
         placed = distribute(super().placed(name, weights), self.mesh, [placement(name)])
         # Weights that a rank multiplies without communication are plain tensors.
         return placed if name in ("embed", "head") else placed.to_local()
+
+    def cached(self, layer: int) -> tuple[int, int]:
+        heads, size = super().cached(layer)
+        return heads // self.mesh.size(), size
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Look up the tokens that each rank holds; the sum over ranks is the embedding."""
