@@ -94,9 +94,9 @@ inline void score_block(const AttentionTile& tile, const Passes& passes, const B
   }
 }
 
-// Caps the scores of the numbers that a query sees of a block, and adds what falls with the distance
-// between the query and the key. The two parts of the block have their positions in lists of their
-// own, of which `list` may choose.
+// Caps the scores of the numbers that a query sees of a block, and adds what falls with the
+// distance between the query and the key. The two parts of the block have their positions in lists
+// of their own, of which `list` may choose.
 inline void change_scores(const AttentionTile& tile, int q, const BlockView& view, float* scores) {
   const SpanView& span = *tile.span;
   const std::int32_t begin = view.begin[q];

@@ -110,8 +110,7 @@ struct Gelu {
     const Simd::F size = Simd::min(
         Simd::all(14.0F), Simd::from_bits(Simd::int_and(Simd::bits(x), Simd::int_all(0x7FFFFFFF))));
     const Simd::F z = Simd::mul(size, Simd::all(0.707106781F));
-    const Simd::F t =
-        Simd::div(Simd::all(1.0F), Simd::fma(z, Simd::all(0.5F), Simd::all(1.0F)));
+    const Simd::F t = Simd::div(Simd::all(1.0F), Simd::fma(z, Simd::all(0.5F), Simd::all(1.0F)));
     constexpr float fit[] = {-0.82215223F, 1.48851587F, -1.13520398F, 0.27886807F, -0.18628806F,
                              0.09678418F,  0.37409196F, 1.00002368F,  -1.26551223F};
     Simd::F p = Simd::all(0.17087277F);

@@ -19,7 +19,7 @@ struct MixtureShape {
   int groups = 1;
   int chosen_groups = 1;
   Score score = Score::Softmax;
-  bool bias = false;         // of the choice
+  bool bias = false;  // of the choice
   bool logit_bias = false;
   bool expert_bias = false;
   bool scaled = false;  // the router is Gemma 4's
@@ -39,9 +39,9 @@ struct MixtureShape {
 
 // What the router adds, or null.
 struct RouterVectors {
-  const float* bias = nullptr;   // of the choice
-  const float* norm = nullptr;   // gains of rectified scores
-  const float* gain = nullptr;   // factors of the experts
+  const float* bias = nullptr;  // of the choice
+  const float* norm = nullptr;  // gains of rectified scores
+  const float* gain = nullptr;  // factors of the experts
 };
 
 // The experts of a row and their weights, [chosen] each, from the router's logits [experts]. With

@@ -18,7 +18,7 @@ constexpr int kRouterPhases = 3;
 constexpr int kTokenPhases = 4;
 constexpr int kLotPhases = 5;
 constexpr int kOtherPhases = 3;
-constexpr int kTableauPhases = 3;
+constexpr int kMorePhases = 3;
 constexpr int kGuessPhases = 4;
 
 }  // namespace
@@ -48,8 +48,8 @@ Forward::Forward(Model& model, Model::Workspace& workspace, const std::deque<Pla
                              round_up(feed.mixture.shared_size, kGroup)});
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const AttentionShape& kind = shape_.attentions[i];
-    attentions_.push_back({kind, plans[i], model.slopes_[i], kind.padded_dim(), kind.width(),
-                           nullptr, nullptr, {}, 0});
+    attentions_.push_back(
+        {kind, plans[i], kind.padded_dim(), kind.width(), nullptr, nullptr, {}, 0});
     score_stride_ =
         std::max<std::int64_t>(score_stride_, round_up(plans[i].most_extra + 2 * kLanes, kLanes));
   }
@@ -127,7 +127,7 @@ ForwardResult Forward::run() {
 
 // At most so many.
 int Forward::phases() const {
-  int out = kOtherPhases + kTableauPhases + (guesses_.empty() ? 0 : kGuessPhases);
+  int out = kOtherPhases + kMorePhases + (guesses_.empty() ? 0 : kGuessPhases);
   for (const LayerPart& part : layers_) {
     const LayerShape& layer = shape_.layer(part.layer);
     out += kLayerPhases + (layer.reads_token ? kTokenPhases : 0);
@@ -141,7 +141,7 @@ int Forward::phases() const {
   return out;
 }
 
-void Forward::begin_row(int row) {
+void Forward::begin_row(Member& member, int row) {
   const SpanInput& input = input_of(row);
   const ModelWeights& w = model_.weights_;
   const std::int64_t k = row - plan_.span_of(row).first_row;
@@ -158,15 +158,17 @@ void Forward::begin_row(int row) {
   }
   std::fill(state + hidden, state + width_, 0.0F);
   if (k < looked_up && input.canvas) begin_canvas(row);
-  if (input.resume == nullptr) {
-    if (shape_.positions > 0) {
-      float* learned = own_row(row);
-    }
+  if (shape_.positions > 0 && input.resume == nullptr) {
+    float* learned = own_of(member).row.data();
+    unpack_row(w.positions, input.positions[k], learned);
+    for (std::size_t i = 0; i < hidden; ++i) state[i] += learned[i];
   }
+  if (shape_.embed_norm && input.resume == nullptr) norm_row(state, w.embed_norm, state);
+  if (shape_.stack.front().residual == Residual::Ladder) std::fill_n(pending(row), width_, 0.0F);
   const auto position = static_cast<float>(input.positions[k]);
   for (Attention& kind : attentions_) {
     float* out = kind.made + std::int64_t{row} * kind.width;
-    std::fill(out + shape_.heads * kind.shape.head_dim, out + kind.width, 0.0F);
+    std::fill(out + kind.shape.heads * kind.shape.head_dim, out + kind.width, 0.0F);
     const int pairs = kind.shape.pairs();
     float* rotation = kind.rotations + std::int64_t{row} * 2 * pairs;
     for (int i = 0; i < pairs; ++i) {
@@ -174,8 +176,8 @@ void Forward::begin_row(int row) {
       float cosine = 0;
       float sine = 0;
       exact_turn(angle, cosine, sine);
-      rotation[i] = cosine * shape_.rope_attention;
-      rotation[pairs + i] = sine * shape_.rope_attention;
+      rotation[i] = cosine * kind.shape.rope_factor;
+      rotation[pairs + i] = sine * kind.shape.rope_factor;
     }
   }
 }
@@ -188,21 +190,12 @@ void Forward::work(Member& member) {
   }
   if (!guesses_.empty()) read_guesses(member);
   member.enter(Part::Embed);
-  member.phase(plan_.rows, [&](int row) { begin_row(row); });
+  member.phase(plan_.rows, [&](int row) { begin_row(member, row); });
+  if (second_ != nullptr) read_tokens(member);
   int attentions = 0;
-  for (std::size_t number = 0; number < layers_.size(); ++number) {
-    const LayerPart& part = layers_[number];
-    if (part.attention) {
-      mix(member, part.layer);
-      weigh(member, part.layer, attentions++);
-    }
-    if (part.mlp) feed(member, part.layer, number);
-    bool wanted = false;
-    for (const SpanInput& input : inputs_)
-      wanted |=
-          std::find(input.hidden.begin(), input.hidden.end(), part.layer) != input.hidden.end();
-    if (wanted) member.phase(1, [&](int) { keep_hidden(part.layer); });
-  }
+  for (std::size_t number = 0; number < layers_.size(); ++number)
+    run_layer(member, number, attentions);
+  add_pending(member);
   if (screened())
     screened_head(member);
   else if (!plan_.logit_rows.empty())
@@ -214,53 +207,86 @@ int Forward::block_rows(int block) const {
   return std::min(kRowBlock, plan_.rows - block * kRowBlock);
 }
 
-// The MLP of a layer, or its experts, or both.
-void Forward::feed(Member& member, int layer, std::size_t number) {
-  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
-  if (w.gate.data != nullptr)
-    feed_dense(member, {w.gate, w.up, w.down, w.gate_bias, w.up_bias, w.down_bias}, w.mlp_norm);
-  if (!w.experts.empty()) feed_experts(member, w, number);
-  if (shape_.gemma()) close_feed(member, w);
+// The parts of a layer that run, one after the other; those of a parallel one read the same stream.
+void Forward::run_layer(Member& member, std::size_t number, int& attentions) {
+  const LayerPart& part = layers_[number];
+  const LayerShape& layer = shape_.layer(part.layer);
+  const bool attends = part.attention && layer.attention >= 0;
+  const bool feeds = part.mlp && layer.feed >= 0;
+  const bool reads = part.mlp && layer.reads_token;
+  if (attends) {
+    mix(member, part.layer, {true, !feeds && !reads});
+    weigh(member, part.layer, attentions++);
+  }
+  if (feeds) feed(member, part.layer, number, {!attends, !reads});
+  if (reads) feed_token(member, part.layer, {!attends && !feeds, true});
+  bool wanted = false;
+  for (const SpanInput& input : inputs_)
+    wanted |= std::find(input.hidden.begin(), input.hidden.end(), part.layer) != input.hidden.end();
+  if (wanted) member.phase(1, [&](int) { keep_hidden(part.layer); });
 }
 
-void Forward::feed_dense(Member& member, const Mlp& w, const float* norm) {
+// The MLP of a layer, or its experts, or both.
+void Forward::feed(Member& member, int layer, std::size_t number, Turn turn) {
+  const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(layer)];
+  const FeedShape& shape = shape_.feed(layer);
+  const Target to = shape.both() ? Target{made_, false} : target(layer, w.after_mlp, turn.first);
+  if (shape.size > 0) feed_dense(member, {w.mlp, shape.activation}, w.mlp_norm, to);
+  if (shape.mixed()) feed_experts(member, layer, number, shape.both() ? Target{mixed_, false} : to);
+  close(member, layer, w.after_mlp, turn, shape.both());
+}
+
+void Forward::feed_dense(Member& member, const Inner& inner, const Norm& norm, Target to) {
   auto& own = own_of(member);
+  const MlpWeights& w = inner.weights;
   const int rows = plan_.rows;
   const int blocks = blocks_of(rows);
   const int threads = model_.team_->size();
-  const int pairs = w.gate.panels / 2;
+  const int pairs = inner.first().panels / 2;
   const int pair_step = chunk_units(pairs, threads);
   const int pair_steps = (pairs + pair_step - 1) / pair_step;
   member.enter(Part::Inner);
-  with_input(member, rows, width_, needs({w.gate.format, w.up.format}), normed(norm),
-             pair_steps * blocks, [&](int chunk, const Activations& input) {
+  with_input(member, rows, width_, inner.needs(), normed(norm), pair_steps * blocks,
+             [&](int chunk, const Activations& input) {
                const int pair = chunk % pair_steps * pair_step;
                const int block = chunk / pair_steps;
-               inner_chunk(member, w, input, pair, std::min(pair_step, pairs - pair),
+               inner_chunk(member, inner, input, pair, std::min(pair_step, pairs - pair),
                            block * kRowBlock, block_rows(block), own.tile.data());
              });
 
   member.enter(Part::Down);
   const int down_step = chunk_units(w.down.panels, threads);
-  const auto down = product(w.down, w.down_bias, down_step);
+  const auto down = product(w.down, w.down_bias, down_step, to);
   member.phase((w.down.panels + down_step - 1) / down_step * blocks,
                [&](int chunk) { down(chunk, inner_); });
 }
 
 // Gate and up for groups of 32 outputs, and their product as the input of the down projection.
-void Forward::inner_chunk(Member& member, const Mlp& w, const Activations& input, int pair,
+void Forward::inner_chunk(Member& member, const Inner& inner, const Activations& input, int pair,
                           int pairs, int row, int rows, float* scratch) {
+  const MlpWeights& w = inner.weights;
+  const auto activate = kernels_.activate[static_cast<int>(inner.activation)];
+  const float* first_bias = w.gate.data != nullptr ? w.gate_bias : w.up_bias;
   float* gate = scratch;
-  float* up = scratch + std::int64_t{kRowBlock} * kGroup;
+  float* second = scratch + std::int64_t{kRowBlock} * kGroup;
   const auto bias_of = [](const float* bias, int at) {
     return bias == nullptr ? nullptr : bias + at * kGroup;
   };
   for (int at = pair; at < pair + pairs; ++at) {
-    kernels_.matmul(w.gate, 2 * at, 2, input, row, rows, gate, kGroup, bias_of(w.gate_bias, at),
-                    false);
-    kernels_.matmul(w.up, 2 * at, 2, input, row, rows, up, kGroup, bias_of(w.up_bias, at), false);
+    const float* up = second;
+    kernels_.matmul(inner.first(), 2 * at, 2, input, row, rows, gate, kGroup,
+                    bias_of(first_bias, at), false);
+    if (inner.given != nullptr)
+      for (int r = 0; r < rows; ++r)
+        std::copy_n(inner.given + (row + r) * inner.stride + at * kGroup, kGroup,
+                    second + r * kGroup);
+    else if (w.gate.data != nullptr)
+      kernels_.matmul(w.up, 2 * at, 2, input, row, rows, second, kGroup, bias_of(w.up_bias, at),
+                      false);
+    else
+      up = nullptr;
     member.enter(Part::Activate);
-    (shape_.gemma() ? kernels_.geglu : kernels_.swiglu)(gate, up, rows * kGroup);
+    activate(gate, up, rows * kGroup);
     for (int r = 0; r < rows; ++r) {
       const float* values = gate + r * kGroup;
       if (is_integer(w.down.format))
@@ -274,15 +300,18 @@ void Forward::inner_chunk(Member& member, const Mlp& w, const Activations& input
 }
 
 void Forward::keep_hidden(int layer) {
+  const bool ladder = shape_.stack.front().residual == Residual::Ladder;
   std::size_t out = 0;
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     for (const int wanted : inputs_[i].hidden) {
       float* to = result_.hidden[out++].data();
       if (wanted != layer) continue;
-      for (int r = 0; r < plan_.spans[i].rows; ++r)
-        std::memcpy(to + std::int64_t{r} * shape_.hidden_size,
-                    states_ + std::int64_t{plan_.spans[i].first_row + r} * width_,
-                    static_cast<std::size_t>(shape_.hidden_size) * sizeof(float));
+      for (int r = 0; r < plan_.spans[i].rows; ++r) {
+        const int row = plan_.spans[i].first_row + r;
+        float* kept = to + std::int64_t{r} * shape_.hidden_size;
+        std::copy_n(state(row), shape_.hidden_size, kept);
+        for (int k = 0; ladder && k < shape_.hidden_size; ++k) kept[k] += pending(row)[k];
+      }
     }
 }
 

@@ -64,13 +64,22 @@ class Forward {
   struct Attention {
     const AttentionShape& shape;
     const Plan& plan;
-    const std::vector<float>& slopes;  // of each head, or empty
-    int dim;                           // padded head_dim
-    int width;                         // padded heads * head_dim
+    int dim;                // padded head_dim
+    int width;              // padded heads * head_dim
     float* made = nullptr;  // [rows, width]
     float* rotations = nullptr;
     std::vector<Tile> tiles;
     int part_blocks = 0;  // of a query, if threads share the blocks of a tile
+  };
+
+  // Where a part's result goes, and whether it is added to what is there.
+  struct Target {
+    float* rows;
+    bool add;
+  };
+  // Whether a part is the first or the last one of its layer that runs.
+  struct Turn {
+    bool first, last;
   };
 
   Model::Workspace::Member& own_of(const Member& member) {
@@ -83,28 +92,25 @@ class Forward {
   int first_block(const RowView& row) const;
   int end_block(const SpanPlan& span, const RowView& row) const;
   std::int64_t part_at(const Attention& kind, std::int64_t row, int head) const;
-  const float* attended(const Attention& kind, int row, float* out) const;
+  const float* attended(const Attention& kind, const float* sinks, int row, float* out) const;
   Attention& attention(int layer) {
     return attentions_[static_cast<std::size_t>(shape_.layer(layer).attention)];
   }
-  void mix(Member& member, int layer, bool last);
+  void mix(Member& member, int layer, Turn turn);
+  void attend(const Attention& kind, const Tile& tile, int layer, float* scores);
+  // Queries, keys and values (forward_queries.cpp).
   void project(Member& member, int layer);
+  void project_ranked(Member& member, int layer);
   void project_query(Member& member, int head, int row, int rows, const Activations& input,
                      int layer);
   void project_kept(Member& member, int unit, int row, int rows, const Activations& input,
                     int layer, float* scratch);
-  void project_ranked(Member& member, int layer);
   void norm_all_heads(int row, int layer);
-  // A head as attention reads it: normed, unless that is done, and turned.
+  void finish_query(const Attention& kind, float* query, int row, const float* norm) const;
+  void scale_query(const Attention& kind, float* query, int row) const;
   void finish_head(const Attention& kind, float* head, int row, const float* norm) const;
   void rotate(const Attention& kind, float* head, int row) const;
-  void keep(const Slot& slot, int layer, int head, const float* key);
-  void attend(const Attention& kind, const Tile& tile, int layer, float* scores);
   // What a part made, and the residual stream (forward_residual.cpp).
-  struct Target {
-    float* rows;
-    bool add;
-  };
   // Whether what a part made goes where it is added as it is.
   bool direct(int layer, const Norm& after) const {
     const LayerShape& shape = shape_.layer(layer);
@@ -113,10 +119,6 @@ class Forward {
   void plan_residual();
   Target target(int layer, const Norm& after, bool first) const;
   void norm_row(const float* row, const Norm& norm, float* out) const;
-  // Which parts of the layer that run are the first and the last one.
-  struct Turn {
-    bool first, last;
-  };
   // `joined`: the part was an MLP and experts.
   void close(Member& member, int layer, const Norm& after, Turn turn, bool joined = false);
   void join(int row, const LayerWeights& weights);
@@ -161,7 +163,7 @@ class Forward {
   // All layers (forward.cpp), and their products (forward_products.hpp).
   void work(Member& member);
   int phases() const;
-  void begin_row(int row);
+  void begin_row(Member& member, int row);
   void run_layer(Member& member, std::size_t number, int& attentions);
   void feed(Member& member, int layer, std::size_t number, Turn turn);
   const SpanInput& input_of(int row) const {
@@ -171,6 +173,13 @@ class Forward {
   int block_rows(int block) const;
   auto normed(const Norm& norm);
   auto product(const Matrix& weight, const float* bias, int step, Target to);
+  // Which forms of its input a product needs.
+  struct Needs {
+    bool integers = false;
+    bool floats = false;
+  };
+  static Needs needs(std::initializer_list<Format> formats);
+
   // What the inner values of an MLP are made of. Those of second embeddings have no `up`: they are
   // `given`, [rows, stride].
   struct Inner {
@@ -178,6 +187,14 @@ class Forward {
     Activation activation;
     const float* given = nullptr;
     std::int64_t stride = 0;
+
+    // What the activation is a function of.
+    const Matrix& first() const { return weights.gate.data != nullptr ? weights.gate : weights.up; }
+    Needs needs() const {
+      return given != nullptr || weights.gate.data == nullptr
+                 ? Forward::needs({first().format})
+                 : Forward::needs({weights.gate.format, weights.up.format});
+    }
   };
   void feed_dense(Member& member, const Inner& inner, const Norm& norm, Target to);
   void inner_chunk(Member& member, const Inner& inner, const Activations& input, int pair,
@@ -186,13 +203,6 @@ class Forward {
   // The attention weights that were asked for; of the `number`-th attention that runs.
   void plan_weights();
   void weigh(Member& member, int layer, int number);
-
-  // Which forms of its input a product needs.
-  struct Needs {
-    bool integers = false;
-    bool floats = false;
-  };
-  static Needs needs(std::initializer_list<Format> formats);
 
   // Runs work(chunk, input) over `chunks`, where `input` holds `rows` prepared rows: fill(row,
   // out) writes a row as float32 into out, or returns where it already is.

@@ -24,8 +24,8 @@ void Forward::plan_residual() {
                         (layer.feed >= 0 && shape_.feed(index).norm.after);
     mixes |= layer.feed >= 0 && shape_.feed(index).both();
     waits |= layer.residual != Residual::Sequential;
-    makes |= normed || layer.reads_token || layer.factor != 1.0F ||
-             layer.residual == Residual::Ladder;
+    makes |=
+        normed || layer.reads_token || layer.factor != 1.0F || layer.residual == Residual::Ladder;
   }
   if (makes || mixes || shape_.canvas) made_ = space_.made.need(numbers);
   if (mixes) mixed_ = space_.mixed.need(numbers);
@@ -53,7 +53,7 @@ void Forward::norm_row(const float* row, const Norm& norm, float* out) const {
 // Leaves in `made` the sum of what an MLP and the experts beside it made.
 void Forward::join(int row, const LayerWeights& w) {
   float* out = made(row);
-  if (w.after_mlp.gain != nullptr) norm_row(out, w.after_mlp, out);
+  norm_row(out, w.after_dense, out);
   norm_row(mixed(row), w.after_experts, mixed(row));
   add(mixed(row), 1.0F, width_, out);
 }

@@ -22,7 +22,8 @@ void Forward::read_tokens(Member& member) {
   member.enter(Part::Embed);
   with_input(
       member, rows, width_, needs({weight.format}), [&](int row, float*) { return state(row); },
-      steps * blocks_of(rows), [&](int chunk, const Activations& input) {
+      steps * blocks_of(rows),
+      [&](int chunk, const Activations& input) {
         const int panel = chunk % steps * step;
         const int row = chunk / steps * kRowBlock;
         kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input, row,

@@ -49,7 +49,6 @@ Model::Model(ModelShape shape, bool half_cache, int threads, bool apart)
 }
 
 void Model::finish_loading(bool tied_head) {
-  if (loaded_) throw InvalidInput("weights", std::monostate(), "the loading is finished already");
   weights_.finish(tied_head);
   make_screen();
   loaded_ = true;

@@ -67,6 +67,11 @@ void AttentionShape::check() const {
   expect_number("scale", scale);
   expect_number("softcap", softcap);
   expect_number("rope_factor", rope_factor);
+  expect_number("growth", growth);
+  expect_range("growth_every", growth_every, 1, std::int64_t{1} << 39);
+  if (!slopes.empty())
+    expect_range("slopes", static_cast<std::int64_t>(slopes.size()), heads, heads);
+  for (const float slope : slopes) expect_number("slopes", slope);
   refuse(heads % kv_heads != 0, "kv_heads", std::to_string(kv_heads), "it must divide heads");
 }
 

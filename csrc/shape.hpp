@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,19 +25,22 @@ struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  int window = 0;      // positions that a row sees, its own included; 0: all
-  float scale = 0;     // factor of scores; 0: the inverse root of head_dim
-  float softcap = 0;   // 0: none
+  int window = 0;     // positions that a row sees, its own included; 0: all
+  float scale = 0;    // factor of scores; 0: the inverse root of head_dim
+  float softcap = 0;  // 0: none
   NormPlaces norm;
   HeadNorm qk_norm = HeadNorm::None;
   bool norm_turned = false;
   bool value_norm = false;
   bool keys_as_values = false;
-  bool alibi = false;
   bool sinks = false;
   bool bias = false;
   bool output_bias = false;
   int query_rank = 0;
+  // Queries at position p are multiplied by 1 + growth * log(1 + p / growth_every), in whole steps.
+  float growth = 0;
+  std::int64_t growth_every = 1;
+  std::vector<float> slopes;               // ALiBi's, of each head; empty: none
   float rope_factor = 1.0F;                // of cosines and sines
   std::vector<float> inverse_frequencies;  // one for each rotated pair
 
@@ -49,7 +53,6 @@ struct AttentionShape {
   float factor() const {
     return scale > 0 ? scale : 1.0F / std::sqrt(static_cast<float>(head_dim));
   }
-  bool changes_scores() const { return softcap > 0 || alibi; }
 };
 
 // MLPs and experts of one kind; see Feed in models/parts.py.

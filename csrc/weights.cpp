@@ -28,6 +28,10 @@ ModelWeights::ModelWeights(const ModelShape& shape)
     add("guess.norm", guess_norm.gain, hidden);
     add_mlp("guess.", guess, shape.guess().size, true, false);
   }
+  // The factor of logits is one of what the head reads.
+  for (const char* name : {"norm", "norm.bias", "head.bias"})
+    if (const auto found = vectors_.find(name); found != vectors_.end())
+      found->second.factor = shape.logit_factor;
   for (int index = 0; index < shape.layers(); ++index) {
     const std::string prefix = "layers." + std::to_string(index) + ".";
     const LayerShape& layer = shape.layer(index);
@@ -115,7 +119,7 @@ void ModelWeights::add_feed(const std::string& prefix, int index) {
   if (feed.both()) {
     add(prefix + "experts_norm", w.experts_norm.gain, hidden);
     add(prefix + "after_experts", w.after_experts.gain, hidden);
-    add(prefix + "after_feed", w.after_feed.gain, hidden);
+    add(prefix + "after_dense", w.after_dense.gain, hidden);
   }
   add(prefix + "router", w.router, mixture.experts, hidden);
   if (mixture.bias) add(prefix + "router.bias", w.router_bias, mixture.experts);
@@ -125,6 +129,7 @@ void ModelWeights::add_feed(const std::string& prefix, int index) {
   if (mixture.scaled) {
     add(prefix + "router.scale", w.router_norm.gain, hidden);
     add(prefix + "router.gain", w.router_gain, mixture.experts);
+    vectors_[prefix + "router.scale"].factor = 1.0F / std::sqrt(static_cast<float>(hidden));
   }
   w.experts.resize(static_cast<std::size_t>(mixture.all()));
   for (int e = 0; e < mixture.all(); ++e) {
@@ -156,7 +161,6 @@ void ModelWeights::set_format(const std::string& tensor, Format format) {
   MatrixPlace& own = place(tensor);
   if (!fits(format, own.cols))
     throw InvalidInput("weights", tensor, "its rows are not whole blocks of 256 inputs");
-  if (own.has_format) throw InvalidInput("weights", tensor, "give the matrix a format once");
   own.has_format = true;
   own.matrix->format = format;
   if (own.partner.empty()) {
@@ -181,8 +185,7 @@ void ModelWeights::fill(const std::string& tensor, std::int64_t first_row, std::
   const FloatState state;
   const MatrixPlace& own = place(tensor);
   const Matrix& into = *own.matrix;
-  if (into.data == nullptr)
-    throw InvalidInput("weights", tensor, "give the matrix a format first");
+  if (into.data == nullptr) throw InvalidInput("weights", tensor, "give the matrix a format first");
   const bool blocks_fit = into.cols % block_shape(source).size == 0;
   const Format format = into.format;
   if (own_format(source) != format && is_integer(format) && format != Format::Q4 &&
@@ -196,12 +199,13 @@ void ModelWeights::fill(const std::string& tensor, std::int64_t first_row, std::
 }
 
 void ModelWeights::set_vector(const std::string& tensor, const float* values, std::int64_t count) {
+  const FloatState state;
   const auto found = vectors_.find(tensor);
   if (found == vectors_.end() || count != found->second.size)
     throw InvalidInput("weights", tensor, "give a vector that the configuration implies");
   const VectorPlace& own = found->second;
   float* out = take(own.target(own.size - 1) + 1 + kLanes);
-  for (int i = 0; i < own.size; ++i) out[own.target(i)] = values[i];
+  for (int i = 0; i < own.size; ++i) out[own.target(i)] = values[i] * own.factor;
   *own.values = out;
 }
 
@@ -222,12 +226,6 @@ void ModelWeights::finish(bool tied_head) {
   ones = take(widest);
   std::fill(ones, ones + widest, 1.0F);
   for (int index = 0; index < shape_.layers(); ++index) finish_layer(index);
-  // The factor of logits is one of what the head reads.
-  for (int i = 0; i < shape_.hidden_size; ++i) norm.gain[i] *= shape_.logit_factor;
-  for (int i = 0; norm.bias != nullptr && i < shape_.hidden_size; ++i)
-    norm.bias[i] *= shape_.logit_factor;
-  for (int i = 0; head_bias != nullptr && i < shape_.outputs; ++i)
-    head_bias[i] *= shape_.logit_factor;
 }
 
 // Fills in what one part takes from another.
@@ -244,9 +242,6 @@ void ModelWeights::finish_layer(int index) {
   if (!feed.mixed()) return;
   if (!feed.both()) w.experts_norm = w.mlp_norm;
   if (!feed.mixture.scaled) w.router_norm = w.mlp_norm;
-  const float factor = 1.0F / std::sqrt(static_cast<float>(shape_.hidden_size));
-  for (int i = 0; feed.mixture.scaled && i < shape_.hidden_size; ++i)
-    w.router_norm.gain[i] *= factor;
 }
 
 }  // namespace paradecode

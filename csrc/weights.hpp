@@ -48,8 +48,8 @@ struct LayerWeights {
   float* router_gain = nullptr;  // a factor of each expert
   Norm router_norm, experts_norm;
   std::vector<MlpWeights> experts;  // the shared one is the last
-  // Behind experts that are beside an MLP, and behind the sum of both.
-  Norm after_experts, after_feed;
+  // Behind experts that are beside an MLP, and behind that.
+  Norm after_experts, after_dense;
   MlpWeights token;  // its gate, and `down`
   // Factors of what the layer makes of rows of text and of a canvas.
   float* scale = nullptr;
@@ -98,6 +98,7 @@ class ModelWeights {
     int size = 0;
     int unit = 0;
     int padded = 0;
+    float factor = 1.0F;  // of all values
     int target(int at) const { return unit == 0 ? at : at / unit * padded + at % unit; }
   };
 
