@@ -13,7 +13,12 @@ Cache::Cache(std::vector<CacheLayer> layers, bool half)
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     const std::size_t bytes = head_bytes(layer) * static_cast<std::size_t>(shape(layer).heads);
     begins_.push_back(begins_.back() + bytes);
-    widest_ = std::max(widest_, bytes);
+    if (!shape(layer).shared) scratch_bytes_ = std::max(scratch_bytes_, bytes);
+  }
+  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    scratch_begins_.push_back(shape(layer).shared ? scratch_bytes_ : 0);
+    if (shape(layer).shared)
+      scratch_bytes_ += head_bytes(layer) * static_cast<std::size_t>(shape(layer).heads);
   }
 }
 
@@ -53,8 +58,9 @@ void Cache::need_scratch(int pages) {
 }
 
 std::uint8_t* Cache::at(bool scratch, int layer, int head) const {
+  const auto index = static_cast<std::size_t>(layer);
   std::uint8_t* base =
-      scratch ? scratch_.data() : store_.data() + begins_[static_cast<std::size_t>(layer)];
+      scratch ? scratch_.data() + scratch_begins_[index] : store_.data() + begins_[index];
   return base + static_cast<std::size_t>(head) * head_bytes(layer);
 }
 

@@ -14,13 +14,15 @@ namespace paradecode {
 struct CacheLayer {
   int heads = 0;
   int head_dim = 0;
+  bool shared = false;  // other layers read them, too
   int padded_dim() const { return round_up(head_dim, kLanes); }
 };
 
 // Pages come in stretches of kStretch, so that a short text touches little of what is reserved. A
 // stretch has, for each layer and key/value head, its pages of keys, each [head_dim][16], and then
-// its pages of values, each [16][padded head_dim]. More such stretches, of one layer, hold rows
-// that are not stored; they live for one layer of one forward.
+// its pages of values, each [16][padded head_dim]. More such stretches hold rows that are
+// not stored: those of a layer that others read live for one forward, and the others, which lie in
+// one place, for one layer of it.
 class Cache {
  public:
   Cache(std::vector<CacheLayer> layers, bool half);
@@ -64,7 +66,9 @@ class Cache {
   std::size_t head_bytes(int layer) const {
     return kStretch * (key_page(layer) + value_page(layer));
   }
-  std::size_t stretch_bytes(bool scratch) const { return scratch ? widest_ : begins_.back(); }
+  std::size_t stretch_bytes(bool scratch) const {
+    return scratch ? scratch_bytes_ : begins_.back();
+  }
   std::size_t key_page(int layer) const {
     return element_ * static_cast<std::size_t>(shape(layer).head_dim) * kPage;
   }
@@ -75,7 +79,9 @@ class Cache {
   std::vector<CacheLayer> layers_;
   std::size_t element_;
   std::vector<std::size_t> begins_;  // of each layer in a stretch, in bytes; and the end
-  std::size_t widest_ = 0;           // bytes of the largest layer in a stretch
+  // The same for rows that are not stored.
+  std::vector<std::size_t> scratch_begins_;
+  std::size_t scratch_bytes_ = 0;
   std::int64_t pages_ = 0;
   std::int64_t scratch_pages_ = 0;
   std::size_t taken_ = 0;  // bytes of the store, from its start, that the system has given

@@ -93,9 +93,11 @@ class SpanPlanner {
     };
     if (!std::is_sorted(order.begin(), order.end(), earlier))
       std::stable_sort(order.begin(), order.end(), earlier);
-    for (std::size_t i = 0; i < order.size(); ++i)
-      append(out.extra, extras[static_cast<std::size_t>(order[i])].slot,
-             static_cast<std::int32_t>(i));
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const Extra& extra = extras[static_cast<std::size_t>(order[i])];
+      append(out.extra, extra.slot, static_cast<std::int32_t>(i));
+      out.extra_positions.push_back(extra.position);
+    }
     plan_rows(extras, owner, order, out);
     out.view.prefix = out.prefix.data();
     out.view.prefix_runs = static_cast<int>(out.prefix.size());
@@ -103,6 +105,8 @@ class SpanPlanner {
     out.view.extra_runs = static_cast<int>(out.extra.size());
     out.view.extra_length = static_cast<std::int32_t>(extras.size());
     out.view.rows = out.row_views.data();
+    out.view.prefix_positions = in_.visible;  // A cached token's slot is its position.
+    out.view.extra_positions = out.extra_positions.data();
   }
 
  private:

@@ -178,7 +178,7 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
            .logit_count = logits.size(),
            .attention = copied(attention),
            .attention_count = attention.size(),
-           .hidden = read_hidden(attribute(span, names.hidden), where + "hidden", shape.layers),
+           .hidden = read_hidden(attribute(span, names.hidden), where + "hidden", shape.layers()),
            .embeddings = embeddings.data(),
            .resume = resume.data(),
            .given_rows = given};
