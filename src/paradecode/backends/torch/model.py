@@ -241,11 +241,17 @@ class Transformer:
 
     def _experts(self, h: Tensor, name: str, part: Feed, mixture: Mixture) -> Tensor:
         """Return the weighted sum of the experts chosen for each row: [N, D] -> [N, D]."""
-        weights, chosen = route(
-            F.linear(h.to(self.wide), self.w[name + "router"].to(self.wide)),
-            self.w[name + "router.bias"].to(self.wide) if mixture.bias else None,
-            mixture,
-        )
+        biases = [
+            self.w[name + part].to(self.wide) if given else None
+            for part, given in (("router.logit_bias", mixture.logit_bias),
+                                ("router.bias", mixture.bias))
+        ]  # fmt: skip
+        scores = F.linear(h.to(self.wide), self.w[name + "router"].to(self.wide), biases[0])
+        if mixture.score == "relu":
+            weights = self._rms(F.relu(scores), name + "router.norm")
+            every = torch.arange(mixture.experts, device=h.device).expand(weights.shape)
+            return self._sent(h, name, part, weights, every, torch.zeros_like(h))
+        weights, chosen = route(scores, biases[1], mixture)
         mixed = torch.zeros_like(h)
         if mixture.shared_size:
             mixed = self._mlp(h, name + "shared.", part)
