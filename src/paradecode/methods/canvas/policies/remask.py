@@ -1,4 +1,4 @@
-"""Policies that mask decided positions again, or commit what is redundant in space and time."""
+"""Policies that mask decided positions again, or that commit redundant proposals early."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class Remask(Planned):
     """Keep the best positions of each round on a cosine schedule; decided ones may be masked again.
 
     After round j of T floor(n cos(pi/2 (j + 1)/T)) of n positions are masked, and none after the
-    last. ``form=released`` ranks decided positions anew in every round, by their probability now
-    times what is left of the rounds, so that late rounds tend to mask decided ones. ``form=paper``
-    keeps them, unless their probability is below ``least`` (rising from 0) or has fallen by more
-    than ``drop`` since they were committed, each at most ``limit`` times. The paper's own values
-    of those are not published. A round that changes nothing is not run.
+    last. ``form=released`` ranks decided positions again in every round, by their probability now
+    times the share of rounds that remain, so that late rounds tend to mask decided ones.
+    ``form=paper`` keeps decided positions, unless their probability is below ``least`` (rising from
+    0) or has fallen by more than ``drop`` since they were committed; each is masked again at most
+    ``limit`` times. The paper does not publish its values of these settings. A round that changes
+    nothing is not run.
 
     When: few rounds, planned beforehand, and mistakes that a later round can repair. Text is shown
     late.
@@ -105,11 +106,12 @@ class Remask(Planned):
 class R2(Wrapper):
     """Also commit sure neighbourhoods, one of each run of equal tokens, and tokens that persist.
 
-    On what the policy underneath leaves masked, in this order: ``width`` adjacent positions, at
-    most ``gaps`` of them decided, whose mean probability reaches ``sure``; of ``run`` or more
-    adjacent masks with the same token one, if the best of them is above ``sure``; tokens that were
-    proposed ``stays`` times in a row and have probability ``steady``. All rules see the proposals
-    and their probabilities only. The paper also fine-tunes the model: `paradecode train r2`.
+    Three rules look at what the policy underneath leaves masked, in this order. The first commits
+    ``width`` adjacent positions, at most ``gaps`` of them decided, whose mean probability reaches
+    ``sure``. The second commits one of ``run`` or more adjacent masks with the same token, if the
+    best of them is above ``sure``. The third commits tokens that were proposed ``stays`` times in a
+    row and have probability ``steady``. All rules see the proposals and their probabilities only.
+    The paper also fine-tunes the model: `paradecode train r2`.
 
     When: ``threshold`` leaves the same proposals standing forward after forward. Check the quality.
     """
@@ -138,7 +140,7 @@ class R2(Wrapper):
         return view.and_also(first, more) if more.any() else first
 
     def _neighbourhoods(self, view: View, left: Marks) -> Marks:
-        """bool [K]: positions in a window of ``width`` that is sure on average."""
+        """Return bool [K]: positions in a window of ``width`` that is sure on average."""
         size = view.window.end - view.window.start
         if not 0 < self.width <= size:
             return np.zeros(len(left), bool)
@@ -153,7 +155,7 @@ class R2(Wrapper):
         return chosen
 
     def _runs(self, view: View, left: Marks) -> Marks:
-        """bool [K]: one of each run of masks with the same proposal."""
+        """Return bool [K]: one of each run of masks with the same proposal."""
         chosen, rows = np.zeros(len(left), bool), np.flatnonzero(left)
         at, tokens = view.positions[rows], view.proposals[rows]
         ends = np.flatnonzero((np.diff(at) != 1) | (np.diff(tokens) != 0)) + 1
@@ -165,8 +167,10 @@ class R2(Wrapper):
         return chosen
 
     def _persistent(self, view: View, left: Marks) -> Marks:
-        """bool [K]: positions that were proposed the same token again and again; counts this
-        forward."""
+        """Return bool [K]: positions that kept their proposal for enough forwards.
+
+        The call counts this forward, so it is made once for each view.
+        """
         at, tokens, sure = view.positions[left], view.proposals[left], view.confidence[left]
         same = self.token[at] == tokens
         self.count[at] = np.where(same, self.count[at], 0) + 1

@@ -20,9 +20,9 @@ from paradecode.methods.parts import choice, parameter
 class Threshold(Policy):
     """Commit every position at least as probable as the threshold, and always the best one.
 
-    What is decided in one forward is decided as if its positions did not depend on one another.
-    Where each of them is nearly certain that is nearly right, and a lower threshold makes it less
-    so. With ``score=entropy`` the threshold is the most entropy of a position that is committed:
+    The positions of one forward are decided as if they did not depend on one another. Where each of
+    them is nearly certain, this is nearly right; a lower threshold makes more errors. With
+    ``score=entropy`` the threshold is the highest entropy of a position that is committed:
     dParallel (2509.26488) takes 0.5, with a model that `paradecode train dparallel` made.
 
     When: the default for diffusion models: one number trades forwards against quality. Find yours
@@ -52,8 +52,8 @@ class Factor(Policy):
     With a factor of 1 the argmax of each position is then the argmax of their joint distribution
     (the paper's theorem 1). The best position is always committed.
 
-    When: as ``threshold``, where how many are committed should follow from how sure they are
-    together.
+    When: as ``threshold``, where the number of committed positions should follow from how sure they
+    are together.
     """
 
     factor: float = parameter(1.0, 0.0, 1e6, "how much joint doubt is allowed")
@@ -83,7 +83,8 @@ class Factor(Policy):
 class LocalLeap(Policy):
     """Commit as `threshold` does, with a lower threshold near positions that pass it.
 
-    What is committed at the lower threshold is no anchor for others in the same step.
+    A position that is committed at the lower threshold does not lower it for others in the same
+    step.
 
     When: ``threshold`` stalls beside text that is sure already, as in lists, code and formulas.
     """
@@ -120,10 +121,10 @@ class LocalLeap(Policy):
 class Deferred(Policy):
     """Commit what passes the threshold, and cut the canvas behind a committed end of text.
 
-    The window is the other half of the method: ``blocks=sliding``, its default, keeps a number of
-    masks in it, so that an unsure position waits for its right context instead of being forced at
-    the end of a block. The paper's cache is ``cache=delayed``; its extension of the blocks of
-    semi-causal models is not here.
+    The window is the other half of the method. Its default, ``blocks=sliding``, keeps a number of
+    masks in the window, so that an unsure position waits for its right context instead of being
+    forced at the end of a block. The paper's cache is ``cache=delayed``. The paper's variant for
+    the blocks of semi-causal models is not implemented.
 
     When: fixed blocks force unsure tokens at their ends, and no block length suits all texts.
     """
