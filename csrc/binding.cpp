@@ -1,5 +1,5 @@
-// The Python face of the core: what every part shares, and C++ errors as the exceptions of
-// paradecode.core.errors.
+// Binds the core to Python: defines what all parts of the module share, and turns C++ errors into
+// the exceptions of paradecode.core.errors.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -17,8 +17,9 @@ namespace nb = nanobind;
 
 namespace {
 
-// Raise it, and INTERFACE in backends/native/__init__.py, whenever functions, classes, arguments or
-// tuples change that Python meets here: another core beside the package is refused then.
+// Raise this number, and INTERFACE in backends/native/__init__.py, whenever functions, classes,
+// arguments or tuples change that Python uses here. Python then refuses an older core beside the
+// package.
 constexpr int kInterface = 8;
 
 void raise_as(const char* name, nb::object arguments) {

@@ -1,4 +1,4 @@
-// Mixtures of experts: which experts a row is sent to, and which rows share a product.
+// Mixtures of experts: decides to which experts a row is sent, and which rows share a product.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace paradecode {
 
-// As Mixture in models/mixture.py says; no experts: layers have an ordinary MLP.
+// Settings as in Mixture of models/mixture.py. Without experts the layers have an ordinary MLP.
 struct MixtureShape {
   int experts = 0;
   int chosen = 0;
   int expert_size = 0;
-  int shared_size = 0;  // of one more MLP for every row, which counts as the last expert
+  int shared_size = 0;  // width of one more MLP for every row, which counts as the last expert
   int groups = 1;
   int chosen_groups = 1;
   bool sigmoid = false;
@@ -21,33 +21,36 @@ struct MixtureShape {
   bool normalised = false;
   float scale = 1.0F;
 
-  // Throws InvalidInput.
+  // Throws InvalidInput if the settings do not fit together.
   void check() const;
   int all() const { return experts + (shared_size > 0 ? 1 : 0); }
   int size(int expert) const { return expert < experts ? expert_size : shared_size; }
-  // Of so many rows an expert gets `block` on average.
+  // Returns the number of rows with which an expert gets `block` rows on average.
   int rows_for(int block) const { return block * ((experts + chosen - 1) / chosen); }
-  // At most so many places for the rows of all experts; those of each begin at a whole kRowGroup.
+  // Returns an upper bound of the places for the rows of all experts. The places of each expert
+  // begin at a whole kRowGroup.
   int most_places(int rows) const;
 };
 
-// The experts of a row and their weights, [chosen] each, from the router's logits [experts].
+// Returns the experts of a row and their weights, [chosen] each, from the router's logits
+// [experts].
 void route(const float* logits, const float* bias, const MixtureShape& shape, int* experts,
            float* weights);
 
-// Rows of one expert, at most `kRowBlock` of a forward, side by side.
+// Rows of one expert that lie side by side, at most `kRowBlock` of a forward.
 struct ExpertBlock {
   int expert, place, rows;
 };
 
-// Where each row goes.
+// Says where each row is computed by each of its experts.
 class Routing {
  public:
-  // From the `chosen` experts of each row, [rows, chosen].
+  // Assigns places from the `chosen` experts of each row, [rows, chosen].
   void plan(const MixtureShape& shape, const int* experts, int rows, int block);
   int places() const { return static_cast<int>(rows_.size()); }
-  int row_at(int place) const { return rows_[static_cast<std::size_t>(place)]; }  // -1: none
-  // Where the k-th expert of a row works; the shared one is the last.
+  // -1 if no row is there
+  int row_at(int place) const { return rows_[static_cast<std::size_t>(place)]; }
+  // Returns the place of a row at its k-th expert; the shared expert is the last.
   int place_of(int row, int k) const {
     return places_[static_cast<std::size_t>(row) * width_ + static_cast<std::size_t>(k)];
   }
