@@ -14,10 +14,10 @@ from paradecode.methods.choice import AUTO
 @grouped
 def demo(
     loading: Loading,
-    decoder: str = option(AUTO, "Method.", "--decoder -d"),
-    max_tokens: int = option(320, "Most tokens to generate."),
+    decoder: str = option(AUTO, "Use this decoding method.", "--decoder -d"),
+    max_tokens: int = option(320, "Generate at most this many tokens."),
 ) -> None:
-    """Three prompts, decoded plainly and in parallel: a race."""
+    """Decode three prompts plainly and in parallel, and compare the speeds."""
     from paradecode.cli.side_by_side import run_demo
     from paradecode.llm import LLM
     from paradecode.models.catalogue import find

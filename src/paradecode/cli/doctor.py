@@ -42,7 +42,7 @@ class Finding:
 
 @grouped
 def doctor(as_json: Json = False) -> None:
-    """What is installed, and what is slow on this machine and why.
+    """Show what is installed, and what is slow on this machine and why.
 
     The status is 1 where nothing can run.
     """

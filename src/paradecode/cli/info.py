@@ -15,12 +15,16 @@ from paradecode.cli.progress import measure_forwards, watched
 @grouped
 def info(
     loading: Loading,
-    calibrate: bool = option(False, "Measure what a forward costs here, and remember it."),
-    profile: bool = option(False, "Measure where a forward's time goes, beside what it must take."),
-    context: int = option(300, "Cached tokens, for --profile; fewer where they do not fit."),
+    calibrate: bool = option(False, "Measure the cost of forwards on this machine, and store it."),
+    profile: bool = option(
+        False, "Measure the time of each part of a forward, and the least time that it needs."
+    ),
+    context: int = option(
+        300, "Number of cached tokens for --profile; fewer where they do not fit."
+    ),
     as_json: Json = False,
 ) -> None:
-    """This machine: versions, kernels, and the cost of a forward."""
+    """Show this machine's versions, kernels, and the cost of a forward."""
     from paradecode.cli.information import cost_table, in_words, machine_record, native_record
     from paradecode.cli.phases import measure_phases, phase_table
     from paradecode.engine import cost

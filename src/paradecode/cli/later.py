@@ -23,15 +23,15 @@ ENGINE = {
         "Order continuations of a text by their mean log-probability, all in one forward.",
     "trace:trace": "Answer a prompt and write a page that replays every forward.",
     "chat:chat":
-        "Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer; /help says more.",
-    "demo:demo": "Three prompts, decoded plainly and in parallel: a race.",
+        "Talk to a model. An empty line or Ctrl-D ends the chat; Ctrl-C stops an answer.",
+    "demo:demo": "Decode three prompts plainly and in parallel, and compare the speeds.",
     "methods:show_methods":
-        "Every decoding method, with its guarantee; with a name, its paper and settings.",
-    "models:models_app": "Models: list them, get them.",
-    "info:info": "This machine: versions, kernels, and the cost of a forward.",
-    "doctor:doctor": "What is installed, and what is slow on this machine and why.",
+        "List all decoding methods and their guarantees; with a name, show paper and settings.",
+    "models:models_app": "List the models of the catalogue, and download or delete them.",
+    "info:info": "Show this machine's versions, kernels, and the cost of a forward.",
+    "doctor:doctor": "Show what is installed, and what is slow on this machine and why.",
     "serve:serve":
-        "Serve models over HTTP, as OpenAI's API. Ctrl-C finishes what was accepted, then stops.",
+        "Serve models over HTTP, as OpenAI's API. Ctrl-C finishes accepted requests, then stops.",
     "datastore:datastore":
         "Build the file that the method `retrieval` drafts from, with a model's tokenizer.",
 }  # fmt: skip

@@ -34,11 +34,11 @@ LOOP = [entry.name for of in (DraftSettings, CanvasSettings) for entry in parame
 
 @grouped
 def show_methods(
-    name: str | None = argument(None, "Show all about this method or part."),
-    every: bool = option(False, "Show all about every method.", "--all"),
+    name: str | None = argument(None, "Show everything about this method or part."),
+    every: bool = option(False, "Show everything about every method.", "--all"),
     as_json: Json = False,
 ) -> None:
-    """Every decoding method, with its guarantee; with a name, its paper and settings."""
+    """List all decoding methods and their guarantees; with a name, show paper and settings."""
     strategies()
     scorers()
     chosen = sorted(methods().values(), key=lambda method: (method.family, method.name))

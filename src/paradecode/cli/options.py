@@ -54,10 +54,15 @@ def argument(default: Any, text: str) -> Any:
 
 
 ModelName = Annotated[
-    str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
+    str | None,
+    typer.Option(
+        "--model", "-m", help="Name in the catalogue, .gguf file, folder, or name on the hub."
+    ),
 ]
-PerGroup = Annotated[int | None, typer.Option(help="Only so many prompts of each group.", min=1)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PerGroup = Annotated[
+    int | None, typer.Option(help="Use at most this many prompts of each group.", min=1)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,11 @@ class Loading:
 
     model: ModelName = None
     backend: str = option("auto", "auto, native or torch.")
-    dtype: str = option("auto", "Weights in the backend; auto follows the file.")
+    dtype: str = option("auto", "Type of the weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
-    threads: int | None = option(None, "CPU threads; default: what is allowed.", "--threads -t")
+    threads: int | None = option(
+        None, "Number of CPU threads; by default all that the process may use.", "--threads -t"
+    )
     draft_threads: int | None = option(
         None,
         "CPU threads of the draft model alone, so that pearl and mirror-sd draft meanwhile; or of "
@@ -78,12 +85,14 @@ class Loading:
         None, "cpu, cuda or cuda:N: where PyTorch runs the draft model and draft heads."
     )
     draft_vocabulary: str | None = option(
-        None, "Table of n-grams: the draft model says only tokens that it names."
+        None, "Table of n-grams; the draft model only proposes tokens that are in it."
     )
     ranks: int = option(
-        1, "Processes, one a GPU, that divide the model (torch).", "--ranks --tensor-parallel-size"
+        1,
+        "Divide the model among this many processes, one for each GPU (torch).",
+        "--ranks --tensor-parallel-size",
     )
-    adapter: str | None = option(None, "A file of `train adapt`, merged into the model.")
+    adapter: str | None = option(None, "Merge this file of `train adapt` into the model.")
     chat_template: str | None = option(
         None, "A file of Jinja, or a name such as rag, in place of the model's chat template."
     )
@@ -118,12 +127,16 @@ class Loading:
 class Decoding:
     """Options that choose the method, and the second model that some methods need."""
 
-    decoder: str = option(AUTO, "Method, e.g. 'prompt-lookup(max_ngram=3)'.", "--decoder -d")
+    decoder: str = option(
+        AUTO, "Use this decoding method, such as 'prompt-lookup(max_ngram=3)'.", "--decoder -d"
+    )
     speculative_config: str | None = option(
         None, 'The same as JSON: \'{"method": "prompt-lookup"}\'.', sets="decoder"
     )
-    profile: Path | None = option(None, "What `tune` wrote, in place of a method.")
-    draft_model: str | None = option(None, "The small model of methods that need one.")
+    profile: Path | None = option(
+        None, "Use the methods of a file that `tune` wrote, instead of --decoder."
+    )
+    draft_model: str | None = option(None, "Use this small draft model, if the method needs one.")
 
     def spec(self) -> Spec:
         """Return the chosen method, where ``auto`` becomes the default of autoregressive models."""
@@ -150,11 +163,11 @@ class Decoding:
 class SamplingOptions:
     """Options for how tokens are chosen. A command may give other defaults."""
 
-    max_tokens: int = option(256, "Most tokens to generate.", "--max-tokens -n")
-    temperature: float = option(0.0, "0 is greedy.")
-    top_p: float = option(1.0, "Nucleus mass.")
-    top_k: int = option(0, "Keep the k best tokens; 0 keeps all.")
-    seed: int | None = option(None, "Makes sampling repeatable.")
+    max_tokens: int = option(256, "Generate at most this many tokens.", "--max-tokens -n")
+    temperature: float = option(0.0, "Sampling temperature; 0 always takes the best token.")
+    top_p: float = option(1.0, "Sample from the best tokens that together have this probability.")
+    top_k: int = option(0, "Sample from this many best tokens; 0 means all tokens.")
+    seed: int | None = option(None, "Seed of sampling; the same seed gives the same answer.")
 
     def params(self) -> dict[str, Any]:
         """Return keyword arguments of `LLM.complete`, which are checked before a model is loaded.

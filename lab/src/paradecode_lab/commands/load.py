@@ -28,40 +28,59 @@ if TYPE_CHECKING:
 def load(
     endpoints: Annotated[
         list[str],
-        typer.Option("--endpoint", "-e", help="NAME=URL; repeat to compare with the first."),
+        typer.Option(
+            "--endpoint",
+            "-e",
+            help="Measure this server, NAME=URL; repeat to compare others with the first.",
+        ),
     ],
     concurrency: list[int] | None = option(
-        None, "Closed loop: so many clients; repeat for more.", "--concurrency -c"
+        None,
+        "Closed loop: this many clients send one request after another; repeat for more.",
+        "--concurrency -c",
     ),
     rates: list[float] | None = option(
-        None, "Open loop: requests a second; repeat for more.", "--rate"
+        None, "Open loop: send this many requests a second; repeat for more.", "--rate"
     ),
-    arrivals: str = option("poisson", "Of an open loop: poisson or constant."),
-    requests: int = option(32, "In each round.", "--requests -n"),
-    rounds: int = option(3, "Repetitions, endpoints in changing order."),
-    warmup: int = option(2, "Least requests before each that do not count."),
-    prompts: Path | None = option(None, ".jsonl, or a text with one on a line; default: built-in."),
-    max_tokens: int | None = option(None, "Upper bound on the prompts' own."),
-    model: str | None = option(None, "As the servers call it; default: first."),
+    arrivals: str = option("poisson", "Arrival times in an open loop: poisson or constant."),
+    requests: int = option(32, "Send this many requests in each round.", "--requests -n"),
+    rounds: int = option(3, "Number of rounds; the order of the endpoints changes."),
+    warmup: int = option(
+        2, "Send at least this many requests before each round, which do not count."
+    ),
+    prompts: Path | None = option(
+        None, "Read prompts from a .jsonl file, or from a text with one on each line."
+    ),
+    max_tokens: int | None = option(None, "Upper bound for each prompt's own number of tokens."),
+    model: str | None = option(
+        None, "Name of the model on the servers; by default their first model."
+    ),
     body: list[str] | None = option(
-        None, "More fields of requests: JSON for all, NAME=JSON for one endpoint."
+        None, "Add fields to requests: JSON for all endpoints, NAME=JSON for one."
     ),
-    api: str = option("chat", "chat or completions."),
+    api: str = option("chat", "Use this part of the API: chat or completions."),
     count: str = option(
-        "usage", "Who counts tokens: usage (each server), or one tokenizer for all."
+        "usage", "Count tokens by the server's usage fields (usage), or by one tokenizer for all."
     ),
     tokenizer: str | None = option(
-        None, "Model whose tokenizer counts; default: the default model."
+        None, "Count with the tokenizer of this model; by default of the default model."
     ),
-    slo_ttft: float | None = option(None, "Seconds to the first token."),
-    slo_tpot: float | None = option(None, "Seconds per token after it."),
-    timeout: float = option(300.0, "Seconds one request may take."),
-    seed: int = option(0, "Of prompts, order and arrivals."),
+    slo_ttft: float | None = option(None, "Goodput: at most this many seconds to the first token."),
+    slo_tpot: float | None = option(
+        None, "Goodput: at most this many seconds for each further token."
+    ),
+    timeout: float = option(300.0, "A request fails after this many seconds."),
+    seed: int = option(0, "Seed of prompts, order and arrival times."),
     key: str | None = option(
-        None, "Better set as a variable.", "--api-key", envvar="PARADECODE_API_KEY"
+        None,
+        "Key for the servers; an environment variable keeps it out of the process list.",
+        "--api-key",
+        envvar="PARADECODE_API_KEY",
     ),
     output: Path | None = option(
-        None, "JSON file; a journal and a picture go beside it.", "--output -o"
+        None,
+        "Write results to this JSON file, and a journal and a picture beside it.",
+        "--output -o",
     ),
     json: Json = False,
 ) -> None:

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from paradecode_lab.training.samples import Origin
     from paradecode_lab.training.samples import Samples as LoggedSamples
 
-Output = Annotated[Path, typer.Argument(help="The file to write.")]
+Output = Annotated[Path, typer.Argument(help="Write to this file.")]
 Samples = Annotated[
-    Path | None, typer.Option(help="Keep the logged samples here; reused if they are there.")
+    Path | None,
+    typer.Option(help="Store the logged samples in this file; if it exists, its samples are used."),
 ]
-RunFolder = Annotated[Path, typer.Argument(help="Folder; a run that was stopped there goes on.")]
+RunFolder = Annotated[
+    Path, typer.Argument(help="Folder of the run; a run that was stopped there continues.")
+]
 S = TypeVar("S", bound="LoggedSamples")
 
 

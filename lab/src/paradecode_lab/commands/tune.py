@@ -21,14 +21,20 @@ from paradecode.core.errors import InvalidInput
 @grouped
 def tune(
     loading: Loading,
-    output: Path = argument(Path("profile.json"), "The profile to write."),
-    workload: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; default: ours."),
+    output: Path = argument(Path("profile.json"), "Write the profile to this file."),
+    workload: Path | None = option(
+        None, "JSONL of {id, group, turns, max_tokens}; by default the package's prompts."
+    ),
     per_group: PerGroup = None,
-    max_tokens: int = option(192, "Most tokens of an answer.", min=1),
-    seed: int = option(0, "Which prompts are held out."),
-    table: list[Path] | None = option(None, "An n-gram table to try: `train ngram-table`."),
-    head: list[Path] | None = option(None, "A draft head to try: `train head`, or published."),
-    costs: Path | None = option(None, "A profile whose search is to be repeated exactly."),
+    max_tokens: int = option(192, "Generate at most this many tokens of an answer.", min=1),
+    seed: int = option(0, "Seed that chooses the held-out prompts."),
+    table: list[Path] | None = option(
+        None, "Also try this n-gram table of `train ngram-table`; repeat for more."
+    ),
+    head: list[Path] | None = option(
+        None, "Also try this draft head, of `train head` or published; repeat for more."
+    ),
+    costs: Path | None = option(None, "Repeat the search of this profile exactly, with its costs."),
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
     from paradecode.engine.engine import Limits
