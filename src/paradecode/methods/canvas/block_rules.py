@@ -118,8 +118,10 @@ class Sliding(Blocks):
 
     clashes = MappingProxyType({"cache=dual": LEFT})
 
-    masks: int = parameter(16, 1, 1 << 20, "masks in the window")
-    width: int = parameter(128, 1, 1 << 20, "most positions from its first mask to its end")
+    masks: int = parameter(16, 1, 1 << 20, "number of masks in the window")
+    width: int = parameter(
+        128, 1, 1 << 20, "most positions from the first mask of the window to its end"
+    )
 
     def window(self, canvas: Canvas) -> Window:
         masked = np.flatnonzero(canvas.masked)[: self.masks]
@@ -160,7 +162,7 @@ class Adaptive(Blocks):
         0.3, 0.0, 1.01, "confidence at which a delimiter ends the block; Dream: 0.5"
     )
     ahead: float = parameter(
-        0.25, 0.0, 1.0, "part of the output in which delimiters are looked for"
+        0.25, 0.0, 1.0, "share of the output in which a delimiter may end the block"
     )
     delimiters: str = text(read_tokens, "token ids, as in '198 271'; by default 198, a line feed")
 

@@ -249,7 +249,7 @@ class RowDrafter(Drafter):
     kinds: ClassVar[tuple[str, ...]]
 
     head: str = local_path("folder of what the rows are made of")
-    width: int = parameter(10, 1, 32, "candidates of each level")
+    width: int = parameter(10, 1, 32, "number of candidates of each level")
     _seq: TokenSequence | None = field(default=None, init=False, repr=False)
     _limit: int = field(default=0, init=False, repr=False)
     _idle: int = field(default=0, init=False, repr=False)

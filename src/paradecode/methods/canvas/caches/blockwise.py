@@ -35,7 +35,9 @@ class PrefixCache(CacheRule):
     second forward of a block on.
     """
 
-    refresh: int = parameter(0, 0, 4096, "also compute all every n forwards; 0: a block's first")
+    refresh: int = parameter(
+        0, 0, 4096, "compute all rows every n forwards; 0: only in a block's first forward"
+    )
     frozen = 0
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
@@ -53,7 +55,9 @@ class DualCache(CacheRule):
     In models with blocks of their own no row sees a later block, so this is the prefix cache.
     """
 
-    refresh: int = parameter(0, 0, 4096, "also compute all every n forwards; 0: a block's first")
+    refresh: int = parameter(
+        0, 0, 4096, "compute all rows every n forwards; 0: only in a block's first forward"
+    )
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         if self.due(window, self.refresh):
@@ -78,8 +82,12 @@ class DelayedCache(CacheRule):
     computes all positions behind the window, is not implemented.)
     """
 
-    refresh: int = parameter(32, 1, 1 << 20, "tokens decided between two forwards of everything")
-    delay: int = parameter(2, 0, 4096, "positions on either side that are computed as well")
+    refresh: int = parameter(
+        32, 1, 1 << 20, "number of decided tokens after which all rows are computed"
+    )
+    delay: int = parameter(
+        2, 0, 4096, "number of positions on either side that are computed as well"
+    )
     start_before = left = end = 0
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:

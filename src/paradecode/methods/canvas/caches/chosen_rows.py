@@ -23,7 +23,9 @@ class DelayedKV(CacheRule):
     its own token was cached (the paper's ``un_right``, inside the window).
     """
 
-    refresh: int = parameter(8, 1, 4096, "compute all every n forwards; the paper has 16 for Dream")
+    refresh: int = parameter(
+        8, 1, 4096, "compute all rows every n forwards; the paper has 16 for Dream"
+    )
     _again = False
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
@@ -48,9 +50,11 @@ class GreedyDelayedKV(CacheRule):
     those masks of the window of which the model was surest when it last computed them.
     """
 
-    refresh: int = parameter(2, 1, 4096, "compute all every n forwards")
-    neighbours: int = parameter(4, 0, 4096, "masks computed around each one that is next")
-    order: str = choice("confidence", ("confidence", "random"), "which masks are next")
+    refresh: int = parameter(2, 1, 4096, "compute all rows every n forwards")
+    neighbours: int = parameter(
+        4, 0, 4096, "number of masks that are computed around each expected one"
+    )
+    order: str = choice("confidence", ("confidence", "random"), "which masks are expected next")
 
     def start(self, canvas: Canvas) -> None:
         self._scores: Scores = np.full(canvas.end, -np.inf)
@@ -102,11 +106,11 @@ class Recap(CacheRule):
     last local forward, the next full forward follows at once.
     """
 
-    local: int = parameter(1, 0, 4096, "forwards of the group after each full one; 0: no cache")
+    local: int = parameter(1, 0, 4096, "local forwards after each full forward; 0: no cache")
     group: int = parameter(
-        0, 0, 1 << 20, "masks left to the local forwards; 0: as many as the full one decided, each"
+        0, 0, 1 << 20, "masks for the local forwards; 0: each gets as many as the full one decided"
     )
-    warmup: int = parameter(0, 0, 1 << 20, "full forwards before the first group")
+    warmup: int = parameter(0, 0, 1 << 20, "number of full forwards before the first group")
 
     def start(self, canvas: Canvas) -> None:
         self._group = np.zeros(canvas.end, bool)
@@ -149,9 +153,11 @@ class WindowCache(CacheRule):
     LLaDA computes every row there.
     """
 
-    active: int = parameter(16, 1, 1 << 20, "masks that are computed in each forward")
-    buffer: int = parameter(64, 1, 1 << 20, "masks of the context; the paper has 128 for Dream")
-    refresh: int = parameter(32, 1, 4096, "forwards of a phase")
+    active: int = parameter(16, 1, 1 << 20, "number of masks that are computed in each forward")
+    buffer: int = parameter(
+        64, 1, 1 << 20, "number of masks in the context; the paper has 128 for Dream"
+    )
+    refresh: int = parameter(32, 1, 4096, "number of forwards of a phase")
 
     def __post_init__(self) -> None:
         if self.buffer < self.active:

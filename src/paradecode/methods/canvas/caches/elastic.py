@@ -167,10 +167,14 @@ class ElasticCache(CacheRule):
     """
 
     window: int = parameter(
-        16, 1, 1 << 20, "masks that each forward computes; 256 MiB bound the weights"
+        16, 1, 1 << 20, "masks of a forward; 256 MiB of attention weights bound them"
     )
-    threshold: float = parameter(0.9, -1.0, 1.01, "cosine below which the layers above are run")
-    track: int = parameter(1, 1, 1 << 20, "tokens watched in each layer; 256 MiB bound the weights")
+    threshold: float = parameter(
+        0.9, -1.0, 1.01, "cosine below which all rows run through the layers above"
+    )
+    track: int = parameter(
+        1, 1, 1 << 20, "tracked tokens of a layer; 256 MiB of attention weights bound them"
+    )
     _known = False
 
     def start(self, canvas: Canvas) -> None:

@@ -43,8 +43,10 @@ class Refine(Wrapper):
     revises = True
 
     least: float = parameter(0.7, 0.0, 1.01, "least probability of a correction; above 1: none")
-    last: float = parameter(1.0, 0.0, 1.0, "last part of the planned steps in which it corrects")
-    share: float = parameter(1.0, 0.0, 1.0, "part of the decided tokens that may be replaced")
+    last: float = parameter(
+        1.0, 0.0, 1.0, "share of the planned steps, at the end, in which tokens are corrected"
+    )
+    share: float = parameter(1.0, 0.0, 1.0, "share of the decided tokens that may be replaced")
 
     def start(self, canvas: Canvas) -> None:
         super().start(canvas)
@@ -158,9 +160,13 @@ class Edit(Corrector):
 
     observes = "window"
 
-    threshold: float = parameter(0.95, 0.0, 1.0, "commit what is more probable; always the best")
-    least: float = parameter(0.9, 0.0, 1.0, "replace by what is more probable; 1: no corrections")
-    after: int = parameter(16, 0, 256, "forwards of a block without masks, at most")
+    threshold: float = parameter(
+        0.95, 0.0, 1.0, "commit tokens that are more probable than this, and always the best"
+    )
+    least: float = parameter(
+        0.9, 0.0, 1.0, "replace a token by one that is more probable than this; 1: none"
+    )
+    after: int = parameter(16, 0, 256, "most forwards of a block without masks")
 
     def decide(self, view: View) -> Decision:
         sure = int((view.eligible & (view.confidence > self.threshold)).sum())

@@ -42,13 +42,17 @@ class Credit(Wrapper):
     """
 
     base: str = part("threshold(threshold=0.8)", "policy", "policy underneath")
-    weight: float = parameter(0.7, 0.0, 100.0, "of log(1 + credit) in the logits")
-    decay: float = parameter(0.8, 0.0, 1.0, "what is left of a credit after a forward")
-    exponent: float = parameter(0.2, 0.0, 1e6, "of the probability that is earned")
-    schedule: str = choice(
-        "fixed", ("fixed", "mask_ratio"), "mask_ratio: weight and decay are 1 - masks / all"
+    weight: float = parameter(
+        0.7, 0.0, 100.0, "factor of log(1 + credit), which is added to the logits"
     )
-    slots: int = parameter(0, 0, 64, "tokens with credit at a position; 0: all")
+    decay: float = parameter(0.8, 0.0, 1.0, "factor of a credit after each forward")
+    exponent: float = parameter(0.2, 0.0, 1e6, "exponent of the probability that is earned")
+    schedule: str = choice(
+        "fixed",
+        ("fixed", "mask_ratio"),
+        "mask_ratio: weight and decay are the share of decided positions",
+    )
+    slots: int = parameter(0, 0, 64, "most tokens with credit at a position; 0: no limit")
 
     def start(self, canvas: Canvas) -> None:
         self.canvas, self.all_masks = canvas, max(int(canvas.masked.sum()), 1)
@@ -126,10 +130,12 @@ class Coherent(Policy):
     """
 
     form: str = choice("paper", ("paper", "released"), "the algorithm of the paper, or its code")
-    seek: bool = parameter(True, 0, 1, "commit all that is coherent (CCD-DS), not a fixed number")
-    depth: int = parameter(3, 1, 8, "paper: steps that are averaged; Dream 3, LLaDA 2")
-    width: int = parameter(4, 1, 32, "positions that are remembered of a step")
-    entropy: float = parameter(0.3, 0.0, 100.0, "paper: most entropy of a mean distribution, nats")
+    seek: bool = parameter(True, 0, 1, "commit all coherent tokens (CCD-DS), not a fixed number")
+    depth: int = parameter(3, 1, 8, "paper: number of averaged steps; 3 for Dream, 2 for LLaDA")
+    width: int = parameter(4, 1, 32, "number of positions that are remembered of a step")
+    entropy: float = parameter(
+        0.3, 0.0, 100.0, "paper: highest entropy of a mean distribution, in nats"
+    )
 
     def start(self, canvas: Canvas) -> None:
         self.histories: deque[History] = deque(maxlen=self.depth)

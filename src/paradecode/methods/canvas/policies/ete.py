@@ -103,11 +103,15 @@ class ExploreThenExploit(Policy):
 
     observes = "canvas"
 
-    threshold: float = parameter(0.9, 0.0, 1.01, "least probability")
-    ahead: int = parameter(1, 0, 1 << 20, "blocks behind the present one that are decided, too")
-    explore: int = parameter(1, 0, 4096, "unsure positions that are committed in a forward")
-    enough: int = parameter(2, 0, 4096, "sure positions from which on nothing is explored")
-    branches: int = parameter(1, 1, 16, "tokens that are tried for the first of them")
+    threshold: float = parameter(0.9, 0.0, 1.01, "least probability of a token that is committed")
+    ahead: int = parameter(1, 0, 1 << 20, "number of later blocks that are decided as well")
+    explore: int = parameter(
+        1, 0, 4096, "number of unsure positions that are committed in a forward"
+    )
+    enough: int = parameter(2, 0, 4096, "explore only if fewer positions than this are sure")
+    branches: int = parameter(
+        1, 1, 16, "number of tokens that are tried for the first unsure position"
+    )
     explored: int | None = field(default=None, init=False)
 
     def decide(self, view: View) -> Decision:

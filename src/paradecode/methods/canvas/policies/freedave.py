@@ -250,10 +250,14 @@ class FreeDave(Wrapper):
     """
 
     draft_steps: int = parameter(
-        0, 0, 64, "canvases in a forward; 0: as many as pay here, or 4 if that changes the text"
+        0, 0, 64, "canvases in a forward; 0: the fastest number, or 4 if it changes the text"
     )
-    mode: str = choice("tree", ("tree", "batch"), "one forward, or a batch of them")
-    eager: str = choice("auto", ("auto", "on", "off"), "draft the next blocks; auto: if causal")
+    mode: str = choice(
+        "tree", ("tree", "batch"), "run the canvases in one forward, or in a batch of forwards"
+    )
+    eager: str = choice(
+        "auto", ("auto", "on", "off"), "also draft the next blocks; auto: if attention is causal"
+    )
 
     def drafts_ahead(self, canvas: Canvas) -> bool:
         """Return whether the blocks behind the present one are computed and drafted as well."""

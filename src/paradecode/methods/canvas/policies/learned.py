@@ -146,7 +146,9 @@ class EoTP(Wrapper):
     When: the canvas is much longer than the answer. It can stand on any policy.
     """
 
-    when: str = choice(DECIDED, ENDS, "what counts as an end: a committed one, or any proposal")
+    when: str = choice(
+        DECIDED, ENDS, "what counts as an end of text: a committed one, or any proposal"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -287,8 +289,8 @@ class JointSampler(Policy):
     """
 
     layer: str = local_path(f"file of `{TRAIN_LAYER}`")
-    tokens: int = parameter(4, 1, 64, "commits a forward")
-    score: str = choice("entropy", tuple(SCORES), "what ranks the positions")
+    tokens: int = parameter(4, 1, 64, "number of tokens that a forward commits")
+    score: str = choice("entropy", tuple(SCORES), "score that ranks the positions")
 
     def __post_init__(self) -> None:
         self.trained = JointLayer.needed("joint-sampler", self.layer, TRAIN_LAYER)

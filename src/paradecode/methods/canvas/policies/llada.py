@@ -43,7 +43,7 @@ class Static(Policy):
     When: as the reference; with ``steps``, for the models' own trade of forwards against quality.
     """
 
-    score: str = choice("confidence", (*SCORES, *NAMES), "what ranks the positions")
+    score: str = choice("confidence", (*SCORES, *NAMES), "score that ranks the positions")
 
     def decide(self, view: View) -> Decision:
         return Decision(view.best(scores_of(view, self.score), quota(view.progress)))
@@ -133,4 +133,4 @@ class Guided(Wrapper):
         {"cache=*": "the forward without the prompt has other keys and values; use none"}
     )
 
-    scale: float = parameter(1.0, 0.0, 100.0, "how far; 0: without guidance")
+    scale: float = parameter(1.0, 0.0, 100.0, "how far logits are moved away; 0: without guidance")

@@ -32,11 +32,13 @@ class Prophet(Wrapper):
 
     observes = "canvas"
 
-    high: float = parameter(7.5, -1e9, 1e9, "mean gap that is enough in the first third")
-    middle: float = parameter(5.0, -1e9, 1e9, "the same in the second third")
-    low: float = parameter(2.5, -1e9, 1e9, "the same in the last third")
+    high: float = parameter(
+        7.5, -1e9, 1e9, "mean gap that ends decoding in the first third of the steps"
+    )
+    middle: float = parameter(5.0, -1e9, 1e9, "mean gap that ends decoding in the second third")
+    low: float = parameter(2.5, -1e9, 1e9, "mean gap that ends decoding in the last third")
     answer_start: int = parameter(-1, -1, 1 << 20, "offset of the answer; -1: behind the anchor")
-    answer_length: int = parameter(5, 1, 1 << 20, "positions of the answer")
+    answer_length: int = parameter(5, 1, 1 << 20, "number of positions of the answer")
     anchor: str = text(read_placed, "tokens placed before the answer: '200:785 4226 374'")
 
     def start(self, canvas: Canvas) -> None:

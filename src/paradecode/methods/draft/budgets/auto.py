@@ -115,7 +115,7 @@ class AutoBudget(Budget):
     """
 
     weighs = True
-    patience: int = parameter(16, 1, 1024, "refusals after which one node is tried")
+    patience: int = parameter(16, 1, 1024, "number of refusals after which one node is tried")
     phase: Phase = field(default=Phase.ASKS, init=False, repr=False)
     _new_method: str = field(default="", init=False, repr=False)
     _refused: int = field(default=0, init=False, repr=False)

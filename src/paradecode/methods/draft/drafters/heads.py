@@ -101,7 +101,7 @@ class Dovetail(HeadDrafter):
     When: there is such a head, and the target's rows cost much.
     """
 
-    depth: int = parameter(7, 1, 16, "most levels")
+    depth: int = parameter(7, 1, 16, "most levels of a draft")
 
 
 @head_method(
@@ -186,7 +186,7 @@ class LongSpec(HeadDrafter):
     When: texts are long, and there is such a head.
     """
 
-    depth: int = parameter(5, 1, 16, "most levels")
+    depth: int = parameter(5, 1, 16, "most levels of a draft")
 
 
 @head_method(
