@@ -45,9 +45,7 @@ def generate(
     prompt: str | None = argument(None, "Answer this prompt; - reads it from stdin."),
     raw: bool = option(False, "Continue the prompt as it is, without the chat template."),
     show_forwards: bool = option(False, "Colour tokens by forward, underline drafted ones."),
-    prompts: Path | None = option(
-        None, "Answer all conversations of a JSONL file of {id, group, turns, max_tokens}."
-    ),
+    prompts: Path | None = option(None, "Answer a JSONL file of {id, group, turns, max_tokens}."),
     trace: Path | None = option(None, "Write a page that replays every forward."),
     as_json: Json = False,
 ) -> None:

@@ -16,12 +16,8 @@ from paradecode.cli.progress import measure_forwards, watched
 def info(
     loading: Loading,
     calibrate: bool = option(False, "Measure the cost of forwards on this machine, and store it."),
-    profile: bool = option(
-        False, "Measure the time of each part of a forward, and the least time that it needs."
-    ),
-    context: int = option(
-        300, "Number of cached tokens for --profile; fewer where they do not fit."
-    ),
+    profile: bool = option(False, "Measure the time of a forward's parts, and the least possible."),
+    context: int = option(300, "Cached tokens for --profile; fewer where they do not fit."),
     as_json: Json = False,
 ) -> None:
     """Show this machine's versions, kernels, and the cost of a forward."""

@@ -27,7 +27,7 @@ ENGINE = {
     "demo:demo": "Decode three prompts plainly and in parallel, and compare the speeds.",
     "methods:show_methods":
         "List all decoding methods and their guarantees; with a name, show paper and settings.",
-    "models:models_app": "List the models of the catalogue, and download or delete them.",
+    "models:models_app": "List, download or delete models.",
     "info:info": "Show this machine's versions, kernels, and the cost of a forward.",
     "doctor:doctor": "Show what is installed, and what is slow on this machine and why.",
     "serve:serve":

@@ -11,9 +11,7 @@ from paradecode.cli.options import Json, argument, grouped
 from paradecode.models.catalogue import cache_folder, list_models, named, remove
 
 models_app = typer.Typer(
-    help="List the models of the catalogue, and download or delete them.",
-    invoke_without_command=True,
-    add_completion=False,
+    help="List, download or delete models.", invoke_without_command=True, add_completion=False
 )
 
 

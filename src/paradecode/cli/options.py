@@ -54,14 +54,9 @@ def argument(default: Any, text: str) -> Any:
 
 
 ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model", "-m", help="Name in the catalogue, .gguf file, folder, or name on the hub."
-    ),
+    str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or name on the hub.")
 ]
-PerGroup = Annotated[
-    int | None, typer.Option(help="Use at most this many prompts of each group.", min=1)
-]
+PerGroup = Annotated[int | None, typer.Option(help="At most so many prompts of each group.", min=1)]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -73,9 +68,7 @@ class Loading:
     backend: str = option("auto", "auto, native or torch.")
     dtype: str = option("auto", "Type of the weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
-    threads: int | None = option(
-        None, "Number of CPU threads; by default all that the process may use.", "--threads -t"
-    )
+    threads: int | None = option(None, "CPU threads; by default all allowed ones.", "--threads -t")
     draft_threads: int | None = option(
         None,
         "CPU threads of the draft model alone, so that pearl and mirror-sd draft meanwhile; or of "
@@ -88,9 +81,7 @@ class Loading:
         None, "Table of n-grams; the draft model only proposes tokens that are in it."
     )
     ranks: int = option(
-        1,
-        "Divide the model among this many processes, one for each GPU (torch).",
-        "--ranks --tensor-parallel-size",
+        1, "Processes, one a GPU, that share the model (torch).", "--ranks --tensor-parallel-size"
     )
     adapter: str | None = option(None, "Merge this file of `train adapt` into the model.")
     chat_template: str | None = option(
@@ -127,15 +118,11 @@ class Loading:
 class Decoding:
     """Options that choose the method, and the second model that some methods need."""
 
-    decoder: str = option(
-        AUTO, "Use this decoding method, such as 'prompt-lookup(max_ngram=3)'.", "--decoder -d"
-    )
+    decoder: str = option(AUTO, "Method, such as 'prompt-lookup(max_ngram=3)'.", "--decoder -d")
     speculative_config: str | None = option(
         None, 'The same as JSON: \'{"method": "prompt-lookup"}\'.', sets="decoder"
     )
-    profile: Path | None = option(
-        None, "Use the methods of a file that `tune` wrote, instead of --decoder."
-    )
+    profile: Path | None = option(None, "Use a file that `tune` wrote, not --decoder.")
     draft_model: str | None = option(None, "Use this small draft model, if the method needs one.")
 
     def spec(self) -> Spec:
@@ -164,7 +151,7 @@ class SamplingOptions:
     """Options for how tokens are chosen. A command may give other defaults."""
 
     max_tokens: int = option(256, "Generate at most this many tokens.", "--max-tokens -n")
-    temperature: float = option(0.0, "Sampling temperature; 0 always takes the best token.")
+    temperature: float = option(0.0, "Sampling temperature; 0 is greedy.")
     top_p: float = option(1.0, "Sample from the best tokens that together have this probability.")
     top_k: int = option(0, "Sample from this many best tokens; 0 means all tokens.")
     seed: int | None = option(None, "Seed of sampling; the same seed gives the same answer.")

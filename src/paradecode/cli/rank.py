@@ -12,9 +12,7 @@ from paradecode.core.errors import InvalidInput
 def rank(
     loading: Loading,
     context: str = argument("", "The text that the continuations follow; - reads it from stdin."),
-    candidate: list[str] = option(
-        [], "A continuation of the text, used unchanged; repeat the option for each."
-    ),
+    candidate: list[str] = option([], "A continuation, used unchanged; repeat the option."),
     as_json: Json = False,
 ) -> None:
     """Order continuations of a text by their mean log-probability, all in one forward."""

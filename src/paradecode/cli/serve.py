@@ -59,9 +59,7 @@ class Listening:
     connections: int = option(1024, "Allow at most this many connections at the same time.")
     outputs: int = option(64, "Allow at most this many outputs of one request.", "--max-outputs")
     search_tokens: int = option(
-        1 << 16,
-        "Allow at most this many tokens in all branches of a search.",
-        "--max-search-tokens",
+        1 << 16, "Allow so many tokens in all branches of a search.", "--max-search-tokens"
     )
     request_seconds: float = option(
         600.0, "End a request after this many seconds, with the text it has.", "--request-timeout"
@@ -75,9 +73,7 @@ class Listening:
     load_seconds: float = option(
         600.0, "Allow a worker this many seconds to load its model.", "--load-timeout"
     )
-    strict: bool = option(
-        False, "Refuse requests with a field that would have no effect.", "--strict"
-    )
+    strict: bool = option(False, "Refuse requests with a field that has no effect.", "--strict")
     ignore_unknown: bool = option(
         False, "Ignore unknown fields of requests, even misspelt ones.", "--ignore-unknown"
     )
@@ -103,16 +99,12 @@ class Working:
     Their second names are those of vLLM, SGLang and llama.cpp.
     """
 
-    replicas: int = option(
-        1, "Start this many workers for each model.", "--replicas --data-parallel-size"
-    )
+    replicas: int = option(1, "Number of workers of a model.", "--replicas --data-parallel-size")
     backend: str = option("auto", "auto, native or torch.")
     dtype: str = option("auto", "Type of the weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
     threads: int | None = option(
-        None,
-        "Number of CPU threads of each worker; by default an equal share of the cores.",
-        "--threads -t",
+        None, "CPU threads of each worker; by default an equal share of the cores.", "--threads -t"
     )
     draft_threads: int | None = option(
         None, "Number of CPU threads for the draft model or the draft heads, beside the target's."
@@ -154,17 +146,11 @@ class Working:
         "--queue --max-queued-requests",
         sets="queue_requests",
     )
-    max_tokens: int = option(
-        1024, "Generate at most this many tokens for requests that set no limit.", "--max-tokens -n"
-    )
+    max_tokens: int = option(1024, "Most tokens of requests without a limit.", "--max-tokens -n")
     python_constraints: bool = option(
-        False,
-        "Accept constraints that are checked by a monitor for Python code.",
-        "--python-constraints",
+        False, "Accept constraints checked by a monitor for Python.", "--python-constraints"
     )
-    scorer: str | None = option(
-        None, "Scorer of searches that name none, such as process-reward(path=FILE)."
-    )
+    scorer: str | None = option(None, "Default scorer of searches, as process-reward(path=FILE).")
     chat_template: str | None = option(
         None, "A file of Jinja, or a name such as rag, in place of the models' chat templates."
     )
@@ -174,9 +160,7 @@ class Working:
 class Clustering:
     """Options for serving on several machines."""
 
-    ray: bool = option(
-        False, "Run the server as Ray Serve deployments; --replicas sets their number.", "--ray"
-    )
+    ray: bool = option(False, "Run the server as --replicas deployments of Ray Serve.", "--ray")
     ray_address: str | None = option(
         None, "Deploy to a running cluster ('auto' means this machine's), and return."
     )
@@ -196,9 +180,7 @@ def serve(
         "Models, each SOURCE or NAME=SOURCE; behind it ,decoder=SPEC,"
         "draft_model=M,adapter=FILE,profile=FILE,chat_template=FILE of its own.",
     ),
-    more: list[str] | None = option(
-        None, "The same as MODELS; repeat for more.", "--model -m --model-path"
-    ),
+    more: list[str] | None = option(None, "As MODELS; repeat for more.", "--model -m --model-path"),
     names: list[str] | None = option(
         None,
         "Name of a single model, or ALIAS=NAME for a further name (* stands for any text); repeat.",

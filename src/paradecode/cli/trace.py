@@ -39,9 +39,7 @@ def trace(
     searching: SearchOptions,
     prompt: Annotated[str, typer.Argument(help="Answer this prompt; - reads it from stdin.")],
     output: Path | None = option(None, "Write the page to this file. [trace.html]", "--output -o"),
-    terminal: bool = option(
-        False, "Print the forwards in colour instead of writing a page.", "--terminal"
-    ),
+    terminal: bool = option(False, "Print the forwards in colour; write no page.", "--terminal"),
     raw: bool = option(False, "Continue the prompt as it is, without the chat template."),
     as_json: Json = False,
 ) -> None:

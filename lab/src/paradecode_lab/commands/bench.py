@@ -34,13 +34,12 @@ class PromptOptions:
     """Options of the suite `generation`: what it decodes, and with which settings."""
 
     prompts: str | None = option(
-        None,
-        "Read prompts from a JSONL, JSON or text file, a folder of texts, or hub:owner/dataset.",
+        None, "Prompts: JSONL, JSON or text file, folder of texts, hub:owner/dataset."
     )
     per_group: int | None = option(None, "Use at most this many prompts of each kind of task.")
     max_tokens: int | None = option(None, "Upper bound for each prompt's own number of tokens.")
     rounds: int = option(1, "Repeat every measurement this many times.")
-    temperature: float = option(0.0, "Sampling temperature; 0 always takes the best token.")
+    temperature: float = option(0.0, "Sampling temperature; 0 is greedy.")
     draft_model: str | None = option(None, "Use this draft model for methods that need one.")
 
 
@@ -51,9 +50,7 @@ class TaskOptions:
     tasks: list[str] | None = option(
         None, "parallel: a task, `simple` or `graded`; repeat. Default: simple.", "--task"
     )
-    instances: int = option(
-        50, "In the suite `parallel`: use this many held-out instances of each task."
-    )
+    instances: int = option(50, "For `parallel`: held-out instances of each task.")
 
 
 @grouped
@@ -64,15 +61,11 @@ def bench(
     drawn: TaskOptions,
     suite: str = option(SUITES[0], f"One of: {', '.join(SUITES)}."),
     decoders: list[str] | None = option(
-        None,
-        "Measure this method; repeat for more. By default a few methods are measured.",
-        "--decoder --method -d",
+        None, "Method to measure; repeat. By default a few.", "--decoder --method -d"
     ),
     batch: str = option("1", "Decode this many requests at a time; several sizes: 1,2,4,8,16."),
     seed: int = option(0, "Seed of sampling, of instances and of the order."),
-    output: Path | None = option(
-        None, "Write results to this JSON file, and tables and a page beside it.", "--output -o"
-    ),
+    output: Path | None = option(None, "JSON of results; a page goes beside it.", "--output -o"),
 ) -> None:
     """Decoders side by side: `generation` on prompts, `parallel` on tasks for diffusion models.
 

@@ -28,16 +28,10 @@ if TYPE_CHECKING:
 def load(
     endpoints: Annotated[
         list[str],
-        typer.Option(
-            "--endpoint",
-            "-e",
-            help="Measure this server, NAME=URL; repeat to compare others with the first.",
-        ),
+        typer.Option("--endpoint", "-e", help="Server as NAME=URL; repeat to compare them."),
     ],
     concurrency: list[int] | None = option(
-        None,
-        "Closed loop: this many clients send one request after another; repeat for more.",
-        "--concurrency -c",
+        None, "Closed loop: number of clients; repeat for more.", "--concurrency -c"
     ),
     rates: list[float] | None = option(
         None, "Open loop: send this many requests a second; repeat for more.", "--rate"
@@ -45,16 +39,10 @@ def load(
     arrivals: str = option("poisson", "Arrival times in an open loop: poisson or constant."),
     requests: int = option(32, "Send this many requests in each round.", "--requests -n"),
     rounds: int = option(3, "Number of rounds; the order of the endpoints changes."),
-    warmup: int = option(
-        2, "Send at least this many requests before each round, which do not count."
-    ),
-    prompts: Path | None = option(
-        None, "Read prompts from a .jsonl file, or from a text with one on each line."
-    ),
+    warmup: int = option(2, "Least requests before each round that do not count."),
+    prompts: Path | None = option(None, "A .jsonl, or a text with a prompt a line; has a default."),
     max_tokens: int | None = option(None, "Upper bound for each prompt's own number of tokens."),
-    model: str | None = option(
-        None, "Name of the model on the servers; by default their first model."
-    ),
+    model: str | None = option(None, "Model's name on the servers; default: the first."),
     body: list[str] | None = option(
         None, "Add fields to requests: JSON for all endpoints, NAME=JSON for one."
     ),
@@ -65,22 +53,15 @@ def load(
     tokenizer: str | None = option(
         None, "Count with the tokenizer of this model; by default of the default model."
     ),
-    slo_ttft: float | None = option(None, "Goodput: at most this many seconds to the first token."),
-    slo_tpot: float | None = option(
-        None, "Goodput: at most this many seconds for each further token."
-    ),
+    slo_ttft: float | None = option(None, "Goodput: most seconds to the first token."),
+    slo_tpot: float | None = option(None, "Goodput: most seconds per later token."),
     timeout: float = option(300.0, "A request fails after this many seconds."),
     seed: int = option(0, "Seed of prompts, order and arrival times."),
     key: str | None = option(
-        None,
-        "Key for the servers; an environment variable keeps it out of the process list.",
-        "--api-key",
-        envvar="PARADECODE_API_KEY",
+        None, "Key for the servers.", "--api-key", envvar="PARADECODE_API_KEY"
     ),
     output: Path | None = option(
-        None,
-        "Write results to this JSON file, and a journal and a picture beside it.",
-        "--output -o",
+        None, "JSON file of results; a journal and a picture go beside it.", "--output -o"
     ),
     json: Json = False,
 ) -> None:

@@ -37,9 +37,7 @@ def record(
     output: Annotated[Path, typer.Argument(help="Write to this file.")],
     loading: Loading,
     sampling: SamplingOptions = SAMPLING,
-    prompts: Path | None = option(
-        None, "JSONL of {id, group, turns, max_tokens}; by default the package's prompts."
-    ),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; has a default."),
     per_group: PerGroup = None,
     top: int | None = option(None, "Store this many of the best tokens of each distribution."),
     calibrate: bool = option(
@@ -91,9 +89,7 @@ def record(
 @grouped
 def run(
     recording: Annotated[Path, typer.Argument(help="A file that `replay record` wrote.")],
-    specs: list[str] | None = argument(
-        None, "Methods to try; by default all that need no training."
-    ),
+    specs: list[str] | None = argument(None, "Methods to try; default: those without training."),
     by_group: bool = option(False, "Also print a line for each group of at least three requests."),
     as_json: Json = False,
     *,

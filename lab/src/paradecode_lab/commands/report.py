@@ -20,9 +20,7 @@ def report(
     output: Path = option(
         Path("report.html"), "Write to this .html, .md or .png file, or to a folder.", "--output -o"
     ),
-    baseline: str | None = option(
-        None, "Name of the engine to which speed-ups refer; by default the file's."
-    ),
+    baseline: str | None = option(None, "Engine that speed-ups refer to; default: the file's."),
 ) -> None:
     """Write a page of results: speed, quality, acceptance, batches, and where time goes.
 

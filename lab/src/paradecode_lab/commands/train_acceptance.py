@@ -35,14 +35,10 @@ CHAINS, TREES = Drafts("layer-skip(skip=0.1,width=1)"), Drafts("layer-skip(skip=
 class Learning:
     """Options of the texts to learn from, and of the length of the training."""
 
-    prompts: Path | None = option(
-        None, "JSONL of {id, group, turns}; by default the package's prompts."
-    )
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts.")
     limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0)
     max_tokens: int = option(128, "Generate at most this many tokens of an answer.", min=1)
-    temperature: float = option(
-        0.0, "Sampling temperature of the answers; 0 always takes the best token."
-    )
+    temperature: float = option(0.0, "Temperature of the answers; 0 is greedy.")
     seed: int = option(0, "Seed of the answers, of the held-out part and of the weights.")
     samples: Samples = None
     epochs: int = option(20, "Number of passes over the samples.", min=1, max=10000)
@@ -137,9 +133,7 @@ def reward(
     temperature: float = option(0.8, "Sampling temperature of answers and continuations."),
     max_tokens: int = option(96, "Generate at most this many tokens of an answer.", min=2),
     seed: int = option(0, "Seed of the answers, of the held-out part and of the weights."),
-    blocks: int = option(
-        0, "Number of residual blocks; with 0 the head is a logistic regression.", min=0, max=16
-    ),
+    blocks: int = option(0, "Residual blocks; with 0 the head is logistic.", min=0, max=16),
     epochs: int = option(40, "Number of passes over the samples.", min=1, max=10000),
     samples: Samples = None,
     as_json: Json = False,

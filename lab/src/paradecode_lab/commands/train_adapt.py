@@ -30,21 +30,11 @@ FEWEST = 8
 class Material:
     """Options of the texts to learn from."""
 
-    texts: Path | None = option(
-        None, "JSONL of {prompt, answer}; by default the model writes the texts."
-    )
-    own: int = option(
-        100_000, "Let the model write this many conversations.", min=FEWEST, max=10**7
-    )
-    max_tokens: int = option(
-        256, "Generate at most this many tokens for an answer that the model writes.", min=1
-    )
-    length: int = option(
-        512, "Use at most this many tokens of a text with its prompt.", min=2, max=1 << 16
-    )
-    held_out: int = option(
-        256, "Hold this many texts out of the training, to evaluate the model on them.", min=1
-    )
+    texts: Path | None = option(None, "JSONL of {prompt, answer}; default: the model writes.")
+    own: int = option(100_000, "Conversations that the model writes.", min=FEWEST, max=10**7)
+    max_tokens: int = option(256, "Most tokens of an answer that the model writes.", min=1)
+    length: int = option(512, "Most tokens of a text with its prompt.", min=2, max=1 << 16)
+    held_out: int = option(256, "Texts that are held out for evaluation.", min=1)
 
 
 @dataclass(frozen=True)
@@ -56,13 +46,9 @@ class AdaptOptions:
     shift: bool = option(True, "Let logits predict the next position, as before the training.")
     steps: int = option(6000, "Number of optimiser steps.", min=1, max=10**6)
     batch: int = option(64, "Number of texts in a step.", min=1, max=4096)
-    together: int = option(
-        8, "Number of texts in a forward; fewer need less memory.", min=1, max=4096
-    )
+    together: int = option(8, "Texts in a forward; fewer need less memory.", min=1, max=4096)
     rate: float = option(2e-4, "Learning rate.", min=1e-8, max=0.1)
-    distil: float = option(
-        0.0, "Weight of the divergence from the original model in the loss.", min=0, max=100
-    )
+    distil: float = option(0.0, "Weight of the divergence from the base model.", min=0, max=100)
     seed: int = option(0, "Seed of the texts, the adapter and the masks.", min=0, max=2**31)
 
 
@@ -71,9 +57,7 @@ def adapt(
     output: RunFolder,
     material: Material,
     learning: AdaptOptions,
-    model: str | None = option(
-        None, "Name in the catalogue, .gguf file, folder, or name on the hub.", "--model -m"
-    ),
+    model: str | None = option(None, "Name, .gguf file, folder, or name on the hub.", "--model -m"),
     draws: int = option(8, "Draw the masks of a held-out block this many times.", min=1, max=256),
     device: str = option("cpu", "cpu, cuda or cuda:N."),
     threads: int | None = option(None, "Number of CPU threads.", min=1, max=256),

@@ -23,26 +23,16 @@ if TYPE_CHECKING:
 class RunOptions:
     """Options of a run: how long it trains, on which device, and how it is evaluated."""
 
-    steps: int = option(
-        6000, "Number of optimiser steps, those of earlier runs included.", min=1, max=10**6
-    )
+    steps: int = option(6000, "Optimiser steps, those of earlier runs included.", min=1, max=10**6)
     rows: int = option(192, "Number of texts in a step.", min=1, max=10**5)
     tasks: str = option("simple", "Set of tasks that the model learns: simple or graded.")
-    start: str = option(
-        "", "Begin with the weights of this model (a name or a folder) of the same size."
-    )
-    blocks: float = option(
-        0.0, "Share of the texts that are trained with attention in blocks.", min=0, max=1
-    )
-    shift: bool = option(
-        False, "Let logits predict the next position, as in the autoregressive model."
-    )
+    start: str = option("", "Name or folder of a model whose weights it begins with.")
+    blocks: float = option(0.0, "Share of texts with attention in blocks.", min=0, max=1)
+    shift: bool = option(False, "Logits predict the next position, as a causal model's.")
     averaging: float = option(0.998, "Decay of the running average of the weights.", min=0, max=1)
     seed: int = option(0, "Seed of the weights and the texts.", min=0, max=2**32 - 1)
     device: str = option("cpu", "cpu, cuda or cuda:N.")
-    threads: int | None = option(
-        None, "Number of CPU threads; by default all that the process may use.", min=1, max=256
-    )
+    threads: int | None = option(None, "CPU threads; by default all allowed ones.", min=1, max=256)
     every: int = option(500, "Number of steps between two evaluations.", min=1)
     instances: int = option(
         200, "Held-out instances a task in the last evaluation.", min=1, max=1000

@@ -42,36 +42,15 @@ Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 class HeadMaterial:
     """Options of the texts to learn from."""
 
-    data: Path | None = option(
-        None, "Keep texts and hidden states in this folder; by default OUTPUT/data."
-    )
-    prompts: list[str] | None = option(
-        None, "Let the model answer the prompts of this file; repeat the option."
-    )
-    own: int = option(
-        2000,
-        "Add this many texts: answers to tasks, and to questions that the model writes.",
-        max=10**7,
-    )
-    avoid: list[str] | None = option(
-        None, "Never train on the prompts of this file, which are for measuring; repeat."
-    )
+    data: Path | None = option(None, "Folder of texts and states; default: OUTPUT/data.")
+    prompts: list[str] | None = option(None, "File of prompts for the model; repeat the option.")
+    own: int = option(2000, "Further texts: tasks, and questions by the model.", max=10**7)
+    avoid: list[str] | None = option(None, "File of prompts not to train on; repeat.")
     max_tokens: int = option(192, "Generate at most this many tokens of an answer.", min=8)
-    length: int = option(
-        512, "Use at most this many tokens of a text with its prompt.", min=16, max=1 << 16
-    )
-    sampled: float = option(
-        0.2, "Share of the answers that are sampled at temperature 0.8.", min=0, max=1
-    )
-    held_out: float = option(
-        0.03,
-        "Share of the texts that are held out of the training, for evaluation.",
-        min=0.001,
-        max=0.5,
-    )
-    cache_gb: float = option(
-        8.0, "Keep at most this many gigabytes of hidden states on disk.", min=0
-    )
+    length: int = option(512, "Most tokens of a text with its prompt.", min=16, max=1 << 16)
+    sampled: float = option(0.2, "Share of answers sampled at temperature 0.8.", min=0, max=1)
+    held_out: float = option(0.03, "Share of texts held out for evaluation.", min=0.001, max=0.5)
+    cache_gb: float = option(8.0, "Most gigabytes of hidden states on disk.", min=0)
 
 
 @dataclass(frozen=True)
@@ -120,9 +99,7 @@ class HeadOptions:
     batch: int = option(16, "Number of texts in a step.", min=1, max=4096)
     rate: float = option(1e-3, "Learning rate.", min=1e-8, max=0.1)
     levels: int = option(3, "Train this many levels of a draft.", min=1, max=8)
-    cooldown: float = option(
-        0.3, "Share of the steps, at the end, in which the learning rate falls.", min=0, max=1
-    )
+    cooldown: float = option(0.3, "Share of steps, at the end, with a falling rate.", min=0, max=1)
     seed: int = option(0, "Seed of the texts, the weights and the batches.", min=0, max=2**31)
 
     def plan(self, method: str) -> HeadPlan:
@@ -146,9 +123,7 @@ def head(
         None, "Folder of a head of these sizes, whose weights it begins with.", "--from"
     ),
     q8: bool = option(False, "Write the matrices in 8 bits, which only this engine reads."),
-    speed_prompts: int = option(
-        12, "Measure the speed on this many held-out prompts after the training.", min=0
-    ),
+    speed_prompts: int = option(12, "Held-out prompts that measure the speed at the end.", min=0),
 ) -> None:
     """Train a draft head for a model, on texts that the model writes. Ctrl-C saves.
 

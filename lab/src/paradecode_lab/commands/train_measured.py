@@ -18,9 +18,7 @@ def chunk_scores(
     output: Output,
     loading: Loading,
     draft_model: str = option(..., "Use this small model to write the chunks."),
-    prompts: Path | None = option(
-        None, "JSONL of {id, group, turns}; by default the package's prompts."
-    ),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts."),
     limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0),
     chunk: int = option(64, "Number of tokens of a chunk.", min=1, max=4096),
     temperature: float = option(0.7, "Sampling temperature; use the one of the searches."),
@@ -51,9 +49,7 @@ def chunk_scores(
 def draft_tree(
     output: Output,
     loading: Loading,
-    prompts: Path | None = option(
-        None, "JSONL of {id, group, turns}; by default the package's prompts."
-    ),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts."),
     limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0),
     max_tokens: int = option(128, "Generate at most this many tokens of an answer.", min=1),
     temperature: float = option(
@@ -81,9 +77,7 @@ def draft_tree(
 def priors(
     output: Output,
     loading: Loading,
-    prompts: Path | None = option(
-        None, "JSONL of {id, group, turns}; by default the package's prompts."
-    ),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts."),
     limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0),
     max_tokens: int = option(128, "Generate at most this many tokens of an answer.", min=1),
 ) -> None:
@@ -115,10 +109,7 @@ def ngram_table(
         "Count the answers in a folder that `train head --data` filled; repeat for more.",
     ),
     alternatives: int = option(
-        1,
-        "Store this many next tokens of a context, for drafts that are trees.",
-        min=1,
-        max=MOST_RANKS,
+        1, "Next tokens kept of a context, for draft trees.", min=1, max=MOST_RANKS
     ),
     own: int = option(2000, "Let the model write this many answers.", min=10, max=1_000_000),
     max_tokens: int = option(192, "Generate at most this many tokens of each answer.", min=1),

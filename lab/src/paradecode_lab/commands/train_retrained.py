@@ -23,16 +23,12 @@ class RetrainingOptions:
     """Options of the texts to learn from, and of the length of the training."""
 
     model: str = option(
-        "paradecode/tiny-autoregressive",
-        "Name in the catalogue, .gguf file, or folder.",
-        "--model -m",
+        "paradecode/tiny-autoregressive", "Catalogue name, .gguf file, or folder.", "--model -m"
     )
     texts: Path | None = option(None, "JSONL of {prompt, answer}; by default tasks are used.")
     tasks: str = option("simple", "Set of tasks: simple or graded.")
     instances: int = option(20_000, "Number of instances of the tasks.", min=8, max=10**7)
-    length: int = option(
-        256, "Use at most this many tokens of a text with its prompt.", min=4, max=1 << 16
-    )
+    length: int = option(256, "Most tokens of a text with its prompt.", min=4, max=1 << 16)
     steps: int = option(600, "Number of optimiser steps.", min=1, max=10**6)
     batch: int = option(32, "Number of texts in a step.", min=1, max=4096)
     rate: float = option(5e-4, "Learning rate.", min=1e-8, max=0.1)
@@ -51,12 +47,8 @@ DRAFTED_FOR = RetrainingOptions(
 def lud(
     output: RunFolder,
     learning: RetrainingOptions,
-    placeholders: int = option(
-        4, "Let a unit have at most this many tokens behind its first.", min=1, max=16
-    ),
-    confident: float = option(
-        0.9, "A token of at least this probability counts as sure.", min=0.01, max=1
-    ),
+    placeholders: int = option(4, "Most tokens of a unit behind its first.", min=1, max=16),
+    confident: float = option(0.9, "Least probability of a sure token.", min=0.01, max=1),
 ) -> None:
     """Train LUD, a copy of a model that commits several sure tokens at once. Ctrl-C saves."""
     need_torch()
@@ -88,12 +80,8 @@ def wedlm(
 def assd(
     output: RunFolder,
     learning: RetrainingOptions = GRADED,
-    placed: float = option(
-        0.15, "Largest share of an answer that is given beforehand.", min=0, max=1
-    ),
-    drafts: int = option(
-        5, "Number of masks that are drafted together; 1 trains without drafts.", min=1, max=64
-    ),
+    placed: float = option(0.15, "Largest share of an answer that is given.", min=0, max=1),
+    drafts: int = option(5, "Masks that are drafted together; 1: no drafts.", min=1, max=64),
 ) -> None:
     """Train ASSD, a copy of a diffusion model that computes a joint density. Ctrl-C saves."""
     need_torch()
@@ -108,17 +96,11 @@ def assd(
 def deer(
     output: RunFolder,
     learning: RetrainingOptions = DRAFTED_FOR,
-    layers: int = option(
-        2, "Number of the model's first layers that form the drafter.", min=1, max=1024
-    ),
+    layers: int = option(2, "The model's first layers that form the drafter.", min=1, max=1024),
     refined: float = option(0.5, "Share of the steps that belong to stage II.", min=0, max=1),
     reach: int = option(16, "Use at most this many masks in stage II.", min=1, max=4096),
-    base: float = option(
-        1.01, "Ratio of a mask's weight to that of the mask behind it.", min=1, max=2
-    ),
-    weight: float = option(
-        1.0, "Weight of the next-token loss; 0 is the loss of the paper.", min=0, max=1e6
-    ),
+    base: float = option(1.01, "Weight of a mask over that of the next mask.", min=1, max=2),
+    weight: float = option(1.0, "Weight of the next-token loss; 0: paper.", min=0, max=1e6),
 ) -> None:
     """Train DEER, a small diffusion model that drafts for a causal model. Ctrl-C saves."""
     need_torch()
@@ -136,9 +118,7 @@ def first(
     output: RunFolder,
     learning: RetrainingOptions,
     rank: int = option(16, "Rank of the LoRA.", min=1, max=1024),
-    price: float = option(
-        0.01, "Cost of a layer that runs, in nats for each token.", min=0, max=100
-    ),
+    price: float = option(0.01, "Cost of a layer that runs, in nats a token.", min=0, max=100),
 ) -> None:
     """Train FiRST: routers choose layers by the prompt, and a LoRA makes up for the others."""
     need_torch()
@@ -153,15 +133,8 @@ def first(
 def nested(
     output: RunFolder,
     learning: RetrainingOptions,
-    exits: str = option(
-        "", "Exits after these layers: '6 9 12'; by default half, three quarters and all."
-    ),
-    drawn: int = option(
-        0,
-        "Number of exits that a step draws (SortedNet); 0 trains all of them (SoFT).",
-        min=0,
-        max=64,
-    ),
+    exits: str = option("", "Exits after layers, as '6 9 12'; default: half, three quarters, all."),
+    drawn: int = option(0, "Exits drawn for a step (SortedNet); 0: all (SoFT).", min=0, max=64),
 ) -> None:
     """Train a model whose first layers are models as well, for `s2d`. Ctrl-C saves."""
     from paradecode.methods.draft.drafters.draft_model import read_exits
@@ -185,9 +158,7 @@ def lora_drop(
     learning: RetrainingOptions,
     rank: int = option(16, "Rank of each LoRA.", min=1, max=1024),
     share: float = option(0.5, "Share of the layers that most tokens do not run.", min=0, max=1),
-    window: int = option(
-        3, "Number of tokens between two tokens that run all layers.", min=1, max=1024
-    ),
+    window: int = option(3, "Tokens between two tokens that run all layers.", min=1, max=1024),
 ) -> None:
     """Train LoRAs that replace layers for most tokens, for `lora-drop`. Ctrl-C saves."""
     need_torch()

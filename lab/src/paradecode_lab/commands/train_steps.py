@@ -28,12 +28,9 @@ if TYPE_CHECKING:
 
 Output = Annotated[Path, typer.Argument(help="Write to this file.")]
 Samples = Annotated[
-    Path | None,
-    typer.Option(help="Store the logged samples in this file; if it exists, its samples are used."),
+    Path | None, typer.Option(help="File of the logged samples; an existing one is reused.")
 ]
-RunFolder = Annotated[
-    Path, typer.Argument(help="Folder of the run; a run that was stopped there continues.")
-]
+RunFolder = Annotated[Path, typer.Argument(help="Folder; a run that stopped there continues.")]
 S = TypeVar("S", bound="LoggedSamples")
 
 

@@ -31,13 +31,9 @@ Settings = TypeVar("Settings")
 class Texts:
     """Options of the texts to learn from."""
 
-    prompts: Path | None = option(
-        None, "JSONL of {id, group, turns}; by default the tasks of the suite `parallel`."
-    )
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: own tasks.")
     tasks: str = option("simple", "Set of tasks: simple or graded.")
-    limit: int = option(
-        0, "Use this many prompts; 0 uses 40 of each task, or all prompts of a file.", min=0
-    )
+    limit: int = option(0, "Most prompts; 0: 40 of each task, or a whole file.", min=0)
     max_tokens: int = option(64, "Generate at most this many tokens behind a prompt.", min=1)
     seed: int = option(0, "Seed of the prompts, of the held-out part and of the weights.", min=0)
     samples: Samples = None

@@ -84,12 +84,8 @@ def refine(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    corrupted: float = option(
-        0.05, "Share of the visible tokens that are replaced by wrong ones.", min=0.001, max=0.9
-    ),
-    own: float = option(
-        0.5, "Share of the wrong tokens that are the model's own mistakes.", min=0, max=1
-    ),
+    corrupted: float = option(0.05, "Share of visible tokens made wrong.", min=0.001, max=0.9),
+    own: float = option(0.5, "Share of these from the model's own mistakes.", min=0, max=1),
     tuning: Tuning = WHOLE,
     as_json: Json = False,
 ) -> None:
@@ -111,9 +107,7 @@ def r2(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    draws: int = option(
-        4, "Draw this many texts for each prompt, and choose the best.", min=1, max=64
-    ),
+    draws: int = option(4, "Texts drawn for each prompt; the best is used.", min=1, max=64),
     tuning: Tuning = FEWER_TEXTS,
     as_json: Json = False,
 ) -> None:

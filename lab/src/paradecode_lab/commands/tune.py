@@ -22,18 +22,12 @@ from paradecode.core.errors import InvalidInput
 def tune(
     loading: Loading,
     output: Path = argument(Path("profile.json"), "Write the profile to this file."),
-    workload: Path | None = option(
-        None, "JSONL of {id, group, turns, max_tokens}; by default the package's prompts."
-    ),
+    workload: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; has a default."),
     per_group: PerGroup = None,
     max_tokens: int = option(192, "Generate at most this many tokens of an answer.", min=1),
     seed: int = option(0, "Seed that chooses the held-out prompts."),
-    table: list[Path] | None = option(
-        None, "Also try this n-gram table of `train ngram-table`; repeat for more."
-    ),
-    head: list[Path] | None = option(
-        None, "Also try this draft head, of `train head` or published; repeat for more."
-    ),
+    table: list[Path] | None = option(None, "Also try this table of `train ngram-table`; repeat."),
+    head: list[Path] | None = option(None, "Also try this trained or published head; repeat."),
     costs: Path | None = option(None, "Repeat the search of this profile exactly, with its costs."),
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""

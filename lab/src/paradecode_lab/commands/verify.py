@@ -25,14 +25,10 @@ from paradecode.core.errors import InvalidInput
 def verify(
     loading: Loading,
     decoding: Decoding,
-    prompts: Path | None = option(
-        None, "JSONL of {id, group, turns}; by default the package's prompts."
-    ),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts."),
     count: int | None = option(None, "Use this many of the prompts."),
     max_tokens: int = option(64, "Compare this many tokens of each output."),
-    temperature: float = option(
-        0.8, "Sampling temperature of half of the requests; with 0 nothing is sampled."
-    ),
+    temperature: float = option(0.8, "Temperature of the sampled half; 0: all are greedy."),
     seed: int = option(0, "Seed of sampling; another seed gives another sample."),
     samples: int = option(1000, "Number of requests for each tested distribution."),
     keep_going: bool = option(False, "Go on after the first difference."),

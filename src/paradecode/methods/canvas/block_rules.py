@@ -119,9 +119,7 @@ class Sliding(Blocks):
     clashes = MappingProxyType({"cache=dual": LEFT})
 
     masks: int = parameter(16, 1, 1 << 20, "number of masks in the window")
-    width: int = parameter(
-        128, 1, 1 << 20, "most positions from the first mask of the window to its end"
-    )
+    width: int = parameter(128, 1, 1 << 20, "most positions of the window from its first mask on")
 
     def window(self, canvas: Canvas) -> Window:
         masked = np.flatnonzero(canvas.masked)[: self.masks]

@@ -339,12 +339,8 @@ NAMES = {
 class CanvasSettings:
     """The settings of every canvas method."""
 
-    steps: int = parameter(
-        0, 0, 1 << 20, "number of forwards planned for the canvas; 0: one for each token"
-    )
-    block_length: int = parameter(
-        0, 0, 1 << 20, "number of tokens of a block; 0: the model's own block, or 32"
-    )
+    steps: int = parameter(0, 0, 1 << 20, "forwards planned for the canvas; 0: one for each token")
+    block_length: int = parameter(0, 0, 1 << 20, "tokens of a block; 0: the model's block, or 32")
     blocks: str = part("fixed", "blocks", "which positions are eligible")
     cache: str = part("none", "cache", "which keys and values are not computed anew")
 

@@ -158,15 +158,9 @@ class HeadDrafter(ModelDrafter):
     kinds: ClassVar[tuple[str, ...]]
 
     head: str = local_path("folder of the head, or a GGUF draft")
-    width: int = parameter(
-        4, 1, 16, "number of candidates of each node, and of nodes that a level expands"
-    )
-    depth: int = parameter(
-        6, 1, 16, "most levels of a draft; a draft in one forward has exactly this many"
-    )
-    vocabulary: int = parameter(
-        0, 0, 1 << 20, "number of tokens that may be drafted, the lowest ids; 0 for all"
-    )
+    width: int = parameter(4, 1, 16, "candidates of each node, and of nodes that a level expands")
+    depth: int = parameter(6, 1, 16, "levels of a draft; the most, or exactly in one forward")
+    vocabulary: int = parameter(0, 0, 1 << 20, "number of lowest token ids it may draft; 0 for all")
     dtype: str = choice("q8", ("q8", "q4"), "type of the head's matrices in the native core")
     _memory: Memory = field(default_factory=Memory, init=False, repr=False)
     _rows: list[tuple[Array, NDArray[np.int64]]] = field(

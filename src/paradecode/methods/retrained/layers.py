@@ -131,9 +131,7 @@ class FirstLayers:
     """
 
     routers: str = local_path("file of `train first`")
-    threshold: float = parameter(
-        0.5, 0.0, 1.0, "least score of a layer that runs; 0 runs all layers"
-    )
+    threshold: float = parameter(0.5, 0.0, 1.0, "least score of a layer that runs; 0 runs all")
 
     def __post_init__(self) -> None:
         self.trained = Routers.needed("first", self.routers, ROUTERS)
@@ -178,9 +176,7 @@ class LoraDrop:
     """
 
     adapters: str = local_path("file of `train lora-drop`")
-    window: int = parameter(
-        3, 0, 1 << 10, "number of tokens between two that run all layers; 0 drops none"
-    )
+    window: int = parameter(3, 0, 1 << 10, "tokens between two that run all layers; 0 drops none")
 
     def __post_init__(self) -> None:
         self.trained = DropAdapters.needed("lora-drop", self.adapters, ADAPTERS)

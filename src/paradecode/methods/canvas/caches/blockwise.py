@@ -35,9 +35,7 @@ class PrefixCache(CacheRule):
     second forward of a block on.
     """
 
-    refresh: int = parameter(
-        0, 0, 4096, "compute all rows every n forwards; 0: only in a block's first forward"
-    )
+    refresh: int = parameter(0, 0, 4096, "compute all rows every n forwards; 0: once a block")
     frozen = 0
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
@@ -55,9 +53,7 @@ class DualCache(CacheRule):
     In models with blocks of their own no row sees a later block, so this is the prefix cache.
     """
 
-    refresh: int = parameter(
-        0, 0, 4096, "compute all rows every n forwards; 0: only in a block's first forward"
-    )
+    refresh: int = parameter(0, 0, 4096, "compute all rows every n forwards; 0: once a block")
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         if self.due(window, self.refresh):
@@ -82,12 +78,8 @@ class DelayedCache(CacheRule):
     computes all positions behind the window, is not implemented.)
     """
 
-    refresh: int = parameter(
-        32, 1, 1 << 20, "number of decided tokens after which all rows are computed"
-    )
-    delay: int = parameter(
-        2, 0, 4096, "number of positions on either side that are computed as well"
-    )
+    refresh: int = parameter(32, 1, 1 << 20, "decided tokens after which all rows are computed")
+    delay: int = parameter(2, 0, 4096, "positions on either side that are computed as well")
     start_before = left = end = 0
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:

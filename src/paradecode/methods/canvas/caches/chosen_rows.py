@@ -23,9 +23,7 @@ class DelayedKV(CacheRule):
     its own token was cached (the paper's ``un_right``, inside the window).
     """
 
-    refresh: int = parameter(
-        8, 1, 4096, "compute all rows every n forwards; the paper has 16 for Dream"
-    )
+    refresh: int = parameter(8, 1, 4096, "compute all rows every n forwards; paper: 16 for Dream")
     _again = False
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
@@ -51,9 +49,7 @@ class GreedyDelayedKV(CacheRule):
     """
 
     refresh: int = parameter(2, 1, 4096, "compute all rows every n forwards")
-    neighbours: int = parameter(
-        4, 0, 4096, "number of masks that are computed around each expected one"
-    )
+    neighbours: int = parameter(4, 0, 4096, "masks that are computed around each expected one")
     order: str = choice("confidence", ("confidence", "random"), "which masks are expected next")
 
     def start(self, canvas: Canvas) -> None:
@@ -108,7 +104,7 @@ class Recap(CacheRule):
 
     local: int = parameter(1, 0, 4096, "local forwards after each full forward; 0: no cache")
     group: int = parameter(
-        0, 0, 1 << 20, "masks for the local forwards; 0: each gets as many as the full one decided"
+        0, 0, 1 << 20, "masks left to the local forwards; 0: as many as the full one decided, each"
     )
     warmup: int = parameter(0, 0, 1 << 20, "number of full forwards before the first group")
 
@@ -154,9 +150,7 @@ class WindowCache(CacheRule):
     """
 
     active: int = parameter(16, 1, 1 << 20, "number of masks that are computed in each forward")
-    buffer: int = parameter(
-        64, 1, 1 << 20, "number of masks in the context; the paper has 128 for Dream"
-    )
+    buffer: int = parameter(64, 1, 1 << 20, "masks in the context; the paper has 128 for Dream")
     refresh: int = parameter(32, 1, 4096, "number of forwards of a phase")
 
     def __post_init__(self) -> None:

@@ -167,14 +167,10 @@ class ElasticCache(CacheRule):
     """
 
     window: int = parameter(
-        16, 1, 1 << 20, "masks of a forward; 256 MiB of attention weights bound them"
+        16, 1, 1 << 20, "masks of each forward; 256 MiB bound attention weights"
     )
-    threshold: float = parameter(
-        0.9, -1.0, 1.01, "cosine below which all rows run through the layers above"
-    )
-    track: int = parameter(
-        1, 1, 1 << 20, "tracked tokens of a layer; 256 MiB of attention weights bound them"
-    )
+    threshold: float = parameter(0.9, -1.0, 1.01, "cosine below which all rows run above the layer")
+    track: int = parameter(1, 1, 1 << 20, "tokens tracked in each layer; 256 MiB bound weights")
     _known = False
 
     def start(self, canvas: Canvas) -> None:

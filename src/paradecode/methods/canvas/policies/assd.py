@@ -78,9 +78,7 @@ class AnySubset(Policy):
 
     clashes = MappingProxyType({"cache=*": EXACT})
 
-    tokens: int = parameter(
-        5, 1, 64, "number of masks that are drafted together; 1 is plain decoding"
-    )
+    tokens: int = parameter(5, 1, 64, "masks that are drafted together; 1 is plain decoding")
     placed: str = text(read_placed, "tokens placed beforehand: '0:523 88, 40:9'")
 
     def start(self, canvas: Canvas) -> None:

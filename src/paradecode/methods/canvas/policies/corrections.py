@@ -43,9 +43,7 @@ class Refine(Wrapper):
     revises = True
 
     least: float = parameter(0.7, 0.0, 1.01, "least probability of a correction; above 1: none")
-    last: float = parameter(
-        1.0, 0.0, 1.0, "share of the planned steps, at the end, in which tokens are corrected"
-    )
+    last: float = parameter(1.0, 0.0, 1.0, "share of the planned steps, at the end, that correct")
     share: float = parameter(1.0, 0.0, 1.0, "share of the decided tokens that may be replaced")
 
     def start(self, canvas: Canvas) -> None:
@@ -160,12 +158,8 @@ class Edit(Corrector):
 
     observes = "window"
 
-    threshold: float = parameter(
-        0.95, 0.0, 1.0, "commit tokens that are more probable than this, and always the best"
-    )
-    least: float = parameter(
-        0.9, 0.0, 1.0, "replace a token by one that is more probable than this; 1: none"
-    )
+    threshold: float = parameter(0.95, 0.0, 1.0, "commit what is above this, and always the best")
+    least: float = parameter(0.9, 0.0, 1.0, "least probability of a replacement; 1: none")
     after: int = parameter(16, 0, 256, "most forwards of a block without masks")
 
     def decide(self, view: View) -> Decision:

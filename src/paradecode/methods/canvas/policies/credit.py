@@ -42,15 +42,11 @@ class Credit(Wrapper):
     """
 
     base: str = part("threshold(threshold=0.8)", "policy", "policy underneath")
-    weight: float = parameter(
-        0.7, 0.0, 100.0, "factor of log(1 + credit), which is added to the logits"
-    )
+    weight: float = parameter(0.7, 0.0, 100.0, "factor of log(1 + credit), added to the logits")
     decay: float = parameter(0.8, 0.0, 1.0, "factor of a credit after each forward")
     exponent: float = parameter(0.2, 0.0, 1e6, "exponent of the probability that is earned")
     schedule: str = choice(
-        "fixed",
-        ("fixed", "mask_ratio"),
-        "mask_ratio: weight and decay are the share of decided positions",
+        "fixed", ("fixed", "mask_ratio"), "mask_ratio: weight and decay are the decided share"
     )
     slots: int = parameter(0, 0, 64, "most tokens with credit at a position; 0: no limit")
 
@@ -133,9 +129,7 @@ class Coherent(Policy):
     seek: bool = parameter(True, 0, 1, "commit all coherent tokens (CCD-DS), not a fixed number")
     depth: int = parameter(3, 1, 8, "paper: number of averaged steps; 3 for Dream, 2 for LLaDA")
     width: int = parameter(4, 1, 32, "number of positions that are remembered of a step")
-    entropy: float = parameter(
-        0.3, 0.0, 100.0, "paper: highest entropy of a mean distribution, in nats"
-    )
+    entropy: float = parameter(0.3, 0.0, 100.0, "paper: highest entropy of a mean, in nats")
 
     def start(self, canvas: Canvas) -> None:
         self.histories: deque[History] = deque(maxlen=self.depth)

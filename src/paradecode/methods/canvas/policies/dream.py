@@ -53,12 +53,8 @@ class Dream(Planned):
     """
 
     score: str = choice("entropy", (*SCORES, *NAMES, "origin"), "score that ranks the positions")
-    noise: float = parameter(
-        0.0, 0.0, 1e6, "temperature of the ranking; 0 takes the best positions"
-    )
-    schedule: str = choice(
-        "dream", ("dream", "even"), "even: numbers of masks are rounded, not truncated"
-    )
+    noise: float = parameter(0.0, 0.0, 1e6, "temperature of the ranking; 0: the best positions")
+    schedule: str = choice("dream", ("dream", "even"), "even: counts are rounded, not truncated")
     eps: float = parameter(1e-3, 1e-6, 0.5, "time at the last step")
 
     def decide(self, view: View) -> Decision:
@@ -146,13 +142,9 @@ class Dimple(Planned):
     shall never be slower than a plan.
     """
 
-    threshold: float = parameter(
-        0.95, -100.0, 1.0, "commit scores above this; 1: use the schedule only"
-    )
+    threshold: float = parameter(0.95, -100.0, 1.0, "commit scores above this; 1: schedule only")
     score: str = choice("confidence", (*SCORES, *NAMES, *OTHERS), "score that ranks the positions")
-    noise: float = parameter(
-        0.0, 0.0, 1e6, "temperature of the ranking; 0 takes the best positions"
-    )
+    noise: float = parameter(0.0, 0.0, 1e6, "temperature of the ranking; 0: the best positions")
     eps: float = parameter(1e-3, 1e-6, 0.5, "time at the last step")
     prior: str = text(read_placed, "tokens placed beforehand: '0:523 88, 40:9'")
 

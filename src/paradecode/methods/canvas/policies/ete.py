@@ -105,13 +105,9 @@ class ExploreThenExploit(Policy):
 
     threshold: float = parameter(0.9, 0.0, 1.01, "least probability of a token that is committed")
     ahead: int = parameter(1, 0, 1 << 20, "number of later blocks that are decided as well")
-    explore: int = parameter(
-        1, 0, 4096, "number of unsure positions that are committed in a forward"
-    )
+    explore: int = parameter(1, 0, 4096, "unsure positions that are committed in a forward")
     enough: int = parameter(2, 0, 4096, "explore only if fewer positions than this are sure")
-    branches: int = parameter(
-        1, 1, 16, "number of tokens that are tried for the first unsure position"
-    )
+    branches: int = parameter(1, 1, 16, "tokens that are tried for the first unsure position")
     explored: int | None = field(default=None, init=False)
 
     def decide(self, view: View) -> Decision:

@@ -252,12 +252,8 @@ class FreeDave(Wrapper):
     draft_steps: int = parameter(
         0, 0, 64, "canvases in a forward; 0: the fastest number, or 4 if it changes the text"
     )
-    mode: str = choice(
-        "tree", ("tree", "batch"), "run the canvases in one forward, or in a batch of forwards"
-    )
-    eager: str = choice(
-        "auto", ("auto", "on", "off"), "also draft the next blocks; auto: if attention is causal"
-    )
+    mode: str = choice("tree", ("tree", "batch"), "run canvases in one forward, or in a batch")
+    eager: str = choice("auto", ("auto", "on", "off"), "also draft next blocks; auto: if causal")
 
     def drafts_ahead(self, canvas: Canvas) -> bool:
         """Return whether the blocks behind the present one are computed and drafted as well."""

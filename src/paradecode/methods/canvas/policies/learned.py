@@ -146,9 +146,7 @@ class EoTP(Wrapper):
     When: the canvas is much longer than the answer. It can stand on any policy.
     """
 
-    when: str = choice(
-        DECIDED, ENDS, "what counts as an end of text: a committed one, or any proposal"
-    )
+    when: str = choice(DECIDED, ENDS, "what counts as an end: committed tokens, or proposals")
 
     def __post_init__(self) -> None:
         super().__post_init__()

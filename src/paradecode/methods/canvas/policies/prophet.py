@@ -32,9 +32,7 @@ class Prophet(Wrapper):
 
     observes = "canvas"
 
-    high: float = parameter(
-        7.5, -1e9, 1e9, "mean gap that ends decoding in the first third of the steps"
-    )
+    high: float = parameter(7.5, -1e9, 1e9, "mean gap that ends decoding in the first third")
     middle: float = parameter(5.0, -1e9, 1e9, "mean gap that ends decoding in the second third")
     low: float = parameter(2.5, -1e9, 1e9, "mean gap that ends decoding in the last third")
     answer_start: int = parameter(-1, -1, 1 << 20, "offset of the answer; -1: behind the anchor")

@@ -43,12 +43,8 @@ class Remask(Planned):
     revises = True
 
     form: str = choice("released", ("released", "paper"), "how decided positions are judged")
-    noise: float = parameter(
-        1.0, 0.0, 1e6, "noise of the ranking, which falls to 0 in the last round"
-    )
-    least: float = parameter(
-        0.5, 0.0, 1.0, "paper: least probability of a decided token in the last round"
-    )
+    noise: float = parameter(1.0, 0.0, 1e6, "noise of the ranking, which falls to 0 in rounds")
+    least: float = parameter(0.5, 0.0, 1.0, "paper: last round's least probability of a token")
     drop: float = parameter(0.5, 0.0, 1.0, "paper: how far a decided token's probability may fall")
     limit: int = parameter(1, 0, 12, "paper: how often a position may be masked again")
 
@@ -123,22 +119,12 @@ class R2(Wrapper):
     base: str = part("threshold", "policy", "policy underneath")
     width: int = parameter(3, 0, 64, "number of positions of a neighbourhood; 0 turns the rule off")
     gaps: int = parameter(1, 0, 64, "most decided positions in a neighbourhood")
-    sure: float = parameter(
-        0.8, 0.0, 1.01, "least mean probability of a neighbourhood, and of a run's best mask"
-    )
+    sure: float = parameter(0.8, 0.0, 1.01, "least mean probability, or of a run's best mask")
     run: int = parameter(2, 0, 4096, "least number of masks in a run; 0 turns the rule off")
-    pick: str = choice(
-        "confidence", ("confidence", "mid", "random"), "which mask of a run is committed"
-    )
-    stays: int = parameter(
-        3, 0, 4096, "number of forwards with the same token; 0 turns the rule off"
-    )
+    pick: str = choice("confidence", ("confidence", "mid", "random"), "which mask of a run")
+    stays: int = parameter(3, 0, 4096, "forwards with the same token; 0 turns the rule off")
     steady: float = parameter(0.8, 0.0, 1.01, "least value of `statistic`")
-    statistic: str = choice(
-        "last",
-        ("last", "ave", "max"),
-        "what is computed from the token's probabilities in these forwards",
-    )
+    statistic: str = choice("last", ("last", "ave", "max"), "how `steady` reads the probabilities")
 
     def start(self, canvas: Canvas) -> None:
         self.token, self.count = np.full(canvas.end, -1, np.int32), np.zeros(canvas.end, np.int64)

@@ -29,14 +29,8 @@ class Threshold(Policy):
     with ``paradecode bench --suite parallel``.
     """
 
-    threshold: float = parameter(
-        0.9, 0.0, 1.01, "least probability of a token that is committed; above 1: one a forward"
-    )
-    score: str = choice(
-        "confidence",
-        ("confidence", "entropy"),
-        "with entropy, the threshold is the most nats of a position",
-    )
+    threshold: float = parameter(0.9, 0.0, 1.01, "least probability; above 1: one a forward")
+    score: str = choice("confidence", ("confidence", "entropy"), "entropy: most nats of a position")
 
     def decide(self, view: View) -> Decision:
         score, least = view.confidence, self.threshold
@@ -62,9 +56,7 @@ class Factor(Policy):
     are together.
     """
 
-    factor: float = parameter(
-        1.0, 0.0, 1e6, "bound of (n + 1)(1 - probability) for n committed tokens"
-    )
+    factor: float = parameter(1.0, 0.0, 1e6, "bound of (n + 1)(1 - probability) of n tokens")
 
     def decide(self, view: View) -> Decision:
         order = view.best(view.confidence, len(view.positions))
@@ -99,9 +91,7 @@ class LocalLeap(Policy):
 
     threshold: float = parameter(0.9, 0.0, 1.01, "least probability of an anchor")
     relaxed: float = parameter(0.75, 0.0, 1.01, "least probability near an anchor")
-    radius: int = parameter(
-        4, 0, 1 << 20, "number of positions on either side that are near an anchor"
-    )
+    radius: int = parameter(4, 0, 1 << 20, "positions on either side that are near an anchor")
 
     def decide(self, view: View) -> Decision:
         anchors = view.eligible & (view.confidence >= self.threshold)
@@ -139,13 +129,9 @@ class Deferred(Policy):
     When: fixed blocks force unsure tokens at their ends, and no block length suits all texts.
     """
 
-    threshold: float = parameter(
-        0.9, -100.0, 1.01, "least score of a position; the best one always passes"
-    )
+    threshold: float = parameter(0.9, -100.0, 1.01, "least score; the best position always passes")
     score: str = choice(
-        "confidence",
-        ("confidence", "margin", "entropy"),
-        "with entropy, the score is minus the entropy, in nats",
+        "confidence", ("confidence", "margin", "entropy"), "entropy: minus the entropy, in nats"
     )
 
     def decide(self, view: View) -> Decision:

@@ -109,15 +109,9 @@ class Jacobi(ModelFree):
     needs = Needs(noise=True)
     group = "jacobi"
 
-    explore: str = choice(
-        "auto", ("auto", "always"), "auto stops drafting where rows cost too much"
-    )
-    restart: int = parameter(
-        3, 1, 64, "number of forwards without an accepted guess before new guesses"
-    )
-    recycle: int = parameter(
-        0, 0, 16, "number of rejected drafts that are stored; the paper's code has 4"
-    )
+    explore: str = choice("auto", ("auto", "always"), "auto stops drafts where rows cost too much")
+    restart: int = parameter(3, 1, 64, "forwards without an accepted guess before new guesses")
+    recycle: int = parameter(0, 0, 16, "rejected drafts that are stored; the paper's code has 4")
     _guess: list[tuple[int, int]] = field(default_factory=list, repr=False)
     _failures: int = field(default=0, repr=False)
     _branches: list[list[int]] = field(default_factory=list, repr=False)
@@ -224,12 +218,8 @@ class Lookahead(ModelFree):
 
     level: int = parameter(3, 2, 8, "number of tokens of an n-gram")
     window: int = parameter(5, 1, 32, "number of columns of the window")
-    guesses: int = parameter(
-        3, 0, 32, "number of n-grams that are stored for a token and verified at once"
-    )
-    explore: str = choice(
-        "auto", ("auto", "always"), "auto stops drafting where rows cost too much"
-    )
+    guesses: int = parameter(3, 0, 32, "n-grams that are stored for a token and verified at once")
+    explore: str = choice("auto", ("auto", "always"), "auto stops drafts where rows cost too much")
     _levels: list[list[int]] = field(default_factory=list, repr=False)
     _columns: list[int] = field(default_factory=list, repr=False)
     _gain: Exploration = field(default_factory=Exploration, repr=False)

@@ -218,10 +218,7 @@ class Swift(ModelDrafter):
     needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,), rests=True)
 
     skip: float = parameter(
-        0.45,
-        0.0,
-        0.9,
-        "share of the sub-layers, but for the first and last, that the draft leaves out",
+        0.45, 0.0, 0.9, "share of the sub-layers, but for first and last, that the draft leaves out"
     )
     interval: int = parameter(4, 1, 1024, "number of steps between two trials of a set of layers")
     trials: int = parameter(200, 0, 10000, "most trials of sets")

@@ -304,16 +304,10 @@ class Suffix(ModelFree):
     group = "copying"
 
     max_tree_depth: int = parameter(24, 1, 64, "longest suffix that is looked up")
-    max_spec_factor: float = parameter(
-        1.0, 0.0, 16.0, "number of draft tokens for each matching token"
-    )
+    max_spec_factor: float = parameter(1.0, 0.0, 16.0, "draft tokens for each matching token")
     max_spec_offset: float = parameter(0.0, 0.0, 64.0, "number of draft tokens in addition")
-    min_token_prob: float = parameter(
-        0.1, 0.0, 1.0, "least probability of a draft token, estimated from counts"
-    )
-    max_cached_requests: int = parameter(
-        1024, 0, 4096, "number of past outputs that are stored; 0 for none"
-    )
+    min_token_prob: float = parameter(0.1, 0.0, 1.0, "least probability of a draft token by counts")
+    max_cached_requests: int = parameter(1024, 0, 4096, "past outputs that are stored; 0 for none")
     mode: str = choice("tree", ("tree", "path"), "path: drafts follow only the most frequent token")
     _own: SuffixAutomaton = field(default_factory=SuffixAutomaton, repr=False)
     _end: int = field(default=START, repr=False)

@@ -188,9 +188,7 @@ class TriForce(ModelDrafter):
     keys: int = parameter(1024, 8, 1 << 20, "number of cached keys with which the target drafts")
     recent: int = parameter(256, 0, 1 << 20, "number of the latest keys among them")
     guesses: int = parameter(0, 0, 16, "most tokens that the draft model is ahead; the paper has 1")
-    refresh: int = parameter(
-        32, 1, 1 << 20, "number of tokens after which the keys are chosen again"
-    )
+    refresh: int = parameter(32, 1, 1 << 20, "tokens after which the keys are chosen again")
     _asks: bool = field(default=False, init=False, repr=False)
     _due: int = field(default=0, init=False, repr=False)
     _early: NDArray[np.int32] | None = field(default=None, init=False, repr=False)

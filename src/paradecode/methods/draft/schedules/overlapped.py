@@ -154,9 +154,7 @@ class Pearl:
     faster.
     """
 
-    num_speculative_tokens: int = parameter(
-        4, 1, MAX_DRAFT, "number of tokens that each forward drafts"
-    )
+    num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens that each forward drafts")
 
     def decode(self, seq: TokenSequence) -> Steps:
         draft = ChainDraft(seq)
@@ -193,13 +191,9 @@ class Mirror:
     """
 
     num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "number of tokens of a drafted block")
-    candidates: int = parameter(
-        2, 0, 16, "number of corrections that are prepared for each position"
-    )
+    candidates: int = parameter(2, 0, 16, "corrections that are prepared for each position")
     announce: str = choice("target", ("target", "draft"), "which model proposes the corrections")
-    depth: float = parameter(
-        0.5, 0.0, 1.0, "layer of the target's early exit, as a share of its layers"
-    )
+    depth: float = parameter(0.5, 0.0, 1.0, "share of the layers before the early exit")
 
     def decode(self, seq: TokenSequence) -> Steps:
         draft = ChainDraft(seq)
