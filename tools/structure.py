@@ -93,7 +93,7 @@ UPSTAIRS = (
     ("lab.training",),
     ("lab", "lab.commands"),
 )
-"""The floors above the front, the lowest first.
+"""The floors above the room ``front``, the lowest first.
 
 A room imports itself and the rooms below its floor. The laboratory is a package of its own, and the
 engine imports nothing of it.

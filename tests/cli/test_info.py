@@ -1,4 +1,4 @@
-"""Tests of `paradecode info --profile` and its neighbours."""
+"""Tests of `paradecode info`, with and without `--profile`, and of `paradecode doctor`."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The time to read prompts counts: heads and draft models that cannot pay read few of them."""
+"""Heads and draft models that cannot pay read few prompts, because reading counts as a cost."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""What each call accepts, and that its other forms give the same results."""
+"""Each call accepts its documented inputs, and equivalent forms give the same results."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Seconds of commands in a clone; what the build says where it cannot begin."""
+"""Measures seconds of commands in a clone; the build says what is missing if it cannot begin."""
 
 import subprocess
 import sys
