@@ -24,9 +24,7 @@ NONE = np.empty(0, np.int32)
 
 
 def some(seq: TokenSequence) -> Steps:
-    """Run the prompt, but its last token only through the first layer; return the layer's
-    output.
-    """
+    """Run the prompt, but its last token through the first layer only; return that layer's rows."""
     yield Forward(seq.pending[:-1])
     reply = yield Forward(seq.pending, layers=(0,), hidden=(0,))
     return reply.hidden[0]

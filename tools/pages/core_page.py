@@ -1,6 +1,6 @@
 """Writes into a page what a forward costs beside the least possible, and what a start takes.
 
-    python -m tools.pages.core_page bench/results/core.json bench/results/start.json docs/benchmarks.md
+python -m tools.pages.core_page bench/results/core.json bench/results/start.json docs/benchmarks.md
 """
 
 from __future__ import annotations
