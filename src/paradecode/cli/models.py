@@ -17,7 +17,7 @@ models_app = typer.Typer(
 
 @models_app.callback()
 def show_models(context: typer.Context, as_json: Json = False) -> None:
-    """Every model of the catalogue, and whether it is on this machine."""
+    """List the models of the catalogue, and whether each is on this machine."""
     if context.invoked_subcommand is not None:
         return
     known = list_models()

@@ -44,9 +44,6 @@ class ChunkScores(TrainedPart):
 
     Each question has one score, because chunks of the same question resemble each other. Many
     scores of few questions would give wrong p-values.
-
-    There is one score for each question, because chunks of the same question resemble each other:
-    many scores of few questions would give p-values that do not hold.
     """
 
     kind = "chunk scores 1"

@@ -67,9 +67,9 @@ def bench(
     seed: int = option(0, "Seed of sampling, of instances and of the order."),
     output: Path | None = option(None, "JSON of results; a page goes beside it.", "--output -o"),
 ) -> None:
-    """Decoders side by side: `generation` on prompts, `parallel` on tasks for diffusion models.
+    """Compare decoders: `generation` on prompts, `parallel` on tasks for diffusion models.
 
-    Ctrl-C stops; the same command goes on.
+    The same command resumes after Ctrl-C.
     """
     if context.invoked_subcommand is not None:
         return

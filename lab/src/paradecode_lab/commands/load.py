@@ -65,9 +65,9 @@ def load(
     ),
     json: Json = False,
 ) -> None:
-    """Load on OpenAI-compatible servers: TTFT, TPOT, throughput and goodput, with intervals.
+    """Measure TTFT, TPOT, throughput and goodput of OpenAI-compatible servers under load.
 
-    With `-o`, Ctrl-C stops and the same command goes on. Exit status 1 when a request failed.
+    With `-o`, the same command resumes after Ctrl-C. The exit status is 1 if a request failed.
     """
     from paradecode_lab.measure.suites.load.asks import read_asks
     from paradecode_lab.measure.suites.load.plan import LoadPlan, OfferedLoad, read_endpoints

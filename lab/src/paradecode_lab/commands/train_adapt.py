@@ -64,7 +64,7 @@ def adapt(
 ) -> None:
     """Train a LoRA that makes an autoregressive model a block diffusion model. Ctrl-C saves.
 
-    For `--adapter OUTPUT/adapter.safetensors`, beside the same `--model`.
+    Use the result with `--adapter OUTPUT/adapter.safetensors` and the same `--model`.
     """
     where = device_of(device)
     import torch

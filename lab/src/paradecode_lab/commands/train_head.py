@@ -127,7 +127,7 @@ def head(
 ) -> None:
     """Train a draft head for a model, on texts that the model writes. Ctrl-C saves.
 
-    The result is the folder OUTPUT/head, for `eagle(head='OUTPUT/head')` and its kin.
+    The result is the folder OUTPUT/head, for `eagle(head='OUTPUT/head')` and similar methods.
     """
     need_torch()
     from paradecode.models.heads import read_head

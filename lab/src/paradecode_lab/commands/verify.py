@@ -37,7 +37,7 @@ def verify(
 ) -> None:
     """Certify that a decoder keeps its guarantee with this model on this machine.
 
-    Exit status: 0 it passed; 1 it failed, or claims no losslessness; 2 it cannot be tested so.
+    The exit status is 0 if it passed, 1 if it failed or promises nothing, 2 if it is untestable.
     """
     from paradecode.methods.choice import check_draft_model
     from paradecode.prompts import encoder

@@ -111,7 +111,7 @@ OLD_NAMES = {
     "acceptance_head": ("specdec++", "head"),
     "tree_selector": ("delayed", "selector"),
 }
-"""Loop settings that belong to a budget, each with the budget's name (None: any) and setting."""
+"""Old name of a loop setting -> the budget that has it now (None: any), and its name there."""
 
 
 @dataclass

@@ -61,7 +61,7 @@ class Phase(Enum):
     ASKS = "asks"
     """The drafter drafts, and the nodes that pay are verified."""
     TRIAL = "trial"
-    """The drafter drafts, or one of its nodes is verified, although nothing says that it pays."""
+    """The drafter drafts once, or one node is verified, although this is not expected to pay."""
     RESTS = "rests"
     """The drafter does not draft. In a fusion only the drafters that run a model rest."""
 
