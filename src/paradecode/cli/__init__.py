@@ -9,10 +9,9 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from paradecode import __version__
-from paradecode.cli.console import STOPPED, err, ignore_lost_words, out
+from paradecode.cli.console import STOPPED, ignore_lost_words
 from paradecode.cli.later import Program
 from paradecode.core.errors import ParadecodeError
 
@@ -41,7 +40,7 @@ def paradecode(
 ) -> None:
     """Parallel decoding of language models."""
     if version:
-        out.print(f"paradecode {__version__}", highlight=False)
+        print(f"paradecode {__version__}")
         raise typer.Exit
 
 
@@ -69,6 +68,10 @@ def main() -> None:
 
 
 def _fail(said: str) -> int:
+    from rich.markup import escape
+
+    from paradecode.cli.console import err
+
     with suppress(OSError):  # If stderr fails, nothing can be said.
         if said:
             err.print(f"[red]error:[/] {escape(said)}", highlight=False, soft_wrap=True)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.models import OptionInfo
 
-from paradecode.cli.progress import loading_bar
 from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import InvalidInput, reason
 from paradecode.core.sampling import SamplingParams
@@ -90,6 +89,7 @@ class Loading:
 
     def open(self, **settings: Any) -> LLM:
         from paradecode.cli.download import offer_download
+        from paradecode.cli.progress import loading_bar
         from paradecode.llm import LLM
 
         offer_download(self.model)
